@@ -28,7 +28,9 @@ DECIDED = {
     "multilabel",
     "like",
     "progress",
-    "spread",
+    "quotes",
+    "header",
+    "columns",
 }
 
 

@@ -285,7 +285,9 @@ class NpySource(MatrixSource):
             self._start = file.tell()
         check_numbers(self._dtype, path, "the array")
         if len(shape) != 2:
-            raise DataError(f"the shape is {shape}, rows x columns is expected", path=clean(path))
+            raise DataError(
+                f"the shape is {shape}, rows x columns is expected", path=clean(path, 300)
+            )
         self._shape = (shape[0], shape[1])
         have = path.stat().st_size - self._start
         if have != shape[0] * shape[1] * self._dtype.itemsize:

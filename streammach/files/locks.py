@@ -23,10 +23,10 @@ def locked(path: Path, what: str) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         if not path.exists():
-            raise DiskError("no lock file can be made", path=clean(path.parent)) from None
+            raise DiskError("no lock file can be made", path=clean(path.parent, 300)) from None
         hint = "Wait for it, or stop it, and run the same command again."
         raise LockedError(
-            f"another process is writing {what}", path=clean(path), hint=hint
+            f"another process is writing {what}", path=clean(path, 300), hint=hint
         ) from None
     except OSError as error:
         raise disk_error(error, path) from error

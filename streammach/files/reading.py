@@ -36,7 +36,7 @@ def check_free(path: Path, needed: int, what: str) -> None:
     if free < needed:
         raise DiskError(
             f"{what} needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
-            path=clean(path),
+            path=clean(path, 300),
             hint="Free some space or choose another disk.",
         )
 
@@ -60,7 +60,7 @@ def read_small(path: Path, limit: int) -> bytes:
                 return file.read()
     except OSError as error:
         raise disk_error(error, path) from error
-    raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=clean(path))
+    raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=clean(path, 300))
 
 
 def sha256(pieces: Iterable[Buffer]) -> str:

@@ -74,19 +74,22 @@ class Reader:
         if len(body) > self._limits.body_bytes:
             raise beyond(413, f"{len(body):,} bytes", self._limits.body_bytes, "body_bytes")
         try:
-            question, keys = self._question(body)
+            found = self._decoded(body)
+            question, keys = self._question(found)
             # A key is followed by a colon: where there are no more of these, none is there twice.
             if body.count(b":") != keys:
-                del question  # not both are in memory
+                del found, question  # not both are in memory
                 check_repeated(body)
-                question = self._question(body)[0]
+                found = self._decoded(body)
+                question = self._question(found)[0]
         except RecursionError:
             raise Refused(400, "the JSON is nested too deeply") from None
+        for number, row in enumerate(found.rows if self._read else ()):
+            self._check_columns(number, getattr(row, "features", row))
         return question
 
-    def _question(self, body: bytes) -> tuple[Question, int]:
+    def _question(self, found: Any) -> tuple[Question, int]:
         """Return what is asked, and how many keys were read, or raise Refused."""
-        found = self._decoded(body)
         k = DEFAULT_K if found.k is UNSET else found.k
         limits, n = self._limits, len(found.rows)
         if k > limits.k:
@@ -102,8 +105,6 @@ class Reader:
             unknown.append(read[1])
             sizes.append(read[2])
             keys += read[3]
-        for number, row in enumerate(found.rows if self._read else ()):
-            self._check_columns(number, getattr(row, "features", row))
         return Question(rows, unknown, sizes, k, found.probabilities is True), keys
 
     def _decoded(self, body: bytes) -> Any:

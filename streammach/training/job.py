@@ -27,7 +27,7 @@ CHECKPOINTS = "checkpoints"
 # What lies there: checkpoints, what parts did ahead, what stages found, and what was cut off.
 CHECKPOINT_FILES = re.compile(
     r"(step-\d+|\.partial)(/state\.(json|safetensors))?|\.?counts(/counts\.(json|safetensors))?|"
-    r"kept(/[a-z-]+(-[0-9a-f]{16})?\.json|/\.?[a-z]+(/(found|counts)\.(json|safetensors))?)?|"
+    r"kept(/[a-z0-9-]+\.json|/\.?[a-z]+(/(found|counts)\.(json|safetensors))?)?|"
     rf"(.*/)?({TEMPORARY.pattern}|\.[^/]+\.scratch(/.*)?)"
 )
 

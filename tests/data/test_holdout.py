@@ -264,7 +264,7 @@ def test_doors_hold_out_the_same_and_say_so(tiny, rng, capsys):
              "callbacks": [SimpleNamespace(on_message=told.append)]}  # fmt: skip
     for by in ("auto", "random"):
         told.clear()
-        run = sm.train(list(texts), labels, memory="500MB", counts="off", hold_out_by=by, **quick)
+        run = sm.train(list(texts), labels, memory="1GB", counts="off", hold_out_by=by, **quick)
         assert (NEAR if by == "auto" else RANDOM) in run.settings.held_out
         sm.MACHClassifier(**quick, hold_out_by=by).fit(list(texts), labels)
         found = [text for text in told if text.startswith("held out") and NEAR in text]

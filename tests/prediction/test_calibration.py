@@ -33,7 +33,7 @@ def drawn(rng, n, n_classes, *, beta=1.0, shift=0.0):
 
 
 def fitted_on(ids, scores, classes, n_classes):
-    rows = SimpleNamespace(labels=None, classes=classes, n_rows=len(classes))
+    rows = SimpleNamespace(labels=None, classes=classes, n_rows=len(classes), importance=None)
     return fit_calibration(rows, lambda *_: (ids, scores), n_classes)
 
 

@@ -5,22 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.errors import Interrupted, UsageError
 from streammach.figures import Reached
-from streammach.files.reading import sha256
 from streammach.machine import parse_size
 from streammach.model.findings import Findings
 from streammach.model.shrink import frequent
-from streammach.spec.documents import encoded
 from streammach.spec.training import TrainingOptions
 from streammach.training import compact
 from streammach.training.compact import Form, Judge, choose
-from streammach.training.run import workplace
 from tests.builders import fit
 from tests.training.test_training import StopAfter, model_bytes
 
@@ -173,19 +169,3 @@ def test_threads_and_interruptions_change_no_byte(data, tiny, monkeypatch):
     monkeypatch.undo()
     again = fit(data, tiny.folder / "again", planned(data), resume=True, **FIXED)
     assert model_bytes(again) == model_bytes(runs[0])
-
-
-def test_a_run_begun_before_there_were_sizes_goes_on(data, tiny):
-    plan, options = planned(data), TrainingOptions(**FIXED)
-    fields = msgspec.to_builtins(options)
-    del fields["model_size"], fields["label_loss"]
-    older = sha256([encoded((plan.facts.digest, plan.model, plan.config.decisive, fields))])
-    requests = []
-    for size in ("auto", "full"):
-        trainer = sm.Trainer(plan, replace(options, model_size=size))
-        requests.append(trainer._request(tiny.folder / "new"))
-        folder = tiny.folder / f"old-{size}"
-        folder.mkdir()
-        workplace(folder).open(request=older)
-        assert trainer._request(folder) == older
-    assert len({older, *requests}) == 3

@@ -22,6 +22,13 @@ SOME = [
 ]  # fmt: skip
 
 
+class AfterAnEpoch(Stop):
+    """Asks for the end when the first epoch ends."""
+
+    def on_epoch_end(self, state):
+        self.signals[0].requested = True
+
+
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
     """How to go on with an interrupted run and part, and folders that are copied for it."""
@@ -38,7 +45,7 @@ def begun(tmp_path_factory):
     for kind in ("run", "part"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("streammach.model.findings.LEAST_SECONDS", 0.0)
-            stop = Stop(patch, "epochs", "within")
+            stop = AfterAnEpoch(patch, "epochs")
             with pytest.raises(Interrupted):
                 go_on(kind, folder / kind, callbacks=[stop])
         assert any("state.json" in name for name in members(folder / kind))

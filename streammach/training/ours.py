@@ -15,17 +15,16 @@ from streammach.files.workplaces import LOCK
 from streammach.files.writing import write_atomic
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.ours import MODEL
-from streammach.spec.documents import from_json
 from streammach.spec.plan import Plan
 from streammach.training.events import LOG
 from streammach.training.job import CHECKPOINTS
 from streammach.training.run import (
-    MAX_DOCUMENT,
     PLAN,
     RESULT,
     SETTINGS,
     Settings,
     begun,
+    decided,
     planned,
     workplace,
 )
@@ -58,9 +57,7 @@ def opened_so_far(folder: Path) -> tuple[Plan | None, Settings | None, str]:
         raise MismatchError("not the folder of a run", path=clean(folder, 300))
     if not (folder / PLAN).exists():
         return None, None, "nothing is planned yet"
-    plan, settings = planned(folder), None
-    if (folder / SETTINGS).exists():
-        settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
+    plan, settings = planned(folder), decided(folder)
     if settings is None:
         return plan, None, "nothing is decided yet"
     ends = Checkpoints(folder / CHECKPOINTS, settings.request).ends()

@@ -211,15 +211,23 @@ def begun(folder: str | os.PathLike[str], *, resume: bool, kind: str = "run") ->
 def known_request(folder: str | os.PathLike[str], kind: str = "run") -> str | None:
     """Return the digest of what a run was begun with, if it was, or raise MismatchError."""
     place = Path(folder)
+    settings = decided(place)
+    if settings is not None:
+        return settings.request
     known = (workplace(place, kind).facts() or {}).get("request")
-    if (place / SETTINGS).exists():
-        try:
-            return from_json(read_small(place / SETTINGS, MAX_DOCUMENT), Settings).request
-        except ValueError as error:
-            raise MismatchError(
-                f"damaged: {SETTINGS} ({clean(error, 120)})", path=clean(place, 300)
-            ) from None
     return known if isinstance(known, str) else None
+
+
+def decided(folder: Path) -> Settings | None:
+    """Return what was decided of a run, None before that; or raise MismatchError."""
+    if not (folder / SETTINGS).exists():
+        return None
+    try:
+        return from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
+    except (ValueError, DiskError) as error:
+        raise MismatchError(
+            f"damaged: {SETTINGS} ({clean(error, 120)})", path=clean(folder, 300)
+        ) from None
 
 
 def check_request(folder: str | os.PathLike[str], request: str, kind: str = "run") -> None:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 HEALTHY = 1.0  # seconds
 MOST = Limits().body_bytes
-EXPECTED = {200, 413, 422, 429, 503}
+EXPECTED = {200, 400, 413, 422, 429, 503}
 
 
 def filled(part, unit, head, tail):

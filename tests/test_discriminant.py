@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import streammach as sm
 from streammach.parts.discriminant import sums as discriminant
 from streammach.parts.discriminant.fit import label_ranks
 from streammach.parts.discriminant.sums import RIDGE, Discriminant
@@ -171,3 +172,9 @@ def test_rows_come_in_small_parts():
     found = list(parts(block, dense.PIECE_BYTES // 3))
     assert [part.n_rows for part in found] == [3] * 6 + [2]
     assert np.array_equal(np.concatenate([expanded(part, 2) for part in found]), x)
+
+
+def test_rows_that_are_equal_within_each_class():
+    x = np.hstack([np.eye(4)[np.arange(120) % 4][:, :3] + 0.1, np.zeros((120, 1))])
+    model = sm.train(x, np.arange(120) % 4, memory="1GB", epochs=3).model
+    assert (model.predict(x) == np.arange(120) % 4).all()

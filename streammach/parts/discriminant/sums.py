@@ -7,6 +7,7 @@ with its share, 1/n of n labels that weigh alike. A row of importance w counts a
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ class Discriminant:
         `out` is float32 (d, K). Returns float32 (K,).
         """
         mean = self._sums.sum(axis=0, dtype=np.float64) / self._rows.sum()
-        factor = scipy.linalg.cho_factor(self._covariance(), overwrite_a=True, check_finite=False)
+        factor = self._factor()
         bias = np.log(np.maximum(self._rows, 0.5))
         prior = max(prior_rows, 1e-6)  # a class without rows has the mean of all
         for first in range(0, len(self._rows), SOLVED):
@@ -95,8 +96,18 @@ class Discriminant:
             bias -= np.log(self._rows.sum())
         return bias.astype(np.float32)
 
-    def _covariance(self) -> NDArray[np.float64]:
-        """Return the covariance within classes, with the ridge."""
+    def _factor(self) -> Any:
+        """Return the Cholesky factor of the covariance within classes, for SciPy."""
+        # Where rows of a class are equal, only rounding is there, which may be negative.
+        for times in (1, 10, 100, 1_000):
+            with suppress(np.linalg.LinAlgError):
+                return scipy.linalg.cho_factor(
+                    self._covariance(times), overwrite_a=True, check_finite=False
+                )
+        return scipy.linalg.cho_factor(self._covariance(10_000), check_finite=False)
+
+    def _covariance(self, times: int = 1) -> NDArray[np.float64]:
+        """Return the covariance within classes, with so many times the ridge."""
         within = self._squares.copy()
         for first in range(0, len(self._rows), SOLVED):
             rows = np.maximum(self._rows[first : first + SOLVED, None], 1)
@@ -109,5 +120,5 @@ class Discriminant:
         spread = np.trace(within) / len(within)
         size = np.trace(self._squares) / freedom
         ridge = max(RIDGE * spread, ROUNDED * size)  # the second where hardly a feature varies
-        within[np.diag_indices_from(within)] += ridge + np.finfo(np.float32).tiny
+        within[np.diag_indices_from(within)] += times * ridge + np.finfo(np.float32).tiny
         return within

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from streammach.data.bad_rows import LIST, skipping
-from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings
+from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings, kind_of
 from streammach.data.conversion.job import Job, Memory
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
@@ -44,6 +44,7 @@ from streammach.files.reading import check_free, file_pieces
 from streammach.files.urls import located
 from streammach.files.writing import remove_file
 from streammach.formats import STORE_FORMAT
+from streammach.jit import compiler_bytes
 from streammach.machine import cores
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Multilabel, Quotes
@@ -271,7 +272,7 @@ def convert(
         else:
             opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
         if tables_of(opened) and not in_memory:
-            _check_memory(opened, memory, threads or cores())
+            _check_memory(opened, memory, like is not None, threads or cores())
         settings = Settings(
             options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
@@ -302,11 +303,12 @@ def check_target(
 
 
 def _check_memory(
-    opened: list[Source[Any]], memory: str | int | float | None, n_threads: int
+    opened: list[Source[Any]], memory: str | int | float | None, like: bool, n_threads: int
 ) -> None:
     """Refuse tables whose first rows cannot be looked at in the memory; see :meth:`Memory.room`."""
     held = [source.held() for source in opened]
-    Memory.of(memory, held, n_threads, 0).room(0, LOOK_BYTES)
+    more = compiler_bytes(*kind_of(opened, like, n_threads))
+    Memory.of(memory, held, n_threads, more).room(0, LOOK_BYTES)
 
 
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:

@@ -82,10 +82,7 @@ class Build:
         self._sources = sources
         self._job = job
         self._settings = settings
-        self._kind = (
-            "convert", sorted({source.form for source in sources}),
-            settings.like is not None, settings.n_threads > 1,
-        )  # fmt: skip
+        self._kind = kind_of(sources, settings.like is not None, settings.n_threads)
         if settings.held_bytes:
             self._memory: Memory = Exactly.of_rows(settings.held_bytes, settings.n_threads)
         else:
@@ -276,6 +273,13 @@ class Build:
         held = psutil.Process().memory_info().rss
         free = min(self._memory.room(names, names), self._memory.n_bytes - held)
         return RowBuffer(int(RUN_SHARE * free), wide=wide)
+
+
+def kind_of(
+    sources: Sequence[Source[Any]], like: bool, n_threads: int
+) -> tuple[str, list[str], bool, bool]:
+    """Return what decides which kernels a conversion calls."""
+    return "convert", sorted({source.form for source in sources}), like, n_threads > 1
 
 
 def value_type(tally: Tally) -> type[np.generic]:

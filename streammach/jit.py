@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import UserProvidedCacheLocator
+from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic as numba_intrinsic
@@ -28,6 +28,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
 # Instructions of the machine: a kernel calls such a function without its first argument.
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
+# Names the folders of kept kernels; older Numbas call it with an underscore.
+LOCATOR = getattr(caching, "UserProvidedCacheLocator", None) or caching._UserProvidedCacheLocator
 Number = Any  # a scalar argument of a kernel that is no Python int or bool, float32 for example
 
 # Sums may be reordered and multiplications fused, so that loops vectorise; without "nnan" and "nsz"
@@ -130,7 +132,7 @@ def kernel(
     def compile_lazily(function: F) -> F:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, CACHE_DIR or ""
         if CACHE_DIR is not None:  # Numba would make it as the umask says
-            name = UserProvidedCacheLocator.get_suitable_cache_subpath(inspect.getfile(function))
+            name = LOCATOR.get_suitable_cache_subpath(inspect.getfile(function))
             with contextlib.suppress(OSError):  # Numba finds another place, or none
                 Path(CACHE_DIR, name).mkdir(mode=0o700, exist_ok=True)
         try:

@@ -43,24 +43,20 @@ class Written(msgspec.Struct, kw_only=True):
     """What is written of a store.
 
     ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``nnz`` and
-    ``labels`` are the values and the labels of each block of rows from ``first_block`` on, the last
-    of which may not be full.
+    ``labels`` are the values and the labels of each block of rows; the last block may not be full.
     """
 
     bins: int = 0
     arrays: dict[str, OpenArray] = msgspec.field(default_factory=dict)
     registers: bytes = b""
-    first_block: int = 0
     nnz: list[int] = msgspec.field(default_factory=list)
     labels: list[int] = msgspec.field(default_factory=list)
     longest_list: int = 0
 
     def take_blocks(self, first: int, nnz: list[int], labels: list[int]) -> None:
         """Take in blocks from `first` on; that may be the last one, which is being filled."""
-        if not self.nnz:
-            self.first_block = first
         for held, more in ((self.nnz, nnz), (self.labels, labels)):
-            open_one = int(bool(more) and first < self.first_block + len(held))
+            open_one = int(bool(more) and first < len(held))
             if open_one:
                 held[-1] += more[0]
             held.extend(more[open_one:])

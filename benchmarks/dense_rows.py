@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks import machine_facts
 from streammach.backends.cuda.dense import DenseBuffer
-from streammach.backends.cuda.memory import DeviceArray, Memory
-from streammach.backends.cuda.transfers import Room
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory
+from streammach.backends.cuda.transfers import BufferRoom
 from streammach.data.reader import Reader
 from streammach.data.store.dataset import Dataset
 from streammach.jit import kernel
@@ -37,7 +37,7 @@ def count(n):
     return x
 
 
-class HostMemory(Memory):
+class HostMemory(DeviceMemory):
     """A device that takes nothing: what is sent goes nowhere."""
 
     def _wrapped(self, values):
@@ -72,7 +72,7 @@ class Path:
         )  # fmt: skip
         self.workers = Workers(threads, "rows") if threads > 1 else None
         self.slot = DenseBuffer(
-            HostMemory(1 << 40), Room(batch_size, nnz), n_features=facts.n_features,
+            HostMemory(1 << 40), BufferRoom(batch_size, nnz), n_features=facts.n_features,
             workers=self.workers,
         )  # fmt: skip
 

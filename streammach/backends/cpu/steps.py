@@ -35,7 +35,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 Pair = tuple[int, int]
 
 
-class Table(NamedTuple):
+class Parameters(NamedTuple):
     """Weights float32 (n, R*B) or the bias (1, R*B), and the optimiser's tables beside them."""
 
     weights: NDArray[np.float32]
@@ -56,9 +56,9 @@ class Steps(ABC):
     def __init__(self, model: Forward, training: TrainSpec) -> None:
         self._model, self._training, self._kind = model, training, training.optimizer_kind
         names = (*self._kind.per_model, *self._kind.per_weight)
-        self._table = Table(model.weights, {name: model.state[name] for name in names})
+        self._table = Parameters(model.weights, {name: model.state[name] for name in names})
         beside = {name: model.state[f"bias_{name}"] for name in names}
-        self._bias = Table(model.bias.reshape(1, -1), beside)
+        self._bias = Parameters(model.bias.reshape(1, -1), beside)
         self._all = (0, model.spec.n_repetitions)
 
     @staticmethod
@@ -132,12 +132,12 @@ class Steps(ABC):
             losses, norms,
         )  # fmt: skip
 
-    def _update(self, table: Table, gradient: NDArray[Any], rows: Pair, models: Pair) -> None:
+    def _update(self, table: Parameters, gradient: NDArray[Any], rows: Pair, models: Pair) -> None:
         """Take the optimiser's step on rows ``first:last`` and the columns of models ``r0:r1``.
 
         Parameters
         ----------
-        table : Table
+        table : Parameters
             What is updated.
         gradient : float32 (n, (r1 - r0) * B)
             The gradient of those columns, for all rows of the table.
@@ -154,7 +154,7 @@ class Steps(ABC):
         )  # fmt: skip
 
     def _update_plainly(
-        self, table: Table, gradient: NDArray[Any], rows: Pair, models: Pair
+        self, table: Parameters, gradient: NDArray[Any], rows: Pair, models: Pair
     ) -> None:
         """Do the same in NumPy, where kernels have no branch, for the gradient of these rows."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cpu import kernels
-from streammach.backends.cpu.forward import PIECES_PER_THREAD, Forward
+from streammach.backends.cpu.forward import Forward
 from streammach.backends.cpu.joint import joint_list_residuals, joint_residuals
 from streammach.backends.cpu.list_kernels import list_residuals, logistic_residuals
 from streammach.backends.loss import BEST_CLASSES
@@ -26,6 +26,7 @@ from streammach.spec.estimators import SUM
 from streammach.spec.model import ModelShape
 from streammach.spec.optimizers import ADAM_DECAYS
 from streammach.spec.training import TrainSpec
+from streammach.threads import pieces_of
 
 GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least one model
 FEATURE_COST = 6  # updating a row of the table, in units of adding up one row of residuals
@@ -187,11 +188,8 @@ class SparseSteps(Steps):
         assert by_feature is not None, "sparse rows come feature by feature too"
         n = len(by_feature.ids)
         cost = by_feature.starts + FEATURE_COST * np.arange(n + 1)
-        parts = model.threads * PIECES_PER_THREAD
-        edges = np.searchsorted(cost, np.linspace(0, cost[-1], parts + 1)[1:-1]).tolist()
-        pieces = [(a, b) for a, b in zip([0, *edges], [*edges, n], strict=True) if a < b]
         piece = self._piece if self._kind.step is None else self._piece_plainly
-        model.run(partial(piece, by_feature), pieces)
+        model.run(partial(piece, by_feature), pieces_of(n, model.threads, cost))
 
     def _piece(self, by_feature: ByFeature, first: int, last: int) -> None:
         """Gather the gradients of features ``first:last`` and update their weights."""

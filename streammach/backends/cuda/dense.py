@@ -158,7 +158,7 @@ class DenseBuffer(TransferBuffer):
                 self._host[name][a:b] = array[a:b]
 
         pieces = [(a, min(a + PIECE, m)) for a in range(0, m, PIECE)]
-        if self._workers is None or len(pieces) < 2:
+        if self._workers is None:
             copy(0, m)
         else:
             self._workers.each(copy, pieces)

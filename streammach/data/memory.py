@@ -24,7 +24,7 @@ from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
 from streammach.data.given import Given
 from streammach.data.given_labels import GivenLabels
 from streammach.data.identity import Fingerprint
-from streammach.data.matrix import Dense, Matrix, MatrixPiece, Opened, Sparse
+from streammach.data.matrix import Dense, Matrix, MatrixPiece, OpenMatrix, Sparse
 from streammach.data.matrix_source import MatrixReader, MatrixSource
 from streammach.data.source import Part
 from streammach.data.source_options import SourceOptions
@@ -84,9 +84,11 @@ class GivenSource(MatrixSource):
         return Sparse(m.indptr, *read, sizes, m.shape, PLACE)
 
     @contextmanager
-    def opened(self) -> Iterator[Opened]:
+    def opened(self) -> Iterator[OpenMatrix]:
         """Give the matrix."""
-        yield Opened(self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced)
+        yield OpenMatrix(
+            self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced
+        )
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
         """Return something that reads pieces."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from streammach.errors import UsageError
@@ -57,6 +58,21 @@ def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None])
         return
     edges = [n * i // pieces for i in range(pieces + 1)]
     workers.each(work, itertools.pairwise(edges))
+
+
+def in_order(pool: Executor, calls: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
+    """Yield what the calls return, in their order; at most so many are made or done ahead."""
+    pending: deque[Future[T]] = deque()
+    try:
+        for call in calls:
+            pending.append(pool.submit(call))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 def ahead(items: Iterable[T], name: str) -> Iterator[T]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from streammach.data.identity import files_in
 from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource
 from streammach.data.source_options import SourceOptions
 from streammach.data.zarr_arrays import ZarrArray
-from streammach.data.zarr_metadata import Node, check_files, read_node
+from streammach.data.zarr_metadata import ArrayFacts, Node, check_files, read_node
 from streammach.errors import DataError, StreammachError
 
 
@@ -78,5 +79,17 @@ def _nodes(top: Path, root: Node) -> Iterator[tuple[str, Node]]:
         n += 1
         if node.read is None and name.count("/") < MAX_DEPTH:
             for folder in sorted(p for p in (top / name).iterdir() if p.is_dir()):
-                if (inner := read_node(folder)) is not None:
+                if (inner := _node(folder)) is not None:
                     left.append((folder.relative_to(top).as_posix(), inner))
+
+
+def _node(folder: Path) -> Node | None:
+    """Return what a folder is; one with damaged metadata is an array that cannot be read."""
+    try:
+        return read_node(folder)
+    except DataError as error:
+        return Node(folder, {}, partial(_raise, error))
+
+
+def _raise(error: DataError) -> ArrayFacts:
+    raise error

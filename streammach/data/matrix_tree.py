@@ -118,11 +118,14 @@ class TreeSource(MatrixSource):
         if wanted is not None:
             if wanted.strip("/") in dense | sparse:
                 return wanted.strip("/")
+            _check(tree, wanted.strip("/"))
             raise UsageError(
                 f"it has no matrix '{clean(wanted)}': --x-path", path=self.path,
                 hint=f"It has: {_listed(dense | sparse)}.",
             )  # fmt: skip
         wide = {name for name in dense if arrays[name].shape[1] > 1} | sparse
+        if not dense | sparse:
+            _check(tree, "X")
         return self._only(wide or dense, ("X", "x"), "rows", "--x-path")
 
     def _names_path(self, tree: Tree) -> str | None:
@@ -293,6 +296,12 @@ class TreeSource(MatrixSource):
 def inside(group: str, name: str) -> str:
     """Return the path of something in a group, the top of the tree among them."""
     return f"{group}/{name}" if group else name
+
+
+def _check(tree: Tree, name: str) -> None:
+    """Raise DataError if there is an array of this name that cannot be read."""
+    if name in tree.arrays:
+        tree.arrays[name].check()
 
 
 def _listed(names: set[str]) -> str:

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 from streammach.data import convert, source
-from streammach.data.conversion import intake, job
+from streammach.data.conversion import folder, intake
 from streammach.data.conversion.shuffle import Shuffle
 from streammach.data.store import arrays
 from streammach.files.destinations import Destination
@@ -13,7 +13,7 @@ from streammach.files.writing import Writer
 
 
 def _temporary_files_stay():
-    job.remove_temporaries = lambda folder: None
+    folder.remove_temporaries = lambda folder: None
 
 
 def _state_ahead():

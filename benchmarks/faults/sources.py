@@ -22,7 +22,7 @@ import streammach.data.text
 from benchmarks.faults.commands import started
 from benchmarks.faults.work import Failed, Verdict, spread
 from streammach.data.conversion import intake
-from streammach.data.conversion.job import Memory
+from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.convert import convert
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
@@ -258,7 +258,7 @@ class Sources:
             os.chdir(where)
             streammach.data.text.BLOCK_BYTES = BLOCK_BYTES
             streammach.data.matrix.PIECE_VALUES = PIECE_VALUES
-            Memory.room = lambda *_: ROOM_BYTES
+            ConversionMemory.room = lambda *_: ROOM_BYTES
             if cut_off:
                 _cut_off_after(RUNS_KEPT)
             calls = [0]
@@ -292,7 +292,7 @@ def _read(form, where):
 
 
 def _cut_off_after(number):
-    write, written = intake.write_run, [0]
+    write, written = intake.write_spill, [0]
 
     def dying(*args, **kwargs):
         found = write(*args, **kwargs)
@@ -301,7 +301,7 @@ def _cut_off_after(number):
             os._exit(CUT_OFF)
         return found
 
-    intake.write_run = dying
+    intake.write_spill = dying
 
 
 def _in_a_process(work):

@@ -21,8 +21,8 @@ import numpy as np
 import streammach.data.text
 from benchmarks.faults.operations import Counted, real_write
 from streammach.cli import main as command
-from streammach.data.conversion import intake, runs
-from streammach.data.conversion.job import Memory
+from streammach.data.conversion import intake, spills
+from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.conversion.shuffle import Shuffle
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
@@ -159,8 +159,8 @@ class Work:
         streammach.data.text.BLOCK_BYTES = BLOCK_BYTES
         (folder / "whole").mkdir()
         whole = self._converted(folder / "whole")  # in memory, and it loads every kernel
-        Memory.room = lambda *_: ROOM_BYTES
-        runs.BIN_BITS, runs.BINS = BIN_BITS, 1 << BIN_BITS
+        ConversionMemory.room = lambda *_: ROOM_BYTES
+        spills.BIN_BITS, spills.BINS = BIN_BITS, 1 << BIN_BITS
         (folder / "runs").mkdir()
         self.n_runs, self.n_ranges = _counted(lambda: self._converted(folder / "runs"))
         self.old = folder / "old"
@@ -271,7 +271,7 @@ class Work:
 def _counted(work):
     """Do something; return how many runs it put aside and how many ranges of them it wrote."""
     with (
-        mock.patch.object(intake, "write_run", wraps=intake.write_run) as written,
+        mock.patch.object(intake, "write_spill", wraps=intake.write_spill) as written,
         mock.patch.object(Shuffle, "write", autospec=True, side_effect=Shuffle.write) as ranges,
     ):
         work()

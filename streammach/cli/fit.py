@@ -118,7 +118,7 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
 
 def _same(wanted: Wanted, arguments: FitArguments) -> bool:
     """Return whether a store is of these files; one that is not is refused, or made anew."""
-    from streammach.data.conversion.compare import difference_from  # compiled code loads on demand
+    from streammach.data.conversion.request import difference_from  # compiled code loads on demand
     from streammach.data.convert import tidy
     from streammach.data.source_options import SourceOptions, TableOptions
 

@@ -173,7 +173,7 @@ class Sparse:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenMatrix:
     """A matrix, its labels if it has any, and the names of its columns if not their numbers.
 
     Names that are `spaced` are those of features as a store lists them, ``namespace^name``: places
@@ -197,7 +197,7 @@ class MatrixPiece:
     """Some rows, and the matrix that they are from."""
 
     rows: Piece
-    opened: Opened
+    opened: OpenMatrix
     n_read: int
     end: Place
     large: Large | None = None

@@ -18,7 +18,7 @@ from streammach.data.bad_rows import BadRow
 from streammach.data.identity import ChangedError
 from streammach.data.label_arrays import Labels
 from streammach.data.label_sets import LabelSets
-from streammach.data.matrix import ANY_WIDTH, MatrixPiece, Opened, Piece
+from streammach.data.matrix import ANY_WIDTH, MatrixPiece, OpenMatrix, Piece
 from streammach.data.source import START, Held, Part, Place, Source
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, clean
@@ -56,7 +56,7 @@ class MatrixSource(Source[MatrixPiece]):
         self.n_rows = 0  # known once a block was read
 
     @abstractmethod
-    def opened(self) -> AbstractContextManager[Opened]:
+    def opened(self) -> AbstractContextManager[OpenMatrix]:
         """Open the matrix for as long as a block runs."""
 
     def held(self) -> Held:
@@ -157,7 +157,7 @@ class MatrixReader:
         """Return a row, by its number, as a bad one."""
         return BadRow(reason=reason, line=place)
 
-    def _columns_of(self, opened: Opened) -> Columns:
+    def _columns_of(self, opened: OpenMatrix) -> Columns:
         """Return what looks up the columns; those without names are those of the training."""
         trained = self._vocabulary.columns
         self._width = opened.matrix.n_columns

@@ -16,15 +16,16 @@ from streammach.data.class_weights import ClassWeights, weighed
 from streammach.data.conversion.buffer import LABEL_BYTES as BUFFER_LABEL_BYTES
 from streammach.data.conversion.buffer import LIST_BYTES as BUFFER_LIST_BYTES
 from streammach.data.conversion.buffer import RowBuffer
-from streammach.data.conversion.build import Build, Settings
+from streammach.data.conversion.build import Build
+from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
-from streammach.data.conversion.job import Job
 from streammach.data.conversion.ranking import Known
+from streammach.data.conversion.request import ConversionRequest
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
 from streammach.data.given import Given
 from streammach.data.given_labels import GivenLabels
 from streammach.data.identity import Fingerprint
-from streammach.data.matrix import Dense, Matrix, MatrixPiece, Opened, Sparse
+from streammach.data.matrix import Dense, Matrix, MatrixPiece, OpenMatrix, Sparse
 from streammach.data.matrix_source import MatrixReader, MatrixSource
 from streammach.data.source import Part
 from streammach.data.source_options import SourceOptions
@@ -84,9 +85,11 @@ class GivenSource(MatrixSource):
         return Sparse(m.indptr, *read, sizes, m.shape, PLACE)
 
     @contextmanager
-    def opened(self) -> Iterator[Opened]:
+    def opened(self) -> Iterator[OpenMatrix]:
         """Give the matrix."""
-        yield Opened(self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced)
+        yield OpenMatrix(
+            self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced
+        )
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
         """Return something that reads pieces."""
@@ -133,16 +136,12 @@ class Labelled:
         """The rows as a source."""
         return GivenSource(self.rows, self.labels, self.weights)
 
-    def _settings(self, **more: Any) -> Settings:
-        few = self.rows.nnz <= self.small
-        given: dict[str, Any] = {
-            "options": [SourceOptions(recipe=self.recipe)], "like": None,
-            "on_bad_row": "skip" if self.skip else "error", "max_bad": None,
-            "seed": self.seed, "memory": None,
-            "n_threads": 1 if few else self.threads or cores(),
-            "progress": None, "known": self.known,
-        }  # fmt: skip
-        return Settings(**{**given, **more})
+    def _request(self, **more: Any) -> ConversionRequest:
+        return ConversionRequest(
+            options=[SourceOptions(recipe=self.recipe)], seed=self.seed, known=self.known,
+            on_bad_row="skip" if self.skip else "error",
+            n_threads=1 if self.rows.nnz <= self.small else self.threads or cores(), **more,
+        )  # fmt: skip
 
     @property
     def _buffer_bytes(self) -> int:
@@ -163,7 +162,7 @@ class Labelled:
         n, nnz, n_labels = self.rows.n_rows, self.rows.nnz, self.labels.n_labels
         rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
         rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if n_labels else 0
-        threads = self._settings().n_threads
+        threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.held.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
         copies = (AHEAD + 1 + threads) * COPIED_BYTES * copied
@@ -176,8 +175,8 @@ class Labelled:
 
     def held(self) -> HeldDataset:
         """Return the rows in their order, in memory, or raise DataError."""
-        settings = self._settings(held_bytes=self._buffer_bytes)
-        made = Build([self.source], Job(PLACE), settings).run(resume=False).held
+        request = self._request(held_bytes=self._buffer_bytes)
+        made = Build([self.source], ConversionFolder(PLACE), request).run(resume=False).held
         assert made is not None, "rows that were held"
         made.intake_bytes, made.libraries_bytes = self.intake_bytes, self.libraries_bytes
         give_back()  # rows that were on their way
@@ -187,10 +186,10 @@ class Labelled:
         """Write the rows into a store in a folder; return it, opened."""
         now = psutil.Process().memory_info().rss
         most = min(now + max(memory - self.code_bytes, 0), memory_limit().n_bytes)
-        job = Job(folder / "rows")
-        job.prepare(b"{}")
+        rows = ConversionFolder(folder / "rows")
+        rows.prepare(b"{}")
         try:
-            Build([self.source], job, self._settings(memory=most)).run(resume=False)
+            Build([self.source], rows, self._request(memory=most)).run(resume=False)
         except BudgetError as error:
             enough = self.code_bytes + self.intake_bytes
             raise BudgetError(
@@ -199,6 +198,6 @@ class Labelled:
                 hint=f"More than {advised(enough)} hold them; a model takes more.",
             ) from error
         give_back()
-        dataset = Dataset.open(job.store)
+        dataset = Dataset.open(rows.store)
         dataset.libraries_bytes = self.libraries_bytes
         return dataset

@@ -23,14 +23,14 @@ import numpy as np
 from numcodecs import VLenUTF8, Zstd, blosc
 from numpy.typing import NDArray
 
-from streammach.data.zarr_metadata import MAX_CHUNK_BYTES, ArrayFacts, Chain, Shards
+from streammach.data.matrix_tree import TreeArray
+from streammach.data.zarr_metadata import MAX_CHUNK_BYTES, Chain, Node, Shards
 from streammach.errors import DataError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, zstd_size
 
 ABSENT = 2**64 - 1
 KEPT_BYTES = 64 << 20  # of decoded chunks
 KEPT_SHARDS = 64  # tables of
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 COPY_HINT = "Copy or write the folder again."
 ZEROS_HINT = (
     "If it held only zeros and was left out for that, write it again with "
@@ -39,24 +39,10 @@ ZEROS_HINT = (
 DAMAGED = (ValueError, RuntimeError, TypeError, zlib.error)
 
 
-def zstd_size(body: bytes) -> int | None:
-    """Return the size that a Zstandard frame says it decompresses to, or None."""
-    if body[:4] != ZSTD_MAGIC or len(body) < 6:
-        raise ValueError("not a zstd frame")
-    form = body[4]
-    single = form >> 5 & 1
-    width = (single, 2, 4, 8)[form >> 6]
-    start = 5 + (0 if single else 1) + (0, 1, 2, 4)[form & 3]
-    if not width:
-        return None
-    return int.from_bytes(body[start : start + width], "little") + (256 if width == 2 else 0)
-
-
 def _zstd(body: bytes, most: int) -> bytes:
     size = zstd_size(body)
-    if size is None:  # the decoder then wants a buffer of exactly the size that comes out
-        return bytes(Zstd().decode(body, np.empty(most, np.uint8)))
-    return bytes(Zstd().decode(body, np.empty(_within(size, most), np.uint8)))
+    # Without a size the decoder wants a buffer of exactly the size that comes out.
+    return bytes(Zstd().decode(body, np.empty(most if size is None else _within(size, most), "u1")))
 
 
 def _blosc(body: bytes, most: int) -> bytes:
@@ -120,15 +106,29 @@ class _Place:
     size: int | None = None
 
 
-class ZarrArray:
+class ZarrArray(TreeArray):
     """An array that is read in ranges of its first axis."""
 
-    def __init__(self, facts: ArrayFacts) -> None:
-        self.facts = facts
-        self.shape = facts.shape
-        self.dtype = np.dtype(object) if facts.chain.dtype is None else facts.chain.dtype
+    def __init__(self, node: Node) -> None:
+        self._wrong: DataError | None = None
+        self.shape, self.dtype = (), np.dtype("V")
+        try:
+            self.facts = node.facts()
+        except DataError as error:  # of an array that may never be read
+            self._wrong = error
+            return
+        dtype = self.facts.chain.dtype
+        self.shape, self.dtype = self.facts.shape, np.dtype(object) if dtype is None else dtype
+        self.unit = self.facts.chunks[0]
+        documents = ("zarr.json", ".zarray", ".zattrs")
+        self.left_out = all(name in documents for name in os.listdir(node.folder))
         self._kept: dict[tuple[int, ...], NDArray[Any]] = {}
         self._tables: dict[tuple[int, ...], NDArray[np.uint64]] = {}
+
+    def check(self) -> None:
+        """Raise DataError if what its metadata say is not read here."""
+        if self._wrong is not None:
+            raise self._wrong
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return items (of two axes: rows) ``start:stop``, or raise DataError or DiskError."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from streammach.data.matrix_tree import OBJECT_BYTES
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error, read_small
 from streammach.spec.documents import from_json
@@ -21,7 +22,6 @@ from streammach.spec.documents import from_json
 MAX_DOCUMENT = 16 << 20  # the root of a group may repeat the metadata of all its members
 MAX_CHUNK_BYTES = 256 << 20
 MAX_SHARD_CHUNKS = 1 << 22
-OBJECT_BYTES = 64  # of a string in memory
 PACKERS = ("zstd", "blosc", "gzip", "zlib", "crc32c")
 TYPES = {
     "bool": "b1", "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8", "uint8": "u1",
@@ -83,16 +83,6 @@ class Node:
     attributes: Mapping[str, object]
     read: Callable[[], ArrayFacts] | None = None
 
-    @property
-    def encoding(self) -> str:
-        """What AnnData says it is, or an empty string."""
-        return str(self.attributes.get("encoding-type", ""))
-
-    @property
-    def is_array(self) -> bool:
-        """Whether it is an array."""
-        return self.read is not None
-
     def facts(self) -> ArrayFacts:
         """Return what an array's metadata say, or raise DataError."""
         assert self.read is not None, "a group has no chunks"
@@ -134,7 +124,10 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _exists(path: Path) -> bool:
-    return os.path.lexists(path) and _check_kind(path, path.parent) >= 0
+    if os.path.lexists(path):
+        _check_kind(path, path.parent)
+        return True
+    return False
 
 
 def _damaged(folder: Path, error: Exception) -> DataError:
@@ -146,41 +139,25 @@ def _refused(folder: Path, what: str) -> DataError:
     return DataError(f"{what}, which is not read", path=folder, hint=WRITE_HINT)
 
 
-def place_in(top: Path, name: str) -> Path:
-    """Return a path inside a folder; nothing on the way to it is a link."""
-    place = top
-    for part in name.split("/") if name else ():
-        if part in ("", ".", ".."):
-            raise DataError(f"'{clean(name, 60)}' is no path inside it", path=top)
-        place = place / part
-        if os.path.lexists(place):
-            _check_kind(place, top)
-    return place
+def check_files(top: Path) -> None:
+    """Refuse links and devices in a folder."""
+    for parent, folders, files in os.walk(top):
+        for name in (*folders, *files):
+            _check_kind(Path(parent, name), top)
 
 
-def check_files(top: Path, name: str) -> int:
-    """Refuse links and devices at a place in a folder; return the bytes that lie there."""
-    total = 0
-    for parent, folders, files in os.walk(place_in(top, name)):
-        for found in folders:
-            _check_kind(Path(parent, found), top)
-        total += sum(_check_kind(Path(parent, found), top) for found in files)
-    return total
-
-
-def _check_kind(path: Path, top: Path) -> int:
+def _check_kind(path: Path, top: Path) -> None:
     try:
-        found = path.lstat()
+        mode = path.lstat().st_mode
     except OSError as error:
         raise disk_error(error, path) from error
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        what = "a link" if stat.S_ISLNK(found.st_mode) else "neither a file nor a folder"
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
         raise DataError(
             f"{clean(path.relative_to(top), 100)} is {what}",
             path=top,
             hint="Copy the folder with its files in it.",
         )
-    return found.st_size
 
 
 def _facts_3(folder: Path, document: dict[str, Any]) -> ArrayFacts:

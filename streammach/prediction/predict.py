@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
-from streammach.data.conversion.threads import in_order
 from streammach.data.identity import files_in, state_of
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.dataset import Dataset
@@ -34,6 +33,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import Room
 from streammach.progress import Told, Wanted, shown
 from streammach.spec.types import Decoding, Ranker
+from streammach.threads import in_order
 
 UNITS = {"predict": "rows", "write": "rows"}
 

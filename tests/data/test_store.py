@@ -12,7 +12,7 @@ from streammach.data.convert import convert
 from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.blobs import Folder
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.root import RootFacts, SourceFacts
+from streammach.data.store.root import RootFacts, StoredSource
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import StoreError, StreammachError, UsageError
 from streammach.rows.block import RowBlock
@@ -217,7 +217,7 @@ def test_rows_with_weights_keep_them(tmp_path):
     ))  # fmt: skip
     writer.add_names("labels", Names.of(["a", "b"]), np.array([1, 1]))
     writer.add_names("features", Names.of(["x", "y"]), np.array([1, 1]))
-    source = SourceFacts(name="s", format="vw", bytes=1, crc32c="", rows=2)
+    source = StoredSource(name="s", format="vw", bytes=1, crc32c="", rows=2)
     writer.finish(RootFacts(
         rows=2, classes=2, features=2, nnz=2, pairs=2, max_row_nnz=1, block_rows=2,
         max_block_nnz=2, seed=0, options={}, source=[source], skipped={}, counts={},

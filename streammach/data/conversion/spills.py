@@ -1,7 +1,7 @@
-"""Files of rows sorted by key, a bin of the keys after the other, and behind them what is known.
+"""Spills: rows sorted by key in a file, a bin of the keys after the other, then what is known.
 
-A run is written once, whole and durable, and is never touched again. Behind its rows it holds all
-that a conversion needs to go on from there: so the runs are its journal.
+A spill is written once, whole and durable, and is never touched again. Behind its rows it holds all
+that a conversion needs to go on from there: so the spills are its journal.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer
-from streammach.data.conversion.tally import Packed, State
-from streammach.data.conversion.threads import in_order
+from streammach.data.identity import Fingerprint
+from streammach.data.source import START, Place
 from streammach.data.store.arrays import is_sealed, sealed
-from streammach.errors import StoreError
+from streammach.errors import DataError, StoreError
 from streammach.files.reading import disk_error, regular
 from streammach.files.writing import Writer
 from streammach.rows.canonical import copy_rows
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
+from streammach.threads import in_order
 
 AHEAD = 32  # bins that are being compressed
 BIN_BITS = 10
@@ -46,7 +47,99 @@ NO_LISTS = LabelLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, 
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
 
-def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Executor) -> State:
+class Packed(msgspec.Struct, frozen=True):
+    """A one-dimensional array: its type and its bytes, compressed."""
+
+    dtype: str
+    data: bytes
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Packed:
+        """Return the compressed array."""
+        codec = Blosc("lz4", 5, Blosc.SHUFFLE)
+        return cls(values.dtype.str, bytes(codec.encode(values)) if len(values) else b"")
+
+    def array(self) -> NDArray[Any]:
+        """Return the array."""
+        data = bytes(blosc.decompress(self.data)) if self.data else b""
+        return np.frombuffer(data, self.dtype)
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What was read so far, of all sources, as spills keep it.
+
+    ``source`` is the number of the source that is being read, ``place``, ``lines``, ``source_rows``
+    and ``source_bad`` how far that is, ``left_bytes`` what rows of importance 0 take of it, of
+    which ``left`` were left out of all sources and count as bad ones; ``finished`` holds the
+    fingerprints of those before it, ``source_lengths`` the rows of these, bad ones too.
+    ``n_columns`` and ``column_names`` tell the columns of all sources so far: -1 before the first
+    one, 0 where they are not the same.
+    ``listed`` says whether some rows have lists of labels, ``label_weights`` whether these weigh.
+    ``integers`` says whether all values are integers of 0 or more, ``largest`` the largest of them.
+    """
+
+    source: int = 0
+    place: Place = START
+    lines: int = 0
+    source_rows: int = 0
+    source_bad: int = 0
+    finished: list[Fingerprint] = msgspec.field(default_factory=list)
+    source_lengths: list[int] = msgspec.field(default_factory=list)
+    n_columns: int = -1
+    column_names: str = ""
+    rows: int = 0
+    nnz: int = 0
+    longest: int = 0
+    duplicates: int = 0
+    integers: bool = True
+    largest: float = 0.0
+    weighted: bool = False
+    left: int = 0
+    left_bytes: int = 0
+    tagged: bool = False
+    listed: bool = False
+    labels: int = 0
+    label_weights: bool = False
+    unknown_values: int = 0
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    listed_bytes: int = 0
+
+    def meet_columns(self, n_columns: int, names: str, path: Path) -> None:
+        """Compare the columns of a source with those before."""
+        if not n_columns:
+            self.n_columns = 0
+        elif self.n_columns == -1:
+            self.n_columns, self.column_names = n_columns, names
+        elif (self.n_columns, self.column_names) != (n_columns, names):
+            if self.n_columns > 0 and not names and not self.column_names:
+                raise DataError(
+                    f"the matrix has {n_columns:,} columns, the one before {self.n_columns:,}",
+                    path=path,
+                    hint="Columns without names are told by their places.",
+                )
+            self.n_columns = 0
+
+    def take_lists(self, lists: LabelLists) -> None:
+        """Take in that some rows have lists of labels."""
+        self.listed, self.labels = True, self.labels + lists.n_labels
+        weights = lists.weights
+        self.label_weights |= weights is not None and bool((weights != 1).any())
+
+
+class SpillState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a spill holds behind its rows: the tally at its end, and what it added to the rest."""
+
+    tally: Tally
+    index: Packed = Packed("", b"")  # known when the rows are written
+    label_counts: Packed
+    feature_counts: Packed
+    labels: tuple[Packed, Packed]
+    features: tuple[Packed, Packed]
+
+
+def write_spill(
+    path: Path, rows: RowBuffer, ids: Ids, state: SpillState, *, pool: Executor
+) -> Spill:
     """Write the rows of a buffer, sorted by key; the file is durable afterwards."""
     keys = rows.keys[: rows.n_rows]
     order = np.argsort(keys, kind="stable")
@@ -64,7 +157,7 @@ def write_run(path: Path, rows: RowBuffer, ids: Ids, state: State, *, pool: Exec
         out.write(document)
         out.write(sealed(FOOTER.pack(start, len(document))))
         out.commit()
-    return state
+    return Spill(path, index)
 
 
 def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[bytes, tuple[int, ...]]:
@@ -117,19 +210,11 @@ def _packed(values: NDArray[Any]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that was written.
-
-    Attributes
-    ----------
-    path : Path
-        Its file.
-    index : int64 (bins, 12)
-        Where its bins are.
-    """
+class Spill:
+    """A spill that was written."""
 
     path: Path
-    index: NDArray[np.int64]
+    index: NDArray[np.int64]  # int64 (bins, 12): where its bins are
 
     def read_into(self, rows: RowBuffer, first: int, end: int) -> None:
         """Append bins ``first:end`` to a buffer with room, or raise StoreError or DiskError."""
@@ -195,8 +280,8 @@ class Run:
         return LabelLists(starts, found, own)
 
 
-def read_run(path: Path) -> State:
-    """Return what a run holds behind its rows, or raise StoreError or DiskError."""
+def read_spill(path: Path) -> tuple[Spill, SpillState]:
+    """Return a spill and what it holds behind its rows, or raise StoreError or DiskError."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -208,20 +293,16 @@ def read_run(path: Path) -> State:
     document = _read(path, start, length)
     if not is_sealed(document):
         raise _damaged(path)
-    return msgspec.msgpack.decode(document[:-4], type=State)
-
-
-def run_of(path: Path, state: State) -> Run:
-    """Return a run with its index."""
-    return Run(path, state.index.array().reshape(BINS, INDEX_COLUMNS))
+    state = msgspec.msgpack.decode(document[:-4], type=SpillState)
+    return Spill(path, state.index.array().reshape(BINS, INDEX_COLUMNS)), state
 
 
 def bins_that_fit(
-    runs: Sequence[Run], first: int, fits: Callable[[int, int, int, int], bool]
+    spills: Sequence[Spill], first: int, fits: Callable[[int, int, int, int], bool]
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges of bins from `first` on while ``fits(rows, values, tag bytes, labels)``."""
     columns = [ROWS, VALUES, TAG_BYTES, LABELS]
-    held_by: NDArray[np.int64] = np.sum([run.index[:, columns] for run in runs], axis=0)
+    held_by: NDArray[np.int64] = np.sum([s.index[:, columns] for s in spills], axis=0)
     while first < BINS:
         end, held = first + 1, held_by[first]
         while end < BINS and fits(*(held + held_by[end]).tolist()):

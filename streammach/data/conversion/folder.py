@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import msgspec
 import psutil
 
 from streammach.data.source import Held
-from streammach.errors import BudgetError, DiskError, UsageError
+from streammach.errors import BudgetError, DiskError, UsageError, clean
 from streammach.files.folders import check_ours, make_folder, remove_folder
+from streammach.files.locks import locked
 from streammach.files.reading import read_small
 from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.machine import advised, budget, size_text
@@ -32,7 +34,7 @@ FILES = re.compile(
 
 
 @dataclass
-class Memory:
+class ConversionMemory:
     """The memory of the process that a conversion may take."""
 
     n_bytes: int  # all of it; where the user named no budget it grows with what names need
@@ -40,26 +42,22 @@ class Memory:
     fixed: int  # what is taken beside rows and names
     ahead: int  # pieces that are on their way at a time
     large: int = 0  # what the largest piece takes, where one is larger than usual
+    rows_known: bool = False  # whether all of it is for rows, since it is known how many there are
 
     @classmethod
     def of(
-        cls,
-        asked: str | int | float | None,
-        held: Sequence[Held],
-        n_threads: int,
-        more: int,
-    ) -> Memory:
-        """Return what was asked for, or the default; it is compared when the first rows are there.
+        cls, given: str | int | float | None, held: Sequence[Held], n_threads: int, more: int
+    ) -> ConversionMemory:
+        """Return a budget, or the default; it is compared when the first rows are there.
 
         `more` is in bytes.
         """
-        given = budget(asked)
+        most = budget(given)
         piece = max((h.piece for h in held), default=1)
         ahead = max(n_threads, min(AHEAD * n_threads, PIECES_BYTES // max(piece, 1)))
         fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
         fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
-        most = given.n_bytes if given.named else given.limit
-        return cls(given.n_bytes, most, fixed, ahead)
+        return cls(most.n_bytes, most.n_bytes if most.named else most.limit, fixed, ahead)
 
     def meet(self, large: int) -> None:
         """Count so many bytes of a piece that is larger than usual, which is read alone."""
@@ -71,6 +69,8 @@ class Memory:
 
         `others`, `in_the_end`, `piece` are in bytes.
         """
+        if self.rows_known:
+            return self.n_bytes
         least = max(LEAST_ROOM, piece)
         needed = self.fixed + others + least
         self.n_bytes = max(self.n_bytes, min(needed, self.limit))
@@ -88,35 +88,23 @@ class Memory:
         return left
 
 
-class Exactly(Memory):
-    """The memory of rows that are taken in where it is known how many there are."""
-
-    @classmethod
-    def of_rows(cls, n_bytes: int, n_threads: int) -> Exactly:
-        """Return so many bytes for the rows, and what else is needed."""
-        return cls(n_bytes=n_bytes, limit=n_bytes, fixed=0, ahead=n_threads)
-
-    def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
-        """Return the bytes of all rows."""
-        del others, in_the_end, piece
-        return self.n_bytes
-
-
-class Job:
-    """The folder beside a store in which it is made.
-
-    Attributes
-    ----------
-    folder, runs, store, written, listed : Path
-        The folder, and in it: runs, the store, what is written of it, the list of bad rows.
-    """
+class ConversionFolder:
+    """The folder beside a store in which it is made."""
 
     def __init__(self, target: Path) -> None:
+        self.target = target
         self.folder = target.with_name(f".{target.name}.partial")
+        self.lock = target.with_name(f".{target.name}.lock")
+        self.rejects = target.with_name(f"{target.name}.rejects.tsv")  # rows which the store lacks
+        # in the folder: spills, the store, what is written of it, the list of bad rows
         self.runs = self.folder / "runs"
         self.store = self.folder / "store"
         self.written = self.folder / "written"
         self.listed = self.folder / "rejects.tsv"
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes from making the same store while a block runs."""
+        return locked(self.lock, clean(self.target))
 
     @property
     def has_runs(self) -> bool:
@@ -124,13 +112,7 @@ class Job:
         return self.runs.is_dir() and any(self.runs.glob("run-*"))
 
     def check(self) -> bool:
-        """Return whether the folder is there; refuse one that is not that of a conversion.
-
-        Raises
-        ------
-        UsageError
-            If something else has its name.
-        """
+        """Return whether the folder is there; UsageError if it is not that of a conversion."""
         if not os.path.lexists(self.folder):
             return False
         path = self.folder / IDENTITY
@@ -141,7 +123,7 @@ class Job:
                 known = {}
             begun = isinstance(known, dict) and known.keys() >= {"sources", "seed"}
             files = (name for _, _, names in os.walk(self.folder) for name in names)
-            if begun or not any(not TEMPORARY.fullmatch(name) for name in files):
+            if begun or all(TEMPORARY.fullmatch(name) for name in files):
                 check_ours(self.folder, FILES)
                 return True
         raise UsageError(
@@ -153,25 +135,19 @@ class Job:
     def prepare(self, identity: bytes) -> bool:
         """Make or keep the folder; return whether an equal `identity` left something in it."""
         path = self.folder / IDENTITY
-        if self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == identity:
-            self._prepare_to_go_on()
-            return True
-        self.remove()
-        make_folder(self.runs)
-        write_atomic(path, identity)
-        return False
-
-    def _prepare_to_go_on(self) -> None:
-        """Remove what cannot be gone on from.
-
-        A store that has its root document is whole, or is the one that it was to replace: the two
-        are swapped. It is written again, for what is written of it cannot be told from the other.
-        """
+        if not (self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == identity):
+            self.remove()
+            make_folder(self.runs)
+            write_atomic(path, identity)
+            return False
         remove_temporaries(self.folder)
+        # A store that has its root document is whole, or is the one that it was to replace: the two
+        # are swapped. It is written again, for what is written of it cannot be told from the other.
         complete = (self.store / "zarr.json").exists()
         if complete or not self.store.is_dir() or not self.written.is_file():
             remove_folder(self.store)
             remove_file(self.written)
+        return True
 
     @property
     def is_over(self) -> bool:

@@ -25,15 +25,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
-from benchmarks.sizes import test_rows
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cpu.decode_perm import within_limits
 from streammach.backends.cpu.decoder import TILE_ROWS
+from streammach.data.store.dataset import Dataset
 from streammach.jit import kernel
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
 from streammach.simd import LANES, aligned, table_width
 from streammach.spec.estimators import SUM
 from streammach.spec.model import ModelSpec
@@ -217,10 +218,19 @@ def of_shape(name, turns, rng):
     return figures
 
 
+def first_rows(model, store):
+    """Return the first rows of a store with the model's ids."""
+    with Dataset.open(store) as data:
+        rows = data.rows(0, min(RUN_ROWS, data.n_rows))
+        return canonicalize(
+            rows, model.features.ids_of(data.features), model.labels.plain().ids_of(data.labels)
+        )
+
+
 def of_run(folder, store, turns):
     """Figures of a run on the rows of a store."""
     model = Model.load(folder)
-    rows = test_rows(model, store, RUN_ROWS)
+    rows = first_rows(model, store)
     rankers = [model.estimator]
     if model.counts is not None and not model.spec.unhashed:
         rankers.append("logsum")

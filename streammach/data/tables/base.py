@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from streammach.data.source import Held, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.guess import Head, no_column, no_label, recipe_of
-from streammach.data.tables.reader import Met, TableReader
+from streammach.data.tables.python_rows import TableRows
+from streammach.data.tables.reader import Met, PieceCells, TableReader
 from streammach.errors import DataError, clean
 from streammach.forks import Turn
 from streammach.rows.vocabulary import Vocabulary
@@ -18,20 +21,17 @@ from streammach.spec.recipe import Recipe
 HEAD_ROWS, HEAD_BYTES = 1000, 4 << 20  # of a table that are looked at for its recipe
 
 
-class Table:
+class Table(Source[Any]):
     """A table as a source of rows.
 
     Attributes
     ----------
-    path : Path
-        The file.
     options : SourceOptions
         How it is read.
     met : Met
         What was met in it.
     """
 
-    path: Path
     options: SourceOptions
     names_known = True  # whether its columns are known before its rows
     index: frozenset[str] = frozenset()  # columns that were the index of a DataFrame
@@ -42,10 +42,21 @@ class Table:
         self._recipe = options.recipe
         self._lock = Turn()
         self._absent: frozenset[str] | None = None
+        self._head: Head | None = None
 
     @abstractmethod
+    def first_rows(self) -> Iterable[TableRows]:
+        """Yield the rows that are looked at for its recipe, or raise DataError or DiskError."""
+
+    def rows_of(self, piece: Any) -> PieceCells:
+        """Return the rows of a piece, as they are looked at by their columns."""
+        return PieceCells(piece.rows)
+
     def head(self) -> Head:
         """Return the first cells of each column, or raise DataError or DiskError."""
+        if self._head is None:
+            self._head = head_of(self.first_rows(), self.path)
+        return self._head
 
     @property
     def recipe(self) -> Recipe:
@@ -73,12 +84,16 @@ class Table:
         chars = self.options.table.chars if known is None else known.chars
         return (24 << 20) if chars is None else (72 << 20)
 
+    def held(self) -> Held:
+        """Return what reading it takes, rows that were read aside."""
+        return Held(self.piece_bytes, 0)
+
     def columns_there(self) -> Sequence[str]:
         """Return the names of its columns."""
         return list(self.head())
 
-    def table_reader(self, vocabulary: Vocabulary, *, label_needed: bool) -> TableReader:
-        """Return what reads its rows.
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TableReader:
+        """Return something that reads pieces.
 
         Parameters
         ----------
@@ -86,6 +101,8 @@ class Table:
             Gives the ids.
         label_needed : bool
             Whether a row without a label is bad.
+        strict : bool
+            Not used: all rows of a piece are read.
 
         Raises
         ------
@@ -94,12 +111,13 @@ class Table:
         DataError
             If it has none of the columns that are read.
         """
+        del strict
         with self._lock:
             if self._absent is None:
                 self._absent = self._lacking(label_needed=label_needed)
         return TableReader(
             self.recipe, vocabulary, multilabel=self.options.multilabel,
-            label_needed=label_needed, met=self.met, absent=self._absent,
+            label_needed=label_needed, met=self.met, absent=self._absent, rows_of=self.rows_of,
         )  # fmt: skip
 
     def _lacking(self, *, label_needed: bool) -> frozenset[str]:
@@ -114,8 +132,9 @@ class Table:
             raise no_column(recipe.label or "", "label", names, self.path)
         return lacking(recipe, names, self.path)
 
-    def check_columns(self) -> None:
-        """Warn of columns that no row had, and of those that are not known, at the end."""
+    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
+        """Warn of columns that no row had, and of unknown ones, where only rows name them."""
+        del n_rows, n_bad, n_lines
         if not self.names_known:
             lacking(self.recipe, sorted(self.met.names), self.path)
 
@@ -127,6 +146,21 @@ class Table:
             for column in self.recipe.columns
             if self.met.missing[column.name]
         ]
+
+
+def head_of(some: Iterable[TableRows], path: Path) -> Head:
+    """Return the first cells of each column, of some rows of a table, or raise DataError."""
+    found: dict[str, list[Any]] = {}
+    n_rows = 0
+    for rows in some:
+        for name in rows.names:
+            found.setdefault(name, [None] * n_rows).extend(rows.look(name))
+        n_rows += rows.n_rows
+        for cells in found.values():
+            cells.extend([None] * (n_rows - len(cells)))
+    if not (n_rows or found):
+        raise DataError("it holds no rows", path=path)
+    return found
 
 
 def lacking(recipe: Recipe, names: Sequence[str], path: str | Path | None) -> frozenset[str]:

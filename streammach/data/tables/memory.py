@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.identity import Fingerprint
-from streammach.data.source import START, Held, Place, Source
+from streammach.data.source import START, Place
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.tables.arrow_files import BatchPiece, BatchReader, slices
+from streammach.data.tables.arrow_files import BatchPiece, distinct, first_of, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
-from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, lacking
-from streammach.data.tables.cells import TableRows
-from streammach.data.tables.guess import Head, recipe_of
-from streammach.data.tables.python_rows import PythonRows
+from streammach.data.tables.base import HEAD_ROWS, Table, head_of, lacking
+from streammach.data.tables.guess import recipe_of
+from streammach.data.tables.python_rows import PythonRows, TableRows
 from streammach.data.tables.reader import TableReader
 from streammach.data.tables.values import text_of
 from streammach.errors import DataError, UsageError, clean
@@ -61,7 +60,7 @@ def rows_of_table(
     )
     blocks, first, bad_rows = [], 0, bad_rows or BadRows()
     for rows in batches(table, recipe.names, recipe):
-        part = reader.read(rows, first)
+        part = reader.rows(rows, first)
         bad_rows.take(part.bad, PLACE, 0)
         if unknown is not None and part.unknown is not None:
             assert part.block.numbers is not None, "rows of a table"
@@ -81,39 +80,26 @@ def recipe_of_table(
             columns=(Column(name=TEXT, role="text"),), ngrams=options.words,
             chars=options.characters,
         )  # fmt: skip
-    return recipe_of(head_of(table), options, labelled=labelled)
+    return recipe_of(head_of(first_rows(table), PLACE), options, labelled=labelled)
 
 
-def columns_of(table: Any) -> list[str]:
+def columns_of(table: Any) -> Sequence[str]:
     """Return the names of a table's columns; of dictionaries those of the first ones."""
     if isinstance(table, list | tuple):
         return PythonRows([row for row in table[:HEAD_ROWS] if isinstance(row, Mapping)]).names
     if _is_frame(table) or _is_frame(table, "polars"):
-        return _distinct([str(name) for name in table.columns])
-    return _distinct(list(_arrow_table(table).schema.names))
+        return distinct([str(name) for name in table.columns], PLACE)
+    return distinct(list(_arrow_table(table).schema.names), PLACE)
 
 
-def head_of(table: Any) -> Head:
-    """Return the first cells of each column of a table; DataError if it has no rows."""
-    found: dict[str, list[Any]] = {}
-    n_rows = n_bytes = 0
-    for rows in batches(table, columns_of(table), None):
-        if isinstance(rows, ArrowRows):
-            some = ArrowRows(rows.batch.slice(0, HEAD_ROWS - n_rows))
-            for name in rows.names:
-                found.setdefault(name, []).extend(some.values(name))
-            n_bytes += some.batch.nbytes
-        elif isinstance(rows, PythonRows):
-            for name in rows.names:
-                found.setdefault(name, [None] * n_rows)
-            for name, cells in found.items():
-                cells.extend(rows.column(name)[: HEAD_ROWS - n_rows])
-        n_rows += rows.n_rows
-        if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
-            break
-    if not n_rows:
-        raise DataError("it holds no rows", path=PLACE)
-    return found
+def first_rows(table: Any) -> Iterator[TableRows]:
+    """Yield the first rows of a table, from which its recipe is guessed."""
+    if isinstance(table, list | tuple):
+        if table:
+            yield PythonRows(_dictionaries(table[:HEAD_ROWS], None))
+        return
+    every = batches(table, columns_of(table), None)
+    yield from first_of((r.batch, r.batch.nbytes) for r in every if isinstance(r, ArrowRows))
 
 
 def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator[TableRows]:
@@ -128,7 +114,7 @@ def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator
             yield ArrowRows(some)
 
 
-class MemorySource(Source[BatchPiece], Table):
+class MemorySource(Table):
     """A table in memory as a source; it is read as often as it is asked for."""
 
     def __init__(self, table: Any, options: SourceOptions) -> None:
@@ -145,17 +131,13 @@ class MemorySource(Source[BatchPiece], Table):
         """Return what says that it lies in no file."""
         return Fingerprint(name=PLACE.name, format=self.form, bytes=0, crc32c="00000000")
 
-    def held(self) -> Held:
-        """Return what reading it takes, rows that were read aside."""
-        return Held(self.piece_bytes, 0)
-
-    def columns_there(self) -> list[str]:
+    def columns_there(self) -> Sequence[str]:
         """Return the names of its columns."""
         return columns_of(self._table)
 
-    def head(self) -> Head:
-        """Return the first cells of each column, or raise DataError."""
-        return head_of(self._table)
+    def first_rows(self) -> Iterator[TableRows]:
+        """Yield the rows that are looked at for its recipe."""
+        return first_rows(self._table)
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the rows in their order."""
@@ -166,16 +148,6 @@ class MemorySource(Source[BatchPiece], Table):
             if first >= begin.at:
                 yield BatchPiece(rows, first, 0)
             first += rows.n_rows
-
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> BatchReader:
-        """Return something that reads pieces."""
-        del strict
-        return BatchReader(self.table_reader(vocabulary, label_needed=label_needed))
-
-    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
-        """Say which columns no row had."""
-        del n_rows, n_bad, n_lines
-        self.check_columns()
 
 
 def _absent(table: Any, recipe: Recipe, *, label_needed: bool) -> frozenset[str]:
@@ -260,10 +232,3 @@ def _arrow_column(column: Any, name: str, *, head: bool) -> Any:
             return pa.nulls(len(column))
         what = f"the column '{clean(name, 60)}' holds values of several types"
         raise DataError(what, path=PLACE, hint="Make them all strings, or all lists.") from None
-
-
-def _distinct(names: list[str]) -> list[str]:
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=PLACE)
-    return names

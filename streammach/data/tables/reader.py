@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
-from streammach.data.formats.parsed import (
-    DONE,
-    GROW,
-    LABELS,
-    LISTED,
-    N_STATE,
-    ROWS,
-    UNKNOWN,
-    VALUES,
-    Parsed,
-)
+from streammach.data.formats import parsed
+from streammach.data.formats.parsed import Parsed
 from streammach.data.source import Part
-from streammach.data.tables.cells import TableRows
-from streammach.data.tables.frame import BadCell, Framed, Framer
+from streammach.data.tables.cells import BadCell
+from streammach.data.tables.frame import Framed, Framer
 from streammach.data.tables.kernels import Frame, Scratch, needs_of_row, read_rows
+from streammach.data.tables.python_rows import TableRows
 from streammach.errors import clean
 from streammach.forks import Turn
 from streammach.rows.block import RowBlock
@@ -55,6 +49,16 @@ class Met:
             self.missing.update(framed.missing)
 
 
+class PieceCells(NamedTuple):
+    """The rows of a piece of a table."""
+
+    rows: TableRows
+    # int64 (n,) or None: their lines, from 1, those before the piece in its text aside; None where
+    # rows are told by their numbers
+    lines: NDArray[np.int64] | None = None
+    n_lines: int = 0  # of the piece
+
+
 class TableReader:
     """Reads rows of a table by a recipe; one thread at a time may use it."""
 
@@ -67,6 +71,7 @@ class TableReader:
         label_needed: bool,
         met: Met | None = None,
         absent: frozenset[str] = frozenset(),
+        rows_of: Callable[[Any], PieceCells] = PieceCells,
     ) -> None:
         beside = () if label_needed else (recipe.label, recipe.weight)  # nothing hangs on them
         self._absent = absent | {name for name in beside if name is not None}
@@ -74,20 +79,24 @@ class TableReader:
         self._framer = Framer(recipe, multilabel, label_needed=label_needed)
         self._met = Met() if met is None else met
         self._fixed = self._framer.fixed_names
+        self._rows_of = rows_of
+        self._lines: NDArray[np.int64] | None = None  # of the rows of the present piece
         self._columns: NDArray[np.int64] | None = None
         self._forget()
-        self._nothing = np.full(0, -1, np.int32)
 
-    def read(
-        self,
-        rows: TableRows,
-        first_row: int,
-        lines: NDArray[np.int64] | None = None,
-    ) -> Part:
-        """Return rows, numbered from 0 on.
+    def read(self, piece: Any) -> Part:
+        """Return the rows of a piece."""
+        rows, self._lines, n_lines = self._rows_of(piece)
+        part = self.rows(rows, piece.first_row)
+        part.n_lines = n_lines
+        return part
 
-        `lines` is int64 (n,).
-        """
+    def found_bad(self, piece: Any, place: int, reason: str) -> BadRow:
+        """Return a row of the piece that was read last, by its number, as a bad one."""
+        return self._bad_row(BadCell(place - piece.first_row, reason), piece.first_row)
+
+    def rows(self, rows: TableRows, first_row: int) -> Part:
+        """Return rows, numbered from 0 on."""
         framed = self._framer.framed(rows, self._absent)
         frame = framed.frame._replace(columns=self._with_spaces())
         out = self._read(frame)
@@ -95,13 +104,13 @@ class TableReader:
             self._forget()
         self._met.add(framed, rows.n_rows)
         good = np.flatnonzero(~frame.bad)
-        bad = [_bad_row(cell, first_row, lines) for cell in framed.bad]
+        bad = [self._bad_row(cell, first_row) for cell in framed.bad]
         tags = framed.tags
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
         block = replace(self._block(out, good, first_row), tags=tags)
-        unknown = int(out.state[UNKNOWN])
+        unknown = int(out.state[parsed.UNKNOWN])
         left = first_row + framed.left[:, None] + np.arange(2)
-        return Part(block, bad, 0, unknown, out.places[: int(out.state[ROWS])], left)
+        return Part(block, bad, 0, unknown, out.places[: int(out.state[parsed.ROWS])], left)
 
     def _forget(self) -> None:
         """Begin anew with little room for a row."""
@@ -129,9 +138,9 @@ class TableReader:
                 frame, row, self._scratch, out, words.labels, words.features, words.add_labels,
                 words.add_features,
             )  # fmt: skip
-            if code == DONE:
+            if code == parsed.DONE:
                 return out
-            if code == GROW:
+            if code == parsed.GROW:
                 words.grow()
             else:
                 out = self._more_room(frame, row, out)
@@ -146,7 +155,8 @@ class TableReader:
             indptr=np.zeros(n + 1, np.int64), features=np.empty(values, np.int32),
             values=np.empty(values, np.float32), keys=keys, spans=spans,
             hard=np.empty((1, 3), np.int64), scales=np.empty(1, np.float64),
-            short=np.zeros(1, np.int32), direct=self._nothing, state=np.zeros(N_STATE, np.int64),
+            short=np.zeros(1, np.int32), direct=np.empty(0, np.int32),
+            state=np.zeros(parsed.N_STATE, np.int64),
         )  # fmt: skip
 
     def _more_room(self, frame: Frame, row: int, out: Parsed) -> Parsed:
@@ -160,7 +170,7 @@ class TableReader:
         if features > len(self._keys[1]):
             self._keys = np.empty((2 * features, 2), np.uint64), np.empty(2 * features, np.int64)
         out = out._replace(keys=self._keys[0], spans=self._keys[1])
-        have = int(out.state[VALUES])
+        have = int(out.state[parsed.VALUES])
         if have + features > len(out.values):
             values = max(2 * len(out.values), have + features)
             larger = np.empty(values, np.int32), np.empty(values, np.float32)
@@ -180,11 +190,11 @@ class TableReader:
 
     def _block(self, out: Parsed, good: NDArray[np.int64], first_row: int) -> RowBlock:
         """Return the rows that were read."""
-        n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+        n, nnz = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
         labels = None
-        listed = self._multilabel == "auto" and out.state[LISTED]
+        listed = self._multilabel == "auto" and out.state[parsed.LISTED]
         if self._multilabel == "on" or listed:
-            starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
+            starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[parsed.LABELS])]
             labels = LabelLists(starts, ids).sorted()
         return RowBlock(
             indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
@@ -192,9 +202,8 @@ class TableReader:
             numbers=good.copy(),
         ).with_labels(labels)  # fmt: skip
 
-
-def _bad_row(cell: BadCell, first_row: int, lines: NDArray[np.int64] | None) -> BadRow:
-    text = clean(cell.text, 60)
-    if lines is None:
-        return BadRow(reason=cell.reason, text=text, line=first_row + cell.row)
-    return BadRow(reason=cell.reason, text=text, line=int(lines[cell.row]), byte=1)
+    def _bad_row(self, cell: BadCell, first_row: int) -> BadRow:
+        text = clean(cell.text, 60)
+        if self._lines is None:
+            return BadRow(reason=cell.reason, text=text, line=first_row + cell.row)
+        return BadRow(reason=cell.reason, text=text, line=int(self._lines[cell.row]), byte=1)

@@ -26,7 +26,7 @@ TEXTS = st.lists(
 def read(rows, recipe, **given):
     words = Vocabulary()
     asked = {"multilabel": "off", "label_needed": False} | given
-    part = TableReader(recipe, words, **asked).read(PythonRows(rows), 0)
+    part = TableReader(recipe, words, **asked).rows(PythonRows(rows), 0)
     return part, words
 
 

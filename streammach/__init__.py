@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.added import add
-    from streammach.training.merge import merge
     from streammach.training.pilot import pilot
     from streammach.training.rows import train
     from streammach.training.run import Run
     from streammach.training.smaller import shrink
     from streammach.training.sweep import sweep
-    from streammach.training.trainer import Trainer
+    from streammach.training.trainer import Trainer, merge
 
 __version__ = "0.1.0"
 __all__ = [
@@ -80,7 +79,7 @@ _HOMES = {
     "convert": "streammach.data.convert",
     "evaluate": "streammach.prediction.evaluate",
     "explore": "streammach.data.explore",
-    "merge": "streammach.training.merge",
+    "merge": "streammach.training.trainer",
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
     "predict": "streammach.prediction.predict",

@@ -135,8 +135,7 @@ def _train_part(
     *, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the repetitions of a part, and say so."""
-    from streammach.training.part_job import PartJob  # compiled code loads on demand
-    from streammach.training.run import PART_OF_RUN
+    from streammach.training.run import PART_OF_RUN  # compiled code loads on demand
     from streammach.training.run_part import PartNumber
 
     number, settings = PartNumber.of_text(which[0]), which[1]
@@ -145,19 +144,21 @@ def _train_part(
         raise UsageError("samples may say something else in each part: --pilot", hint=hint)
     with _weighed_rows(store, out, arguments, progress, PART_OF_RUN) as (rows, shown):
         plan = made_plan(rows, arguments)
-        job = PartJob(plan, number, arguments.training(), settings)
-        trainer = _trainer(plan, arguments, shown)
-        _say_plan(rows, out, plan, (job.projected_bytes, shown), f"part {number} of ")
-        part = trainer.do(job, rows, out, resume=arguments.resume)
+        number.check(plan, arguments.training())
+        projected = number.projected_bytes(plan, decides=settings is None)
+        _say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
+        part = _trainer(plan, arguments, shown).fit_part(
+            rows, out, (number.number, number.of), settings=settings, resume=arguments.resume
+        )
     if as_json:
-        say_json(_part_document(part, job.projected_bytes))
+        say_json(_part_document(part, projected))
         return
     first, last = part.repetitions
     assert part.settings is not None, "it is finished"
     say(
         f"{short_path(part.path)}: part {number}, repetitions {first + 1} to {last} of "
         f"{plan.n_repetitions}, {part.settings.training.epochs} epochs; peak "
-        f"{size_text(peak_of(job.projected_bytes))} of {size_text(job.projected_bytes)} projected"
+        f"{size_text(peak_of(projected))} of {size_text(projected)} projected"
     )
     say("all parts make a run: streammach merge RUN PART...")
 

@@ -13,7 +13,6 @@ from streammach.errors import BudgetError, UsageError, clean
 from streammach.machine import size_text
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.training.part_job import PartJob
 from streammach.training.run_part import PartNumber
 
 if TYPE_CHECKING:
@@ -108,4 +107,5 @@ class Workers:
 
 def part_bytes(plan: Plan, number: PartNumber, options: TrainingOptions) -> int:
     """Return the bytes that a part takes which decides nothing; the last part takes most."""
-    return PartJob(plan, number, options).mine.projected_bytes
+    del options
+    return number.plan(plan).projected_bytes

@@ -17,8 +17,8 @@ from streammach.model.checkpoint import Checkpoints
 from streammach.model.ours import MODEL
 from streammach.spec.plan import Plan
 from streammach.training.events import LOG
-from streammach.training.job import CHECKPOINTS
 from streammach.training.run import (
+    CHECKPOINTS,
     PLAN,
     RESULT,
     SETTINGS,

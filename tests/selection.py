@@ -23,15 +23,17 @@ def listed() -> tuple[str, ...]:
 
 
 def enough(cases: Iterable[dict[str, object]]) -> list[bool]:
-    """Return of each case, values by axis, whether it shows a pair that none before it shows."""
-    shown: set[tuple[object, ...]] = set()
-    found = []
+    """Return of each case, values by axis, whether it is one of the few that show every pair."""
+    left = []
     for case in cases:
         apart = id(case.get(APART))  # the values of an axis are the same objects in all cases
         axes = [(name, id(value)) for name, value in sorted(case.items()) if name != APART]
-        pairs = {(apart, *pair) for pair in itertools.combinations(axes, min(2, len(axes)))}
-        found.append(bool(pairs - shown))
-        shown |= pairs
+        left.append({(apart, *pair) for pair in itertools.combinations(axes, min(2, len(axes)))})
+    found = [False] * len(left)
+    while any(left):
+        best = max(range(len(left)), key=lambda i: len(left[i]))
+        shown, found[best] = left[best], True
+        left = [pairs - shown for pairs in left]
     return found
 
 

@@ -31,7 +31,7 @@ from streammach.data.source_options import (
 )
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.ours import STORE
+from streammach.data.store.opening import STORE
 from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.opening import agreed, tables_of

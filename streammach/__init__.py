@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from streammach.cluster import distributed
     from streammach.data.convert import convert
     from streammach.data.explore import explore
-    from streammach.data.store.dataset import Dataset
-    from streammach.data.store.verify import verify
+    from streammach.data.store.dataset import Dataset, verify
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
@@ -86,7 +85,7 @@ _HOMES = {
     "report": "streammach.reports.write",
     "shrink": "streammach.training.smaller",
     "sweep": "streammach.training.sweep",
-    "verify": "streammach.data.store.verify",
+    "verify": "streammach.data.store.dataset",
     "train": "streammach.training.rows",
 }
 

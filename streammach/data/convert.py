@@ -31,7 +31,7 @@ from streammach.data.source_options import (
 )
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.ours import STORE
+from streammach.data.store.opening import STORE
 from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.opening import agreed, tables_of
@@ -50,7 +50,7 @@ from streammach.spec.types import Multilabel, Quotes
 
 LOOK_BYTES = 128 << 20  # that are left behind where the first rows of tables are looked at
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
-RUNS = 2  # the way in which rows are put aside; those of another one are not gone on from
+RUNS = 3  # the way in which rows are put aside; those of another one are not gone on from
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from streammach.data.conversion import build, folder, intake, spills
 from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.ours import STORE
+from streammach.data.store.opening import STORE
 from streammach.errors import BudgetError, DataError, DiskError, Interrupted, StoreError, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.folders import SCRATCH

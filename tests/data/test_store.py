@@ -47,7 +47,6 @@ def test_shards_have_the_bytes_of_zarr_and_are_read_by_it(dtype, n, tmp_path, rn
     for _ in range(20):
         a, b = sorted(rng.integers(0, n + 1, 2).tolist())
         assert np.array_equal(reader.read(a, b), values[a:b])
-    reader.close()
 
 
 def test_values_run_on_across_shards(tmp_path, rng):
@@ -58,7 +57,6 @@ def test_values_run_on_across_shards(tmp_path, rng):
     a = CHUNK * 256 - 10
     assert np.array_equal(reader.read(a, a + 20), values[a : a + 20])
     assert list(reader.verify(deep=True)) == []
-    reader.close()
 
 
 def test_plain_zarr_reads_what_scipy_would_build(tiny):

@@ -35,15 +35,11 @@ from streammach.threads import in_order
 AHEAD = 32  # bins that are being compressed
 BIN_BITS = 10
 BINS = 1 << BIN_BITS
-# Columns of the index.
-OFFSET, SIZE, ROWS, VALUES, META_SIZE, FEATURES_SIZE, VALUES_SIZE, BYTES, TAG_BYTES = range(9)
-LABELS, TAGS_SIZE, CLASSES_SIZE = range(9, 12)
-INDEX_COLUMNS = 12
-META = (
-    "lengths", "classes", "importance", "lengths of tags", "keys, low half", "keys, high half",
-    "numbers, low half", "numbers, high half", "lengths of lists",
-)  # fmt: skip
+# Columns of the index: where a bin starts, its bytes, and what is in it.
+OFFSET, SIZE, ROWS, VALUES, TAG_BYTES, LABELS = range(6)
+INDEX_COLUMNS = 6
 NO_LISTS = LabelLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+NO_TAGS = Texts.of([])
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
 
@@ -54,9 +50,10 @@ class Packed(msgspec.Struct, frozen=True):
     data: bytes
 
     @classmethod
-    def of(cls, values: NDArray[Any]) -> Packed:
+    def of(cls, values: NDArray[Any], level: int = 5) -> Packed:
         """Return the compressed array."""
-        codec = Blosc("lz4", 5, Blosc.SHUFFLE)
+        mode = Blosc.BITSHUFFLE if values.dtype.itemsize == 1 else Blosc.SHUFFLE
+        codec = Blosc("lz4", level, mode)
         return cls(values.dtype.str, bytes(codec.encode(values)) if len(values) else b"")
 
     def array(self) -> NDArray[Any]:
@@ -160,6 +157,23 @@ def write_spill(
     return Spill(path, index)
 
 
+class _Bin(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Rows of a bin; tags and lists of labels are empty where no row of the spill has any."""
+
+    lengths: Packed
+    keys: Packed
+    numbers: Packed
+    classes: Packed
+    importance: Packed
+    features: Packed
+    values: Packed
+    tag_lengths: Packed
+    tags: Packed
+    list_lengths: Packed
+    list_classes: Packed
+    list_weights: Packed
+
+
 def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[bytes, tuple[int, ...]]:
     """Return the bytes of a bin that holds the chosen rows, and its line of the index."""
     if not len(chosen):
@@ -171,42 +185,21 @@ def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[byte
         chosen, rows.starts, rows.groups, rows.features, rows.values, ids.ids, ids.bases, indptr,
         features, values,
     )  # fmt: skip
-    tags = Texts.of([b""] * len(chosen)) if rows.tags is None else rows.tags.take(chosen)
+    tags = NO_TAGS if rows.tags is None else rows.tags.take(chosen)
     lists = NO_LISTS if rows.lists is None else rows.lists.take(chosen)
-    lengths_of_lists = np.ones(len(chosen), np.int32) if lists is NO_LISTS else lists.lengths
-    n_labels = int(lengths_of_lists.sum())
+    n_labels = len(chosen) if rows.lists is None else lists.n_labels
     assert lists.weights is not None
-    meta = np.stack([
-        lengths.astype(np.int32), rows.classes[chosen], rows.importance[chosen].view(np.int32),
-        np.diff(tags.offsets).astype(np.int32),
-        *_halves(rows.keys[chosen]), *_halves(rows.numbers[chosen]),
-        lengths_of_lists.astype(np.int32),
-    ])  # fmt: skip
-    parts = [
-        _packed(part) for part in (meta, features, values, tags.data, lists.classes, lists.weights)
-    ]
-    body = sealed(b"".join(parts))
-    return body, (
-        len(body), len(chosen), len(features), *map(len, parts[:3]), int(not rows.wide),
-        len(tags.data), n_labels, *map(len, parts[3:5]),
-    )  # fmt: skip
-
-
-def _halves(words: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the low and the high halves of words of eight bytes: int32 (2, n)."""
-    return np.ascontiguousarray(words).view(np.int32).reshape(-1, 2).T
-
-
-def _whole(halves: NDArray[np.int32], dtype: type[np.generic]) -> NDArray[Any]:
-    """Return the words that :func:`_halves` was given."""
-    return np.ascontiguousarray(halves.T).view(dtype).reshape(-1)
-
-
-def _packed(values: NDArray[Any]) -> bytes:
-    if not values.size:
-        return b""
-    mode = Blosc.BITSHUFFLE if values.dtype.itemsize == 1 else Blosc.SHUFFLE
-    return bytes(Blosc("lz4", 1, mode).encode(values))
+    arrays: dict[str, NDArray[Any]] = {
+        "lengths": lengths.astype(np.int32), "keys": rows.keys[chosen],
+        "numbers": rows.numbers[chosen], "classes": rows.classes[chosen],
+        "importance": rows.importance[chosen], "features": features, "values": values,
+        "tag_lengths": np.diff(tags.offsets).astype(np.int32), "tags": tags.data,
+        "list_lengths": lists.lengths.astype(np.int32), "list_classes": lists.classes,
+        "list_weights": lists.weights,
+    }  # fmt: skip
+    part = _Bin(**{name: Packed.of(array, 1) for name, array in arrays.items()})
+    body = sealed(msgspec.msgpack.encode(part))
+    return body, (len(body), len(chosen), len(features), len(tags.data), n_labels)
 
 
 @dataclass(frozen=True)
@@ -214,7 +207,7 @@ class Spill:
     """A spill that was written."""
 
     path: Path
-    index: NDArray[np.int64]  # int64 (bins, 12): where its bins are
+    index: NDArray[np.int64]  # int64 (bins, 6): where its bins are
 
     def read_into(self, rows: RowBuffer, first: int, end: int) -> None:
         """Append bins ``first:end`` to a buffer with room, or raise StoreError or DiskError."""
@@ -229,55 +222,26 @@ class Spill:
     def _decode(self, body: memoryview, line: NDArray[np.int64], rows: RowBuffer) -> None:
         if not is_sealed(bytes(body)):
             raise _damaged(self.path)
-        meta = np.empty((len(META), int(line[ROWS])), np.int32)
-        a, b, c, d, e = np.cumsum(
-            line[[META_SIZE, FEATURES_SIZE, VALUES_SIZE, TAGS_SIZE, CLASSES_SIZE]]
-        ).tolist()
-        blosc.decompress(body[:a], meta)
-        lengths, classes, importance, tag_lengths = meta[:4]
-        lists = self._lists(meta, line, body[d:e], body[e:]) if rows.listed else None
+        part = msgspec.msgpack.decode(body[:-4], type=_Bin)
+        n_labels = int(line[LABELS]) if rows.listed else 0
         where, values = rows.more(
-            int(line[ROWS]), int(line[VALUES]), int(line[TAG_BYTES]),
-            0 if lists is None else lists.n_labels,
-        )  # fmt: skip
-        rows.starts[where.start + 1 : where.stop + 1] = values.start + np.cumsum(
-            lengths, dtype=np.int64
+            int(line[ROWS]), int(line[VALUES]), int(line[TAG_BYTES]), n_labels
         )
-        rows.classes[where] = classes
-        rows.importance[where], rows.groups[where] = importance.view(np.float32), 0
-        rows.keys[where], rows.numbers[where] = (
-            _whole(meta[4:6], np.uint64),
-            _whole(meta[6:8], np.int64),
-        )
+        ends = np.cumsum(part.lengths.array(), dtype=np.int64)
+        rows.starts[where.start + 1 : where.stop + 1] = values.start + ends
+        rows.groups[where] = 0
+        rows.keys[where], rows.numbers[where] = part.keys.array(), part.numbers.array()
+        rows.classes[where], rows.importance[where] = part.classes.array(), part.importance.array()
+        rows.features[values], rows.values[values] = part.features.array(), part.values.array()
         if line[TAG_BYTES]:
-            tags = np.empty(int(line[TAG_BYTES]), np.uint8)
-            blosc.decompress(body[c:d], tags)
-            rows.add_tags(where, tag_lengths, tags)
-        if lists is not None:
-            rows.add_lists(where, lists)
-        if not line[VALUES]:
-            return
-        blosc.decompress(body[a:b], rows.features[values])
-        if line[BYTES] and rows.wide:
-            small = np.empty(int(line[VALUES]), np.uint8)
-            blosc.decompress(body[b:c], small)
-            rows.values[values] = small
-        else:
-            blosc.decompress(body[b:c], rows.values[values])
-
-    def _lists(
-        self, meta: NDArray[np.int32], line: NDArray[np.int64], classes: memoryview,
-        weights: memoryview,
-    ) -> LabelLists:  # fmt: skip
-        """Return the labels of a bin's rows; where none are written, each has its class or none."""
-        starts = np.concatenate([[0], np.cumsum(meta[8], dtype=np.int64)])
-        if not line[CLASSES_SIZE]:
-            return LabelLists(starts, meta[1][: starts[-1]])
-        n_labels = int(line[LABELS])
-        found, own = np.empty(n_labels, np.int32), np.empty(n_labels, np.float32)
-        blosc.decompress(classes, found)
-        blosc.decompress(weights, own)
-        return LabelLists(starts, found, own)
+            rows.add_tags(where, part.tag_lengths.array(), part.tags.array())
+        if rows.listed:
+            lengths, lists = part.list_lengths.array(), part.list_classes.array()
+            weights: NDArray[Any] | None = part.list_weights.array()
+            if not len(lengths):  # there were no lists yet: each row has its class
+                lengths, lists, weights = np.ones(line[ROWS], np.int32), part.classes.array(), None
+            starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+            rows.add_lists(where, LabelLists(starts, lists, weights))
 
 
 def read_spill(path: Path) -> tuple[Spill, SpillState]:

@@ -15,7 +15,7 @@ import msgspec
 
 from benchmarks.machine_facts import parser
 from streammach.reports.drawing import as_file
-from streammach.reports.size_plot import size_plot
+from streammach.reports.run_plots import size_plot
 from streammach.training.run import planned
 from streammach.training.sweep import Sweep, open_sweep
 

@@ -36,6 +36,7 @@ class Lane:
         self._tickets: deque[Ticket] = deque()
         self._working: asyncio.Task[None] | None = None
         self._closing = False
+        metrics.waiting.labels(served.name).set_function(lambda: self.waiting)
         self._thread = ThreadPoolExecutor(1, f"serve-{served.name}")
 
     async def ask(self, question: Question, kind: tuple[object, ...]) -> Answer:

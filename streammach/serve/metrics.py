@@ -23,7 +23,8 @@ class ServiceMetrics:
     """What is counted of a service and of each of its models."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # the time since when each is counted
+        # Not the time since when each is counted.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         own: dict[str, Any] = {"namespace": "streammach", "registry": self._registry}
         times = {"buckets": SECONDS, **own}

@@ -50,9 +50,8 @@ class Service:
         self._lock = threading.Lock()
         try:
             for name, folder in self.folders.items():
-                lane = self.lanes[name] = Lane(self._load(name, folder), limits, self.metrics)
+                self.lanes[name] = Lane(self._load(name, folder), limits, self.metrics)
                 self.metrics.add(name)
-                self.metrics.waiting.labels(name).set_function(lambda lane=lane: lane.waiting)
                 self._settle()
         except BaseException:
             self.close(limits.grace)

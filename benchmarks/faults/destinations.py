@@ -30,7 +30,7 @@ from streammach.errors import StreammachError
 
 N_CLASSES = 12
 LOADED = (
-    "streammach.data.convert", "streammach.reports.run_page", "streammach.training.trainer",
+    "streammach.data.convert", "streammach.reports.pages", "streammach.training.trainer",
     "streammach.prediction.diagnose", "streammach.training.sweep", "matplotlib.pyplot",
 )  # fmt: skip
 SHORT = {"created": "+", "replaced": "R", "went on": "~", "written to": "w", "refused": "."}

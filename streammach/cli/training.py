@@ -56,7 +56,7 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @progress_option
 @json_option
 @debug_option
-@recorded(RunArguments)
+@recorded
 def train(
     *, store: Path, out: Path, arguments: RunArguments, part: str | None, settings: Path | None,
     dask: str | None, devices: str | None, progress: str, as_json: bool,
@@ -112,7 +112,7 @@ def _trained_apart(
     wanted = CPU if {*named} == {CPU} else "cuda"
     if devices is not None and device not in ("auto", wanted):
         raise UsageError(f"--device {device} and --devices {clean(devices)} differ")
-    arguments = dataclasses.replace(arguments, device=wanted if device == "auto" else device)
+    arguments = arguments.but(device=wanted if device == "auto" else device)
     with ExitStack() as opened:
         client = None if address is None else opened.enter_context(connected(address))
         rows, shown = opened.enter_context(_weighed_rows(store, out, arguments, progress))

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import msgspec
+from streammach.reports.pages import run_page, sweep_page
 
 import streammach as sm
 from streammach.figures import EpochFigures, Reached
@@ -14,12 +15,8 @@ from streammach.model.model import disk_bytes
 from streammach.prediction.diagnosis import RowGroup
 from streammach.prediction.query_time import QueryTime, query_time
 from streammach.reports import html
-from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
-from streammach.reports.row_plots import reliability_plot
-from streammach.reports.run_page import run_page
-from streammach.reports.size_plot import size_plot
-from streammach.reports.sweep_page import sweep_page
-from streammach.reports.training_plots import epochs_plot, speed_plot, stages_plot
+from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
+from streammach.reports.run_plots import epochs_plot, size_plot, speed_plot, stages_plot
 from streammach.reports.verdict import verdict
 from streammach.spec.documents import to_json
 from streammach.training.events import LOG

@@ -1,8 +1,9 @@
-"""The page of a run: verdict, plan, plots."""
+"""The pages of a run and of a sweep: verdict, plots, plan; what did not fit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from streammach.backends.registry import device_text
 from streammach.errors import clean
@@ -13,14 +14,11 @@ from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
 from streammach.prediction.query_time import QueryTime
 from streammach.reports import html
 from streammach.reports.drawing import Plot, percent
-from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
-from streammach.reports.row_plots import deciles_plot, reliability_plot, repetitions_plot
-from streammach.reports.size_plot import size_plot
-from streammach.reports.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
-from streammach.reports.verdict import verdict
-from streammach.training.record import read_log
+from streammach.reports.row_plots import row_plots
+from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
+from streammach.reports.verdict import sweep_verdict, verdict
 from streammach.training.run import Run
-from streammach.training.sweep import open_sweep
+from streammach.training.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def run_page(
 ) -> Page:
     """Return the page of a run, with the sweep that its folder lies in."""
     model = run.model
-    of_run, of_rows = _run_plots(run, counts=model.counts is not None), _row_plots(diagnosis)
+    of_run, of_rows = run_plots(run), () if diagnosis is None else row_plots(diagnosis)
     parts = [
         html.verdict(verdict(run, model, diagnosis, query)),
         html.heading("Where it is right"),
@@ -55,36 +53,26 @@ def run_page(
     return Page(html.page(title, parts), (*of_rows, *of_run))
 
 
-def _run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
-    log = read_log(run.path)
-    folder = run.path.resolve()
-    sweep, history = open_sweep(folder.parent), run.result.history
-    said = words(run.plan.facts.listed)
-    found = (
-        None if sweep is None else size_plot(sweep, folder.name),
-        stages_plot(log.stages, said),
-        epochs_plot(history, run.result.best_epoch + 1, counts=counts, said=said)
-        if history
-        else None,
-        memory_plot(run.plan, run.result.peak_bytes, log.held),
-        speed_plot(log.beats),
-    )
-    return tuple(plot for plot in found if plot is not None)
-
-
-def _row_plots(diagnosis: Diagnosis | ListDiagnosis | None) -> tuple[Plot, ...]:
-    if diagnosis is None:
-        return ()
-    reliability, repetitions = reliability_plot(diagnosis), repetitions_plot(diagnosis)
-    found: tuple[Plot | None, ...]
-    if isinstance(diagnosis, ListDiagnosis):
-        found = (
-            figures_plot(diagnosis), labels_plot(diagnosis), tenths_plot(diagnosis), reliability,
-            repetitions,
-        )  # fmt: skip
-    else:
-        found = (reliability, deciles_plot(diagnosis), repetitions)
-    return tuple(plot for plot in found if plot is not None)
+def sweep_page(sweep: Sweep, folder: Path) -> str:
+    """Return the page of a sweep, or raise UsageError if matplotlib is not installed."""
+    plot = size_plot(sweep)
+    used = ", ".join(f"{k} {v}" for k, v in sweep.options.items() if v is not None)
+    parts = [
+        html.verdict(sweep_verdict(sweep)),
+        html.table(point_header(sweep), [point_row(sweep, point) for point in sweep.points])
+        if plot is None
+        else html.figure(plot, folded=False),
+        html.heading("What was swept"),
+        html.facts([
+            ("store", clean(sweep.store, 300)), ("test", clean(sweep.test or "-", 300)),
+            ("budget", f"{size_text(sweep.memory)} for each training"),
+            ("options", clean(used, 500)),
+        ]),
+    ]  # fmt: skip
+    if sweep.refused:
+        rows = [(f"{x.buckets} x {x.repetitions}", clean(x.reason, 300)) for x in sweep.refused]
+        parts += [html.heading("Does not fit the budget"), html.facts(rows)]
+    return html.page(f"streammach sweep: {clean(folder.resolve().name, 100)}", parts)
 
 
 def _shape(model: Model) -> str:

@@ -1,4 +1,4 @@
-"""Plots of a training: accuracy over time, loss by epoch, memory by ledger term, speed."""
+"""Plots of a training and of a sweep: accuracy, loss, memory, speed; accuracy over size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from streammach.figures import ONE_LABEL, EpochFigures, Words
+from streammach.figures import ONE_LABEL, EpochFigures, Words, words
 from streammach.machine import size_text, time_text
 from streammach.reports.drawing import (
     BLUE,
@@ -17,21 +17,36 @@ from streammach.reports.drawing import (
     SERIES,
     WHITE,
     Plot,
-    drawn,
+    curve,
     legend_above,
     number,
     percent,
+    plain_log,
     thousands,
     whole_ticks,
 )
 from streammach.spec.plan import Plan
-from streammach.training.record import Speed, Stage
+from streammach.training.record import Speed, Stage, read_log
+from streammach.training.run import Run
+from streammach.training.sweep import Point, Sweep, open_sweep
 
-GB = 1e9
+GB, MB = 1e9, 1e6
 SEEN = 0.02  # of the sum: the least that a bar is drawn for
 NEAR = 0.95  # of the best accuracy
 MOST_POINTS = 500  # of a curve over time
 Term = tuple[str, int, int | None]  # of a ledger: name, bytes projected, bytes measured
+
+
+def run_plots(run: Run) -> tuple[Plot, ...]:
+    """Return the plots of a run, with that of the sweep its folder lies in, in their order."""
+    log, folder, result = read_log(run.path), run.path.resolve(), run.result
+    sweep, said = open_sweep(folder.parent), words(run.plan.facts.listed)
+    size = None if sweep is None else size_plot(sweep, folder.name)
+    counts, plots = run.model.counts is not None, [size, stages_plot(log.stages, said)]
+    if result.history:
+        plots.append(epochs_plot(result.history, result.best_epoch + 1, counts=counts, said=said))
+    plots += [memory_plot(run.plan, result.peak_bytes, log.held), speed_plot(log.beats)]
+    return tuple(plot for plot in plots if plot is not None)
 
 
 def epochs_plot(
@@ -78,7 +93,9 @@ def epochs_plot(
     names = (f"{said.first} %", f"{said.five} %")
     header = ("epoch", "loss", *names, "rows/s", "waiting %", "peak GB")
     height = 3.4 if scores else 2.2
-    return drawn("epochs", draw, height=height, finding=finding, alt=alt, header=header, rows=rows)
+    return Plot(
+        name="epochs", draw=draw, height=height, finding=finding, alt=alt, header=header, rows=rows
+    )
 
 
 def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None:
@@ -96,12 +113,11 @@ def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         names = list(dict.fromkeys(stage.stage for stage in stages))
-        for name, (color, mark, dash) in zip(names, itertools.cycle(SERIES), strict=False):
+        for name, style in zip(names, itertools.cycle(SERIES), strict=False):
             mine = [stage for stage in stages if stage.stage == name]
-            axes.plot([stage.t for stage in mine], [100 * stage.accuracy for stage in mine],
-                      color=color, marker=mark, linestyle=dash, label=name)  # fmt: skip
-        axes.set_xlabel("time since the start (s)")
-        axes.set_ylabel(f"held-out {said.first} (%)")
+            times, reached = [s.t for s in mine], [100 * s.accuracy for s in mine]
+            curve(axes, times, reached, style, label=name)
+        axes.set(xlabel="time since the start (s)", ylabel=f"held-out {said.first} (%)")
         axes.set_xlim(left=0)
         axes.margins(y=0.12)
         legend_above(axes)
@@ -112,7 +128,9 @@ def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None
         for stage in stages
     )  # fmt: skip
     header = ("time s", "stage", f"{said.first} %", f"{said.five} %")
-    return drawn("stages", draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows)
+    return Plot(
+        name="stages", draw=draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows
+    )
 
 
 def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
@@ -138,8 +156,8 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
         (f"{x.name} ({x.where})", f"{x.n_bytes:,}", "-") for x in plan.ledger if x.where != "host"
     )
     header, shown = ("term", "projected bytes", "measured bytes"), _seen(terms)
-    return drawn(
-        "memory", lambda figure: _draw_memory(figure, shown, plan.limits.host),
+    return Plot(
+        name="memory", draw=lambda figure: _draw_memory(figure, shown, plan.limits.host),
         height=1.1 + 0.21 * len(shown), finding=finding, alt=alt, header=header,
         rows=rows + elsewhere,
     )  # fmt: skip
@@ -194,13 +212,11 @@ def speed_plot(beats: Sequence[Speed]) -> Plot | None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         mark = "o" if len(times) <= 60 else ""
         above.plot(times, speeds, color=BLUE, marker=mark)
-        above.set_ylim(0, 1.15 * max(*speeds, 1.0))
-        above.set_ylabel("rows/s")
+        above.set(ylim=(0, 1.15 * max(*speeds, 1.0)), ylabel="rows/s")
         thousands(above.yaxis)
         below.plot(times, [100 * w for w in waits], color=GREEN, marker=mark and "^")
-        below.set_ylim(0, max(5.0, 115 * max(waits)))
-        below.set_ylabel("waiting (%)")
-        below.set_xlabel("time since the start (s)")
+        below.set(ylim=(0, max(5.0, 115 * max(waits))), ylabel="waiting (%)",
+                  xlabel="time since the start (s)")  # fmt: skip
         for axes in (above, below):
             for before, after in itertools.pairwise(shown):
                 if before[-1].epoch != after[0].epoch:
@@ -212,4 +228,103 @@ def speed_plot(beats: Sequence[Speed]) -> Plot | None:
         for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
     )
     header = ("time s", "epoch", "rows/s", "waiting %")
-    return drawn("speed", draw, height=2.9, finding=finding, alt=alt, header=header, rows=rows)
+    return Plot(
+        name="speed", draw=draw, height=2.9, finding=finding, alt=alt, header=header, rows=rows
+    )
+
+
+def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
+    """Return accuracy against model size, a line for each B; None without an accuracy."""
+    points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
+    if not points:
+        return None
+    what = f"{'test' if sweep.tested else 'held-out'} {words(bool(sweep.listed)).first}"
+    finding = _finding(points, what, star)
+    alt = (
+        f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
+        f"{size_text(points[-1][0].model_bytes)}, {what} from "
+        f"{percent(min(s for _, s in points))}% to {percent(max(s for _, s in points))}%; "
+        f"{sum(p.frontier for p, _ in points)} of them lie on the frontier"
+    )
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        edge = [(p.model_bytes / MB, 100 * s) for p, s in points if p.frontier]
+        axes.plot(*zip(*edge, strict=True), color=GREY, linewidth=5, alpha=0.3, label="frontier",
+                  solid_capstyle="round")  # fmt: skip
+        for i, buckets in enumerate(sorted({p.buckets for p, _ in points})):
+            sizes = [p.model_bytes / MB for p, _ in points if p.buckets == buckets]
+            scores = [100 * s for p, s in points if p.buckets == buckets]
+            curve(axes, sizes, scores, SERIES[i % len(SERIES)], label=f"B = {buckets:,}",
+                  linewidth=1.2)  # fmt: skip
+        for point, score in points:
+            place, side = ((-7, 4), "right") if point.frontier else ((7, -11), "left")
+            axes.annotate(f"R {point.repetitions}", (point.model_bytes / MB, 100 * score), place,
+                          textcoords="offset points", ha=side, fontsize=8, color=DARK)  # fmt: skip
+            if point.run == star:
+                axes.plot(point.model_bytes / MB, 100 * score, marker="*", markersize=13,
+                          color=DARK, linestyle="none", label="this run", zorder=5)  # fmt: skip
+        axes.set_xscale("log")
+        axes.margins(x=0.14, y=0.16)
+        plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
+        axes.set(xlabel="model (MB)", ylabel=f"{what} (%)")
+        legend_above(axes)
+
+    rows = tuple(point_row(sweep, point) for point in sweep.points)
+    header = point_header(sweep)
+    return Plot(
+        name="size", draw=draw, height=3.2, finding=finding, alt=alt, header=header, rows=rows
+    )
+
+
+def point_header(sweep: Sweep) -> tuple[str, ...]:
+    """Return what stands in the columns of a point."""
+    said = words(bool(sweep.listed))
+    return (
+        "B x R", "model MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
+        f"test {said.first} %", f"{said.five} %", "frontier",
+    )  # fmt: skip
+
+
+def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
+    """Return a point as a row of a table."""
+    figures = [
+        percent(None if reached is None else value, 2)
+        for reached in (point.held_out, point.test)
+        for value in (
+            (None, None) if reached is None else (reached.accuracy, reached.top_5_accuracy)
+        )
+    ]
+    return (
+        sweep.shape_of(point),
+        f"{point.model_bytes / MB:,.1f}", f"{point.peak_bytes / 1e9:.2f}", f"{point.seconds:,.1f}",
+        *figures, "*" if point.frontier else "",
+    )  # fmt: skip
+
+
+def _finding(points: list[tuple[Point, float]], what: str, star: str | None) -> str:
+    """Return what the points say: of the run that is marked, or of the grid."""
+    best, top = max(points, key=lambda x: x[1])
+    marked = next((x for x in points if x[0].run == star), None)
+    if marked is None:
+        small, score = points[0]
+        return (
+            f"{_shape(best)} reaches {what} {percent(top)}% with "
+            f"{size_text(best.model_bytes)}; {_shape(small)} with {size_text(small.model_bytes)} "
+            f"has {percent(score)}%"
+        )
+    point, score = marked
+    if point.frontier:
+        return (
+            f"This run ({what} {percent(score)}%, "
+            f"{size_text(point.model_bytes)}) lies on the frontier of {len(points)} models"
+        )
+    better = next(x for x in points if x[0].model_bytes <= point.model_bytes and x[1] >= score)
+    return (
+        f"{_shape(better[0])} is no larger than this run and has {what} "
+        f"{percent(better[1])}% against {percent(score)}%"
+    )
+
+
+def _shape(point: Point) -> str:
+    return f"{point.buckets} x {point.repetitions}"

@@ -24,7 +24,7 @@ from streammach.progress import tell
 if TYPE_CHECKING:
     from streammach.serve.messages import About
 
-NEEDED = ("starlette", "uvicorn")
+NEEDED = ("prometheus_client", "starlette", "uvicorn")
 INSTALL = 'pip install "streammach[serve]"'
 
 
@@ -71,7 +71,7 @@ def serve(
     hangup (SIGHUP) loads the models again.
     """
     try:
-        from streammach.serve.limits import Limits  # loads on demand
+        from streammach.serve.limits import ServiceLimits  # loads on demand
         from streammach.serve.models import Computing
         from streammach.serve.run import Port
         from streammach.serve.run import serve as answer
@@ -79,9 +79,9 @@ def serve(
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
-        raise UsageError(f"serve needs {' and '.join(NEEDED)}", hint=f"Run: {INSTALL}") from None
+        raise UsageError(f"serve needs {', '.join(NEEDED)}", hint=f"Run: {INSTALL}") from None
 
-    limits = Limits(rows=max_rows, queue=queue, deadline=deadline, grace=grace)
+    limits = ServiceLimits(rows=max_rows, queue=queue, deadline=deadline, grace=grace)
     folders, place = named_folders(runs), Port(host, port)
     if not place.local:
         tell(

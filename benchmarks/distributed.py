@@ -31,7 +31,7 @@ from distributed.comm.tcp import TCP
 
 import streammach as sm
 from benchmarks.machine_facts import facts, parser, report
-from streammach.cluster.local import CPU, started_here
+from streammach.cluster.workers import CPU, started_here
 
 
 def main():

@@ -19,8 +19,7 @@ from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.registry import open_to_predict
 from streammach.data.store.dataset import Dataset
 from streammach.model.model import Model
-from streammach.prediction.inputs import Seen, StoreRows
-from streammach.prediction.room import Room
+from streammach.prediction.inputs import InputCounts, Room, StoreRows
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import SUM
 
@@ -81,7 +80,7 @@ def of_run(run, store, n_rows):
     )  # fmt: skip
     with Dataset.open(store) as data:
         source = StoreRows(data, model, label_needed=False)
-        block = next(source.blocks(0, n_rows, Seen(), room))
+        block = next(source.blocks(0, n_rows, InputCounts(), room))
     rows = transformed(block, model.training.transform)
     for logarithms, name in ((False, "mean"), (True, "logsum")):
         p = backend.outputs(rows, logarithms=logarithms)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streammach.clock import Clock
-from streammach.cluster.part_task import PartTask
+from streammach.cluster.part_tasks import PartTask, Tasks
 from streammach.cluster.ranges import evaluate, predict
-from streammach.cluster.tasks import Tasks
-from streammach.cluster.workers import Workers, check_installed
+from streammach.cluster.workers import ClusterWorkers, check_installed
 from streammach.data.class_weights import BALANCED, weighed
 from streammach.data.store.dataset import Dataset
 from streammach.errors import MismatchError, UsageError, clean
@@ -113,7 +112,7 @@ def train(
             data = weighed(data, class_weight)
         known = _known(folder, place, resume=resume)
         if not (folder / RESULT).exists():
-            workers = Workers(client)
+            workers = ClusterWorkers(client)
             n = _number(known, parts) or workers.parts(plan, options)
             PartJob(plan, PartNumber(1, n), options).check(options, Clock(), None)
             make_folder(place.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from streammach.prediction.diagnosis import ListDiagnosis, RowGroup
+from streammach.prediction.diagnose_lists import ListDiagnosis, RowGroup
 from streammach.prediction.set_metrics import PLACES
 from streammach.reports.drawing import (
     BLUE,

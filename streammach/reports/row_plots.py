@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streammach.figures import words
-from streammach.prediction.diagnosis import LIKELY, Diagnosis, ListDiagnosis
-from streammach.prediction.reliability import Bin, Reliability
+from streammach.prediction.diagnose import Diagnosis
+from streammach.prediction.diagnose_lists import LIKELY, ListDiagnosis
+from streammach.prediction.sums import Bin, Reliability
 from streammach.reports.drawing import (
     BLUE,
     DARK,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from streammach.figures import Reached
-from streammach.prediction.ranking import by_hashes
+from streammach.prediction.ranking import by_hashes, largest_tilt
 from streammach.prediction.reached import measure
-from streammach.prediction.tilt import largest_tilt
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec

@@ -11,8 +11,8 @@ import streammach as sm
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnosis import RowGroup
-from streammach.prediction.query_time import QueryTime, query_time
+from streammach.prediction.diagnose_lists import RowGroup
+from streammach.prediction.queries import QueryTime, query_time
 from streammach.reports import html
 from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
 from streammach.reports.row_plots import reliability_plot

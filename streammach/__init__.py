@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from streammach.data.convert import convert
     from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset, verify
+    from streammach.model.model import Model
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.predict import predict
     from streammach.prediction.predictor import Predictor
-    from streammach.prediction.trained import Model
     from streammach.reports.write import report
     from streammach.sklearn.classifier import MACHClassifier
     from streammach.spec.plan import Plan
@@ -68,7 +68,7 @@ _HOMES = {
     "Constraints": "streammach.planning.constraints",
     "Dataset": "streammach.data.store.dataset",
     "MACHClassifier": "streammach.sklearn.classifier",
-    "Model": "streammach.prediction.trained",
+    "Model": "streammach.model.model",
     "Plan": "streammach.spec.plan",
     "Predictor": "streammach.prediction.predictor",
     "Run": "streammach.training.run",

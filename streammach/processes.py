@@ -235,27 +235,11 @@ def _serve(orders: int, answers: int) -> None:
         _send(answers, found)
 
 
-_cleaners: list[Callable[[], None]] = []
-
-
-@contextmanager
-def cleaned(clean: Callable[[], None]) -> Iterator[None]:
-    """Have something cleaned up, too, if the parent dies while a block runs."""
-    _cleaners.append(clean)
-    try:
-        yield
-    finally:
-        _cleaners.remove(clean)
-
-
 def _end_with_parent(orders: int) -> None:
     """Wait until the parent is gone: its end of the pipe is closed then."""
     with suppress(OSError):
         while os.read(orders, 1):
             pass
-    for clean in _cleaners:
-        with suppress(Exception):
-            clean()
     os._exit(INTERRUPTED)
 
 

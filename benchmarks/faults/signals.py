@@ -75,7 +75,7 @@ COMMANDS = {
     "convert": Command(("convert", "a.vw", "out.zarr"), (), ("out.zarr/**/*",), setting="rows"),
     "train": Command(("train", "train.zarr", "--out", "out", *SHAPE), ("--resume",), MODEL),
     "evaluate": Command(("evaluate", "run", "train.zarr", "--json"), says=True),
-    "predict": Command(("predict", "run", "a.vw", "--out", "out.tsv"), ("--resume",), ("out.tsv",)),
+    "predict": Command(("predict", "run", "a.vw", "--out", "out.tsv"), (), ("out.tsv",)),
     "shrink": Command(("shrink", "run", "--out", "out", "--on", "train.zarr", "--size", "200kB"),
                       (), ("out/*",)),
     "fit": Command(("fit", "a.vw", "--out", "out", *TRAIN), ("--resume",),

@@ -25,8 +25,13 @@ def rankers(dask: str | None, devices: str | None, threads: int | None) -> Itera
     """Hold the cluster that ranks a store's rows: the one that is named, or processes here."""
     if dask is not None and devices is not None:
         raise UsageError("only one of these can be: --dask, --devices")
-    from streammach.cluster.local import CPU, devices_of, started_here  # loads on demand
-    from streammach.cluster.workers import check_installed, connected
+    from streammach.cluster.workers import (  # loads on demand
+        CPU,
+        check_installed,
+        connected,
+        devices_of,
+        started_here,
+    )
     from streammach.machine import cores
 
     check_installed()

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
               help="Format of what is written.  "
                    "[default: by the name of --out, else tsv]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
-@click.option("--resume", is_flag=True, help="Go on with an interrupted prediction.")
 @bad_row_options
 @rejects_option
 @format_option
@@ -76,7 +75,6 @@ def predict(
     out: Path | None,
     out_format: str | None,
     force: bool,
-    resume: bool,
     on_bad_row: str,
     max_bad: int | None,
     rejects: Path | None,
@@ -99,8 +97,8 @@ def predict(
     it was converted from, and are numbered there from 0.
 
     The table has number and tag of each row, and label and score of each class: tab-separated or
-    CSV with a header, an object on each line, or Parquet. Names that end in .gz are packed. A table
-    that was interrupted goes on with --resume.
+    CSV with a header, an object on each line, or Parquet. Names that end in .gz are packed. The
+    table appears when it is whole.
 
     With --dask or --devices the rows of a store are ranked in several processes, and written to a
     file; the table is the same.
@@ -120,7 +118,7 @@ def predict(
         )
     asked: dict[str, Any] = {
         "k": k, "threshold": threshold, "probabilities": probabilities, "out_format": out_format,
-        "resume": resume, "force": force, "memory": memory, "decode": decode,
+        "force": force, "memory": memory, "decode": decode,
     }  # fmt: skip
     with ExitStack() as opened:
         shown = opened.enter_context(Progress("none" if printed else progress, UNITS))

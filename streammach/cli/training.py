@@ -103,8 +103,7 @@ def _trained_apart(
             "what depends on a machine's speed is not trained in parts: --pilot, --time"
         )
     from streammach.cluster.distributed import train as train_apart  # loads on demand
-    from streammach.cluster.local import CPU, devices_of, started_here
-    from streammach.cluster.workers import check_installed, connected
+    from streammach.cluster.workers import CPU, check_installed, connected, devices_of, started_here
 
     (address, devices), device = where, arguments.device
     check_installed()

@@ -1,10 +1,13 @@
-"""Tasks that a client has given to the workers of a cluster: watched, ended, cancelled."""
+"""Tasks that a client has given to the workers of a cluster: watched, ended, cancelled.
+
+The results of ranges of rows come in their order.
+"""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 0.5  # between two looks at the tasks, and at signals
 LEAVE_SECONDS = 30.0  # in which workers have ended what is not wanted, if they are not lost
 AGAIN_SECONDS = 0.02
+FURTHER = 4  # tasks a worker, at most, that are done before one whose result has not come
+
+Call = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
 def returned(work: Callable[..., Any], *given: Any) -> Any:
@@ -127,3 +133,30 @@ class AtWork:
         return WorkersLostError(
             "the cluster's scheduler was lost, or cancelled the tasks", hint=self._hint
         )
+
+
+def in_turn(
+    client: Client, calls: Sequence[Call], able: list[str] | None
+) -> Generator[Any, None, None]:
+    """Yield the results of tasks in their order; the tasks are cancelled where that ends early.
+
+    As many are given out as there are workers. What a lost worker had is done by another one.
+    """
+    tasks, done, given = AtWork(client), dict[int, Any](), 0
+    try:
+        with tasks.watched():
+            for i in range(len(calls)):
+                while i not in done:
+                    n_workers = len(able or client.nthreads()) or 1
+                    last = min(i + FURTHER * n_workers, len(calls))
+                    while len(tasks) < n_workers and given < last:
+                        name, work, arguments = calls[given]
+                        tasks.give(given, name, work, *arguments, able=able)
+                        given += 1
+                    for number, found in tasks.ended():
+                        if isinstance(found, StreammachError):
+                            raise found
+                        done[number] = found
+                yield done.pop(i)
+    finally:
+        tasks.leave()

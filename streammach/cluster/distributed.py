@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streammach.cluster.part_task import PartTask
+from streammach.cluster.part_tasks import PartTask, Tasks
 from streammach.cluster.ranges import evaluate, predict
-from streammach.cluster.tasks import Tasks
-from streammach.cluster.workers import Workers, check_installed
+from streammach.cluster.workers import ClusterWorkers, check_installed
 from streammach.data.class_weights import BALANCED, weighed
 from streammach.data.store.dataset import Dataset
 from streammach.errors import MismatchError, UsageError, clean
@@ -110,7 +109,7 @@ def train(
             data = weighed(data, class_weight)
         known = _known(folder, place, resume=resume)
         if not (folder / RESULT).exists():
-            workers = Workers(client)
+            workers = ClusterWorkers(client)
             n = _number(known, parts) or workers.parts(plan, options)
             PartNumber(1, n).check(plan, options)
             make_folder(place.path)

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streammach.cluster.at_work import WorkersLostError
-from streammach.cluster.range_task import measure_range
-from streammach.cluster.sites import MOST_ROWS, Place, Site, Tell, add_seen, cuts, watched
-from streammach.cluster.tables import RankedTable
-from streammach.cluster.workers import check_installed
+from streammach.cluster.at_work import FURTHER, in_turn
+from streammach.cluster.range_task import RangeDone, RowsTask, do_range, document_digest
+from streammach.cluster.workers import ClusterWorkers, check_installed
+from streammach.data.store.dataset import Dataset
+from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
+from streammach.files.folders import remove_left
 from streammach.files.urls import absolute, located
+from streammach.machine import size_text
 from streammach.model.model import Model, folder_of
-from streammach.prediction.asked import Ask
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Evaluation, evaluation_of
-from streammach.prediction.inputs import Seen
-from streammach.prediction.measured import Measured, Measures
-from streammach.prediction.memory import NOTHING
-from streammach.prediction.output.kept import KeptWork
-from streammach.prediction.output.places import target
-from streammach.prediction.output.registry import output_of
-from streammach.prediction.predict import UNITS, Predicted
+from streammach.prediction.inputs import InputCounts, Room, is_store, source_order
+from streammach.prediction.memory import NOTHING, Task, room_before
+from streammach.prediction.order import Order, Predictions, in_source_order
+from streammach.prediction.output.registry import output_of, target
+from streammach.prediction.predict import UNITS, Predicted, PredictionRequest, write_table
+from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Decoding
 
 if TYPE_CHECKING:
     from distributed import Client
+
+RANGES_A_WORKER = 4  # so that workers end at about the same time
+MOST_ROWS = 1 << 18  # of a range: what a lost worker loses
+LEAST_ROWS = 1 << 10  # of a range, where its edges decide nothing
+Tell = Callable[[str], None]
 
 
 def predict(
@@ -47,7 +54,6 @@ def predict(
     probabilities: bool = False,
     out_format: str | None = None,
     ranges: int | None = None,
-    resume: bool = False,
     force: bool = False,
     memory: str | int | None = None,
     decode: Decoding = "auto",
@@ -57,9 +63,8 @@ def predict(
     """Write the best classes of every row of a store, ranked by the workers of a Dask cluster.
 
     The table has the bytes of one that :func:`streammach.predict` writes. Each worker loads the
-    model and ranks ranges of the store's rows, one at a time; what it ranked lies in a hidden
-    folder beside the table until that is whole. Then each worker writes slices of the table, which
-    are joined in this process. The range of a worker that is lost is ranked again by another one.
+    model and ranks ranges of the store's rows, one at a time; this process brings them into their
+    order and writes the table. The range of a worker that is lost is ranked again by another one.
 
     Parameters
     ----------
@@ -71,7 +76,7 @@ def predict(
     client : distributed.Client
         The connection to the cluster; it stays open.
     out : path-like
-        The table, on the same storage.
+        The table.
     k : int
         Most classes a row.
     threshold : float, optional
@@ -83,8 +88,6 @@ def predict(
     ranges : int, optional
         Into how many ranges rows are cut, at least; by default four a worker, or as many as their
         memory and 262,144 rows each ask for.
-    resume : bool
-        Go on with an interrupted call: ranges that were ranked are kept. It keeps their number.
     force : bool
         Whether a table of predictions that is there may be replaced.
     memory : str or int, optional
@@ -102,12 +105,8 @@ def predict(
     UsageError
         If Dask is not installed, there is no worker, the input is no store, or the table may not be
         written there.
-    MismatchError
-        If what was interrupted had another model, input, option or number of ranges.
     BudgetError
         If no worker may take the memory.
-    Interrupted
-        After a signal, where the same call with `resume` would go on.
     StreammachError
         If workers were lost again and again, or the scheduler was.
     DataError, StoreError, ModelError, DiskError
@@ -115,40 +114,43 @@ def predict(
     """
     began = time.monotonic()
     check_installed()
-    ask = Ask(k=k, threshold=threshold, probabilities=probabilities)
+    request = PredictionRequest(k=k, threshold=threshold, probabilities=probabilities)
     table = Path(os.path.abspath(out))
     output = output_of(table, out_format)
-    place = Place(absolute(store), folder_of(os.path.abspath(run)))
-    if not force and table.is_file():
-        KeptWork(table).tidy()
-    goal = target(table, force=force, inputs=[located(place.store), place.model])
+    store, folder = absolute(store), folder_of(os.path.abspath(run))
+    remove_left(table)
+    goal = target(table, force=force, inputs=[located(store), folder])
     if not isinstance(goal, Destination):
         raise UsageError("a cluster writes to a file: --out", path=clean(table, 300))
-    if threshold is not None and not place.document.listed:
+    site = Site.of(client, store, folder, "predict", request.best, memory, output.beside)
+    model, room = Model.load(folder), site.room
+    if threshold is not None and not model.listed:
         raise UsageError("rows have one label each: --threshold")
-    with ExitStack() as stack:
-        work = KeptWork(goal.path)
-        stack.enter_context(work.locked())
-        work.check()
-        imports = output.format.import_bytes
-        beside = {output.format.name: imports} if imports else NOTHING
-        site = Site.of(client, place, "predict", ask.best, memory, beside)
-        table_of = RankedTable(site, ask, output, work)
-        known = table_of.known() if resume else None
-        pieces, slices = table_of.cut(ranges, known)
-        told = stack.enter_context(shown(progress, UNITS))
-        resumed = work.start(table_of.identity(pieces, slices), resume=resume)
-        with work.gone_on_with(also=WorkersLostError):
-            task = table_of.task(decode, pieces, slices)
-            seen = table_of.ranked(task, pieces, told, tell)
-            table_of.written(task, goal, len(pieces), told)
-            work.take(goal, work.finished(output, table_of.shape))
-    calibrated = place.document.calibrated
+    shape, seen = request.shape(model), InputCounts(total=site.order.n_rows)
+    # What was ranked and has not come into its order takes no more than what is brought into it.
+    room_of_one = room.sorted_bytes // (FURTHER * site.n_workers)
+    most = min(MOST_ROWS, room_of_one // site.order.row_bytes(shape.k))
+    unit = room.rows if model.dense else min(room.rows, LEAST_ROWS)
+    pieces = site.cut(ranges, most, unit)
+    with (
+        shown(progress, UNITS) as told,
+        closing(site.results(site.task(request, decode), pieces, tell)) as results,
+    ):
+        told("predict", 0, seen.total)
+
+        def parts() -> Iterator[Predictions]:
+            for done in results:
+                yield from done.predicted
+                _add(seen, done.seen)
+                told("predict", seen.rows, seen.total)
+
+        ordered = in_source_order(parts(), site.order, shape.k, room.sorted_bytes, goal.path)
+        write_table(ordered, goal, output, shape, told=lambda n: told("write", n, seen.total))
     return Predicted(
-        out=str(out), n_rows=seen.rows, k=table_of.k,
-        estimator=calibrated if ask.calibrated else place.document.estimator,
-        unknown_values=seen.unknown_values, skipped={}, rejects=None, resumed=resumed,
-        seconds=time.monotonic() - began, projected_bytes=site.room.projected_bytes,
+        out=str(out), n_rows=seen.rows, k=shape.k,
+        estimator=model.calibrated if request.calibrated else model.estimator,
+        unknown_values=seen.unknown_values, skipped={}, rejects=None,
+        seconds=time.monotonic() - began, projected_bytes=room.projected_bytes,
     )  # fmt: skip
 
 
@@ -220,20 +222,114 @@ def evaluate(
     """
     began = time.monotonic()
     check_installed()
-    place = Place(absolute(store), folder_of(os.path.abspath(run)))
-    asked = Measures(threshold=threshold, propensity=propensity, estimators=estimators, by=by)
-    site = Site.of(client, place, "evaluate", CANDIDATES, memory)
-    task = replace(site.task(decode), estimator=estimator, measures=asked)
-    pieces = cuts(site.n_rows, site.number(ranges, MOST_ROWS, site.room.rows), site.room.rows)
-    model, seen = Model.load(run), Seen(total=site.n_rows)
-    sums = Measured(model, asked)
-    calls = [(f"measure-{i + 1}", measure_range, (task, *piece)) for i, piece in enumerate(pieces)]
-    with shown(progress, "rows") as told:
+    store, folder = absolute(store), folder_of(os.path.abspath(run))
+    wanted = EvaluationRequest(
+        threshold=threshold, propensity=propensity, estimators=estimators, by=by
+    )
+    site = Site.of(client, store, folder, "evaluate", CANDIDATES, memory)
+    pieces = site.cut(ranges, MOST_ROWS, site.room.rows)
+    model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
+    sums = EvaluationSums(model, wanted)
+    task = replace(site.task(wanted, decode), estimator=estimator)
+    with (
+        shown(progress, "rows") as told,
+        closing(site.results(task, pieces, tell)) as results,
+    ):
         told("evaluate", 0, 0)
-        for done in watched(site, calls, tell):
-            for part in done.parts:
-                sums.take(part)
-            add_seen(seen, done.seen)
+        for done in results:
+            for more in done.measured:
+                sums.take(more)
+            _add(seen, done.seen)
             told("evaluate", seen.rows, seen.total)
     found = evaluation_of(sums, seen, task.estimator or model.estimator)
     return replace(found, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A cluster, what it works at, and what each worker takes."""
+
+    client: Client
+    store: str  # store, model: by names that all workers know
+    model: Path
+    digest: str  # of the store
+    order: Order
+    room: Room
+    able: list[str] | None
+    n_workers: int
+
+    @classmethod
+    def of(
+        cls, client: Client, store: str, model: Path, what: Task, best: int,
+        memory: str | int | None, beside: Mapping[str, int] = NOTHING,
+    ) -> Site:  # fmt: skip
+        """Look at a store and at the workers; refuse what they cannot do."""
+        path = located(store)
+        if is_piped(path) or not (is_store(path) or path.exists()):
+            raise UsageError("there is no such store", path=clean(path, 300))
+        if not is_store(path):
+            raise UsageError(
+                "a cluster ranks the rows of a store alone", path=clean(path, 300),
+                hint="Convert it first.",
+            )  # fmt: skip
+        with Dataset.open(path) as data:
+            digest = data.digest
+        order = source_order(path)
+        assert order is not None, "it is a store"
+        workers = ClusterWorkers(client)
+        room = room_before(
+            model, what, path, best, memory=memory, device="cpu",
+            threads=max(client.nthreads().values(), default=1), beside=beside,
+        )  # fmt: skip
+        able = workers.able(room.projected_bytes, "a range of rows")
+        return cls(
+            client=client, store=store, model=model, digest=digest, order=order, room=room,
+            able=able, n_workers=len(workers) if able is None else len(able),
+        )  # fmt: skip
+
+    def cut(self, wanted: int | None, most: int, unit: int) -> list[tuple[int, int]]:
+        """Return ranges of rows, of so many units each and of so many rows at most."""
+        if wanted is not None and wanted < 1:
+            raise UsageError("at least one range is needed: ranges")
+        least = -(-self.order.n_rows // max(most // unit * unit, unit))
+        n = RANGES_A_WORKER * self.n_workers if wanted is None else wanted
+        return cuts(self.order.n_rows, max(n, least), unit)
+
+    def task(self, wanted: PredictionRequest | EvaluationRequest, decode: Decoding) -> RowsTask:
+        """Return what workers are told of the rows."""
+        return RowsTask(
+            run=str(self.model), document=document_digest(self.model), store=self.store,
+            digest=self.digest, room=self.room, decode=decode, wanted=wanted,
+        )  # fmt: skip
+
+    def results(
+        self, task: RowsTask, pieces: list[tuple[int, int]], tell: Tell | None
+    ) -> Generator[RangeDone, None, None]:
+        """Yield what workers say of ranges, in order; tell in the end what each of them did."""
+        peaks: dict[str, list[int]] = {}
+        calls = [(f"rows-{i + 1}", do_range, (task, *piece)) for i, piece in enumerate(pieces)]
+        with closing(in_turn(self.client, calls, self.able)) as results:
+            for done in results:
+                peaks.setdefault(done.worker, []).append(done.peak_bytes)
+                yield done
+        for worker, own in sorted(peaks.items()):
+            if tell is not None:
+                tell(
+                    f"{clean(worker)}: {len(own)} of {len(calls)} ranges of rows, "
+                    f"peak {size_text(max(own))}"
+                )
+
+
+def cuts(n_rows: int, n: int, unit: int) -> list[tuple[int, int]]:
+    """Return the first row of each of at most n ranges, and the one behind its last."""
+    units = -(-n_rows // unit)
+    n = max(min(n, units), 1)
+    edges = [min(units * i // n * unit, n_rows) for i in range(n + 1)]
+    return [*itertools.pairwise(edges)]
+
+
+def _add(seen: InputCounts, more: InputCounts) -> None:
+    """Add what was met in a range to what was met before it."""
+    seen.rows += more.rows
+    seen.unseen_labels += more.unseen_labels
+    seen.unknown_values += more.unknown_values

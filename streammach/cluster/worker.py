@@ -24,7 +24,7 @@ AGAIN_SECONDS = 0.05
 _at_work: set[str] = set()  # the keys of tasks that this process has begun and not ended
 
 
-class Wanted:
+class WorkerTask:
     """Says whether the task that this thread works at is still wanted.
 
     Attributes
@@ -65,11 +65,11 @@ class Wanted:
 
 
 @contextmanager
-def alone(what: str) -> Iterator[Wanted]:
+def alone(what: str) -> Iterator[WorkerTask]:
     """Hold this process for the task that this thread works at."""
     from distributed import Reschedule, get_worker
 
-    wanted = Wanted(get_worker(), what)
+    wanted = WorkerTask(get_worker(), what)
     _at_work.add(wanted.key)
     try:
         if not ONE.acquire(timeout=ELSEWHERE_SECONDS):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +16,9 @@ from numpy.typing import NDArray
 from streammach.errors import DivergedError
 from streammach.figures import Reached
 from streammach.files.destinations import Destination
-from streammach.files.folders import make_folder
+from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.writing import write_atomic
+from streammach.forks import Turn
 from streammach.formats import MODEL_FORMAT
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
@@ -47,7 +50,7 @@ from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.packed_names import MANY, LabelNames, pack_names
 from streammach.model.packing import WEIGHTS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
-from streammach.rows.names import Names
+from streammach.rows.names import Label, Names
 from streammach.rows.packed import PackedRows, Table
 from streammach.rows.packed_pairs import Counts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
@@ -58,10 +61,13 @@ from streammach.spec.reported import Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 
+if TYPE_CHECKING:
+    from streammach.prediction.predictor import Predictor
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Model(Reported):
-    """A trained model.
+    """A trained model, which answers for rows in memory, from any thread.
 
     Attributes
     ----------
@@ -108,6 +114,9 @@ class Model(Reported):
         Rows of the training store then; 0 otherwise.
     recipe : Recipe or None
         How rows of tables become features; None where it was trained on no table.
+    label_kind : str
+        The type in which labels are given back: that of those it was trained on, while these are
+        known; otherwise integers where all labels are, else strings. It is no part of the files.
     """
 
     spec: ModelSpec
@@ -130,6 +139,8 @@ class Model(Reported):
     label_counts: NDArray[np.int64] | None = None
     n_rows: int = 0
     recipe: Recipe | None = None
+    label_kind: str = ""
+    _lock: Any = field(default_factory=Turn, repr=False, compare=False)
 
     @property
     def n_bytes(self) -> int:
@@ -312,8 +323,92 @@ class Model(Reported):
             give_back()  # tens of megabytes of pieces
         return model
 
+    def predict(
+        self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None
+    ) -> NDArray[Any]:
+        """Return the best label of each row, or its k best, the best first.
+
+        Parameters
+        ----------
+        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
+            The rows; see :meth:`streammach.prediction.predictor.Predictor.topk`.
+        k : int
+            How many; all if there are fewer labels.
+        columns : sequence, optional
+            A name for each column of a matrix.
+
+        Returns
+        -------
+        array (n,), or (n, k) for more than one
+            The labels.
+
+        Raises
+        ------
+        DataError
+            If columns cannot be told apart, or a value is not finite.
+        """
+        labels, _ = self.predict_topk(rows, k, columns=columns)
+        return labels[:, 0] if k == 1 else labels
+
+    def predict_topk(
+        self,
+        rows: Any,
+        k: int = 5,
+        *,
+        columns: Sequence[Label] | None = None,
+        probabilities: bool = False,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Return the k best labels of each row and their scores, as :meth:`predict` and a matrix.
+
+        Parameters
+        ----------
+        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
+            The rows.
+        k : int
+            How many; all if there are fewer labels.
+        columns : sequence, optional
+            A name for each column of a matrix.
+        probabilities : bool
+            Give calibrated probabilities, from 0 to 1, in place of scores.
+
+        Returns
+        -------
+        labels : array (n, k)
+            The best first.
+        scores : float32 (n, k)
+            Their scores; see :meth:`streammach.prediction.predictor.Predictor.topk`.
+        """
+        with self._lock as lost:
+            if lost:  # at a fork: this process makes its own
+                self.__dict__.pop("_predictor", None)
+            block = self._predictor.block(rows, columns)
+            ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
+        return self._predictor.labels(ids, self.label_kind), scores
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        from streammach.prediction.predictor import Predictor  # a floor above: on demand
+
+        return Predictor(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the bytes of its own files, of which pickles and copies are made."""
+        with temporary_folder() as folder:
+            self.save(folder)
+            files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        return _restored, (files, self.label_kind)
+
     def _line(self) -> str:
         return f"{self.spec} {self.width}, {self.spec.n_classes:,} classes, {self.estimator}"
+
+
+def _restored(files: dict[str, bytes], label_kind: str) -> Model:
+    """Return the model of its files, or raise ModelError if they are damaged."""
+    with temporary_folder() as folder:
+        make_folder(folder)
+        for name, content in files.items():
+            write_atomic(folder / Path(name).name, content)
+        return replace(Model.load(folder), label_kind=label_kind)
 
 
 def _either(packed: PackedRows | None, array: NDArray[Any]) -> Table:

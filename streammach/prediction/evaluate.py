@@ -19,21 +19,28 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
 from streammach.model.model import Model
+from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.class_sums import Decile
-from streammach.prediction.depths import Depth, depth_of, first_repetitions
-from streammach.prediction.inputs import Seen, rows_of
-from streammach.prediction.measured import Measured, Measures
+from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_hashes
-from streammach.prediction.reached import measure
+from streammach.prediction.reached import EvaluationRequest, EvaluationSums, measure
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1, SetMetrics
 from streammach.prediction.slices import Slices
+from streammach.prediction.sums import Decile
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import Reported
 from streammach.spec.types import Estimator, Ranker, Transform
+
+
+@dataclass(frozen=True)
+class Depth:
+    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
+
+    n_repetitions: int
+    accuracy: dict[Ranker, float]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -199,21 +206,23 @@ def evaluate(
             predictor = stack.enter_context(Predictor(known))
         model = predictor.model
         check_first(first, model, place)
-        asked = Measures(threshold=threshold, propensity=propensity, estimators=estimators, by=by)
-        sums, given = Measured(model, asked), path if place is PLACE else None
+        asked = EvaluationRequest(
+            threshold=threshold, propensity=propensity, estimators=estimators, by=by
+        )
+        sums, given = EvaluationSums(model, asked), path if place is PLACE else None
         found = _added_up(predictor, place, given, sums, first, options, bad_rows, progress)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
 
 def _added_up(
-    predictor: Predictor, path: Path, given: Any, sums: Measured, first: Sequence[int],
+    predictor: Predictor, path: Path, given: Any, sums: EvaluationSums, first: Sequence[int],
     options: SourceOptions, bad_rows: BadRows, progress: Wanted,
 ) -> Evaluation:  # fmt: skip
     """Return what all rows of an input add up to: those of a path, or that were given."""
-    seen, model, source = Seen(), predictor.model, path if given is None else None
+    seen, model, source = InputCounts(), predictor.model, path if given is None else None
     room = predictor.room("first" if first else "evaluate", source, CANDIDATES, options)
 
-    def blocks(seen: Seen, bad_rows: BadRows) -> Iterator[RowBlock]:
+    def blocks(seen: InputCounts, bad_rows: BadRows) -> Iterator[RowBlock]:
         if given is None:
             yield from rows_of(path, model, seen, room, options=options, bad_rows=bad_rows)
         else:
@@ -222,13 +231,13 @@ def _added_up(
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
         for block in blocks(seen, bad_rows):
-            sums.take(sums.part(predictor, block, path))
+            sums.take(sums.block_sums(predictor, block, path))
             told("evaluate", seen.rows, seen.total)
         depths = []
         for n_repetitions in first if seen.rows else ():
             again = BadRows(skip=bad_rows.skip)
             with predictor.of(first_repetitions(model, n_repetitions)) as few:
-                depths.append(depth_of(few, blocks(Seen(), again), [predictor.estimator]))
+                depths.append(depth_of(few, blocks(InputCounts(), again), [predictor.estimator]))
             told(f"first {n_repetitions}", seen.rows, 0)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
@@ -236,11 +245,11 @@ def _added_up(
     return replace(evaluation_of(sums, seen, predictor.estimator), first=tuple(depths))
 
 
-def evaluation_of(sums: Measured, seen: Seen, estimator: Ranker) -> Evaluation:
+def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) -> Evaluation:
     """Return an evaluation of rows that were added up; its seconds are 0."""
     return Evaluation(
         n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
-        estimator=estimator, seconds=0.0, **sums.figures(seen),
+        estimator=estimator, seconds=0.0, **sums.figures(seen.rows),
     )  # fmt: skip
 
 
@@ -252,6 +261,31 @@ def check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]
             raise UsageError(f"{n_repetitions} is not from 1 to {most} repetitions: --first")
     if first and is_piped(located(path)):
         raise UsageError("standard input can be read once alone: --first")
+
+
+def first_repetitions(model: Model, n_repetitions: int) -> Model:
+    """Return the model with its first repetitions and all counts."""
+    total = model.spec.n_repetitions
+    if n_repetitions == total:
+        return model
+    hashed = replace(model, counts=None)
+    small = shrink(hashed, Size(model.stored or "float32", n_repetitions, 0))
+    if model.counts is None:
+        return small
+    weight = model.counts.hashed * (n_repetitions / total) ** TRUST
+    return replace(small, counts=replace(model.counts, hashed=weight))
+
+
+def depth_of(predictor: Predictor, blocks: Iterable[RowBlock], names: Iterable[Ranker]) -> Depth:
+    """Return the accuracy of a predictor's model on rows, by the way to rank."""
+    right, n = dict.fromkeys(names, 0), 0
+    for block in blocks:
+        n += block.n_rows
+        for name in right:
+            best = predictor.topk_ids(block, 1, name)[0]
+            right[name] += int(block.lists.matched(best).sum())
+    accuracy = {name: count / max(n, 1) for name, count in right.items()}
+    return Depth(predictor.model.spec.n_repetitions, accuracy)
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

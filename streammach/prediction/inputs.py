@@ -1,4 +1,4 @@
-"""Rows to predict, from a store or a file, with the ids of a model."""
+"""Rows to predict, from a store or a file, with the ids of a model: as many as fit the memory."""
 
 from __future__ import annotations
 
@@ -18,19 +18,58 @@ from streammach.data.tables.opening import tables_of
 from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.files.urls import Url
+from streammach.jit import keep_compiled
 from streammach.model.model import Model
+from streammach.prediction.in_memory import no_recipe
 from streammach.prediction.order import Order
-from streammach.prediction.room import Room
-from streammach.prediction.tables import no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
+from streammach.spec.ledger import Line, bytes_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """How much of an input is held at a time, and what all comes to."""
+
+    # rows, values: most rows and values of a block, but for a row that has more values alone. Where
+    # rows have lists of labels, these count as values
+    rows: int
+    values: int
+    # bytes of predictions that are brought into the order of their source at a time
+    sorted_bytes: int
+    lines: tuple[Line, ...]  # what is taken, by name
+    kind: tuple[object, ...] = ()  # what decides which kernels are called
+
+    def done(self) -> None:
+        """Say that the work was done: its kernels are kept from now on."""
+        keep_compiled(*self.kind)
+
+    @property
+    def projected_bytes(self) -> int:
+        """All of it."""
+        return bytes_in(self.lines, "host")
+
+    def ranges(self, indptr: NDArray[np.int64]) -> Iterator[slice]:
+        """Yield ranges of rows that may be held, of row pointers int64 (n + 1,) from 0."""
+        start, n_rows = 0, len(indptr) - 1
+        while start < n_rows:
+            fits = int(indptr.searchsorted(indptr[start] + self.values, "right")) - 1
+            stop = min(max(fits, start + 1), start + self.rows, n_rows)
+            yield slice(start, stop)
+            start = stop
+
+    def cut(self, block: RowBlock) -> Iterator[RowBlock]:
+        """Yield the rows of a block in parts that may be held."""
+        ends = block.indptr if block.labels is None else block.indptr + block.labels.starts
+        for rows in self.ranges(ends):
+            yield block if rows == slice(0, block.n_rows) else block.part(rows.start, rows.stop)
 
 
 @dataclass
-class Seen:
+class InputCounts:
     """What was met in an input."""
 
     rows: int = 0  # rows read
@@ -66,7 +105,7 @@ def source_order(path: Path) -> Order | None:
 def rows_of(
     path: Path,
     model: Model,
-    seen: Seen,
+    seen: InputCounts,
     room: Room,
     *,
     options: SourceOptions = GUESSED,
@@ -109,7 +148,7 @@ class StoreRows:
         self._dataset, self._labels = dataset, labels
         self._features = None if same else features
 
-    def blocks(self, start: int, stop: int, seen: Seen, room: Room) -> Iterator[RowBlock]:
+    def blocks(self, start: int, stop: int, seen: InputCounts, room: Room) -> Iterator[RowBlock]:
         """Yield rows ``start:stop`` as they lie, with their numbers and tags.
 
         Where `start` is a multiple of the most rows of a block, blocks are those of all rows.
@@ -139,7 +178,13 @@ def _ids_of_labels(
 
 
 def _store_rows(
-    path: Path, model: Model, seen: Seen, room: Room, met: MetLabels | None, *, label_needed: bool
+    path: Path,
+    model: Model,
+    seen: InputCounts,
+    room: Room,
+    met: MetLabels | None,
+    *,
+    label_needed: bool,
 ) -> Iterator[RowBlock]:
     with Dataset.open(path) as dataset:
         rows = StoreRows(dataset, model, label_needed=label_needed, met=met)
@@ -160,8 +205,8 @@ def _ranges(dataset: Dataset, start: int, end: int, room: Room) -> Iterator[tupl
 
 
 def _file_rows(
-    path: Path, model: Model, seen: Seen, room: Room, options: SourceOptions, label_needed: bool,
-    met: MetLabels | None, bad_rows: BadRows,
+    path: Path, model: Model, seen: InputCounts, room: Room, options: SourceOptions,
+    label_needed: bool, met: MetLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
         model.labels.plain() if label_needed else None, model.features, add_labels=met is not None,

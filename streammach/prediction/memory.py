@@ -21,8 +21,7 @@ from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import Budget, advised, cores, size_text
 from streammach.machine import budget as budget_of
 from streammach.model.held import Held, held_in
-from streammach.prediction.inputs import is_store
-from streammach.prediction.room import Room
+from streammach.prediction.inputs import Room, is_store
 from streammach.rows.name_index import NameIndex
 from streammach.rows.name_table import table_bytes
 from streammach.spec.config import RunConfig

@@ -94,7 +94,7 @@ def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) ->
 
 
 @dataclass(frozen=True)
-class Choice:
+class BucketChoice:
     """The buckets in which a model sees the rows of n new classes."""
 
     # best, second: int64 (n, R): the buckets of the largest mean logarithm of a probability, and of
@@ -104,7 +104,9 @@ class Choice:
     apart: NDArray[np.float32]  # float32 (n, R): how far these two are from one another
 
 
-def best_buckets(backend: Ranked, rows: RowBlock, n_classes: int, transform: Transform) -> Choice:
+def best_buckets(
+    backend: Ranked, rows: RowBlock, n_classes: int, transform: Transform
+) -> BucketChoice:
     """Return the buckets of new classes."""
     spec = backend.spec
     step = max(1, MEANS_BYTES // (4 * spec.n_columns))
@@ -120,7 +122,7 @@ def best_buckets(backend: Ranked, rows: RowBlock, n_classes: int, transform: Tra
             np.add.at(sums, part.classes - first, logs)
         sums /= np.bincount(some.classes - first, minlength=last - first)[:, None]
         found.append(_choice(sums.reshape(-1, spec.n_repetitions, spec.n_buckets)))
-    return Choice(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+    return BucketChoice(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
 
 def _choice(
@@ -133,7 +135,9 @@ def _choice(
     return best, means.argmax(axis=2), highest - means.max(axis=2)
 
 
-def told_apart(choice: Choice, table: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+def told_apart(
+    choice: BucketChoice, table: NDArray[np.unsignedinteger]
+) -> NDArray[np.unsignedinteger]:
     """Return the bucket of each new class in each repetition, together unlike any other class's.
 
     Where another class has the same code already, the second best bucket is taken in the repetition

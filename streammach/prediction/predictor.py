@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -27,14 +28,12 @@ from streammach.machine import budget, cores
 from streammach.model.held import held_by
 from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.inputs import Seen, rows_of, source_order
-from streammach.prediction.matrices import MatrixRows
+from streammach.prediction.in_memory import MatrixRows, ModelTables, no_recipe
+from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.memory import NOTHING, Input, Task, room_for
-from streammach.prediction.order import NOTHING_KEPT, Kept, Predictions
+from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
+from streammach.prediction.ranking import Ranking
 from streammach.prediction.ranks import Ranks
-from streammach.prediction.room import Room
-from streammach.prediction.streaming import ranked_source
-from streammach.prediction.tables import ModelTables, no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Names
@@ -322,14 +321,14 @@ class Predictor(Ranks):
             return self._matrices.block(given.matrix)
         return self._matrices.block(given.matrix, given.names.raws(np.arange(given.n_columns)))
 
-    def labelled(self, rows: Any, seen: Seen, bad_rows: BadRows | None = None) -> RowBlock:
+    def labelled(self, rows: Any, seen: InputCounts, bad_rows: BadRows | None = None) -> RowBlock:
         """Return labelled rows in memory with the model's ids, -1 for a label it does not know.
 
         Parameters
         ----------
         rows : (X, y), or a table
             Rows and labels; or a table with the column of labels of the model's recipe.
-        seen : Seen
+        seen : InputCounts
             Counts rows, and what the model does not know.
         bad_rows : BadRows, optional
             What to do with rows of a table that cannot be read; otherwise the first is refused.
@@ -408,12 +407,12 @@ class Predictor(Ranks):
         k: int = 5,
         *,
         options: SourceOptions = GUESSED,
-        seen: Seen | None = None,
+        seen: InputCounts | None = None,
         threshold: float | None = None,
         probabilities: bool = False,
         room: Room | None = None,
         bad_rows: BadRows | None = None,
-        kept: Kept = NOTHING_KEPT,
+        beside: Path | None = None,
         told: Callable[[int], None] | None = None,
     ) -> Iterator[Predictions]:
         """Yield the best classes of every row of a store or file in bounded memory.
@@ -429,7 +428,7 @@ class Predictor(Ranks):
             How many classes a row.
         options : SourceOptions, optional
             How a file is read; guessed otherwise.
-        seen : Seen, optional
+        seen : InputCounts, optional
             Counts rows and what the model does not know.
         threshold : float, optional
             Give the labels with at least this probability, k at most, and their probabilities as
@@ -440,8 +439,9 @@ class Predictor(Ranks):
             How much of the input is held at a time; otherwise what the predictor's memory allows.
         bad_rows : BadRows, optional
             What to do with rows of a file that cannot be read; otherwise the first one is refused.
-        kept : Kept, optional
-            What is kept of an earlier call over the same input that was cut off.
+        beside : Path, optional
+            Where rows of a store are put aside that do not fit the memory together: in a hidden
+            folder beside this path, otherwise where the system has temporary files.
         told : callable, optional
             Called with the number of rows that are ranked, where all are before the first is given:
             those of a store.
@@ -457,10 +457,22 @@ class Predictor(Ranks):
         best = max(k, CANDIDATES) if probabilities or threshold is not None else k
         room = room or self.room("predict", place, best, options)
         rows = rows_of(
-            place, self.model, seen or Seen(), room, options=options, label_needed=False,
+            place, self.model, seen or InputCounts(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        return ranked_source(rows, k, rank, room, source_order(place), kept, told)
+        return self._in_order(place, rows, k, rank, room, beside, told)
+
+    def _in_order(
+        self, path: Path, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room,
+        beside: Path | None, told: Callable[[int], None] | None,
+    ) -> Iterator[Predictions]:  # fmt: skip
+        order = source_order(path)
+        if order is None:
+            yield from ranked_blocks(rows, k, rank)
+        else:
+            parts = ranked_blocks(rows, k, rank, told)
+            yield from in_source_order(parts, order, k, room.sorted_bytes, beside)
+        room.done()
 
     def of(self, model: Model) -> Predictor:
         """Return a predictor of another model, as this one is."""

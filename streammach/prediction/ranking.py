@@ -1,7 +1,12 @@
-"""Ways to rank classes: by the hashed models, or by counts and hashed models together."""
+"""Ways to rank classes: by the hashed models, or by counts and hashed models together.
+
+Of rankings of lists that held-out rows cannot tell apart, rare labels profit most by the one in
+which ``ln n_i``, of the rows of a label, weighs least: how much of it is let go is its tilt.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -9,11 +14,13 @@ from numpy.typing import NDArray
 
 from streammach.backends.ranked import Ranked
 from streammach.counts.scores import CountScorer, Hashed
+from streammach.figures import Reached
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.types import Estimator, Transform
 
 LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
+TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
 
 # Rows before their transform and k in; class ids int64 (n, k) and scores float32 (n, k) out.
 Ranking = Callable[[RowBlock, int], tuple[NDArray[np.int64], NDArray[np.float32]]]
@@ -76,3 +83,21 @@ class _Hashes:
             some = slice(start, min(start + self.most, rows.n_rows))
             part = rows.part(some.start, some.stop)
             yield some, part, self.of(part)
+
+
+def largest_tilt(reached: Callable[[float], Reached], n_rows: float) -> float:
+    """Return the largest tilt whose score is within a standard error of the best.
+
+    Larger ones are tried until one is worse by more than two.
+    """
+    scores: dict[float, float] = {}
+    noise = 0.0
+    for tilt in TILTS:
+        found = reached(tilt)
+        scores[tilt] = found.selection_score
+        best = max(scores.values())
+        if scores[tilt] == best:
+            noise = math.sqrt(found.accuracy * (1 - found.accuracy) / max(n_rows, 1))
+        if scores[tilt] < best - 2 * noise:
+            break
+    return max(tilt for tilt, score in scores.items() if score >= best - noise)

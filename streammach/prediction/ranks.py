@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
 from streammach.counts.scores import CountScorer
+from streammach.data.given_labels import label_values
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
@@ -91,8 +92,12 @@ class Ranks:
             raise UsageError(f"k is {k}: 1 or more labels are asked for")
         return min(k, self.model.spec.n_classes)
 
-    def labels(self, ids: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the labels of class ids, in the type of the training data."""
+    def labels(self, ids: NDArray[np.int64], kind: str = "") -> NDArray[Any]:
+        """Return the labels of class ids, in the type of the training data, or in another kind."""
+        if kind:
+            some, places = np.unique(ids, return_inverse=True)
+            own = label_values(self.model.labels.raws(some), kind, self.model.labels.kind)
+            return own[places].reshape(ids.shape)
         # Of the id -1 it is the empty string, in an array of objects.
         names, few = self.model.labels, ids.size <= FEW_IDS
         unique, where = (ids.reshape(-1), ...) if few else np.unique(ids, return_inverse=True)

@@ -1,14 +1,15 @@
-"""Shares of rows whose label is among the best classes, and sums of all that is told of them."""
+"""Shares of rows whose label is among the best classes, and all figures of an evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+import os
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.errors import UsageError, clean
 from streammach.figures import Reached
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
@@ -18,15 +19,22 @@ from streammach.prediction.calibrate import (
     log_probabilities,
     stated_probabilities,
 )
-from streammach.prediction.class_sums import ClassSums
-from streammach.prediction.id_counts import IdCounts
-from streammach.prediction.inputs import Seen
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking
-from streammach.prediction.reliability import BinSums, ReliabilitySums
-from streammach.prediction.set_metrics import F1Figures, F1Sums, SetFigures, SetSums
+from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1Figures, SetFigures
 from streammach.prediction.slices import SliceSums
+from streammach.prediction.sums import (
+    BINS,
+    BlockSums,
+    Figures,
+    IdCounts,
+    binned,
+    deciles,
+    macro_recall,
+    reliability,
+)
 from streammach.rows.block import RowBlock
+from streammach.spec.estimators import BLEND, estimators
 from streammach.spec.types import Ranker
 
 PLACES = (1, 3, 5)
@@ -55,156 +63,170 @@ def measure(rows: RowBlock, ranking: Ranking) -> Reached:
     return reached(rows, ranking(rows, MOST)[0])
 
 
-class ClassPart(NamedTuple):
-    """What some rows with one label each add."""
-
-    hits: tuple[int, ...]
-    logs: float
-    majority: int
-    by_class: tuple[IdCounts, IdCounts]
-    stated: tuple[BinSums, ...]
-
-
-class ClassFigures:
+class ClassFigures(Figures):
     """Adds up what is reached on rows with one label each."""
 
     def __init__(self, model: Model) -> None:
+        n = model.spec.n_classes
+        super().__init__(
+            rows=np.zeros(2, np.int64),  # all, and those whose label was never seen
+            hits=np.zeros(len(PLACES), np.int64), majority=np.zeros((), np.int64),
+            there=np.zeros(n, np.int32), right=np.zeros(n, np.int32),  # by class
+            # ln p of labels; stated and calibrated probabilities
+            logs=np.zeros(()), before=np.zeros((3, BINS)), after=np.zeros((3, BINS)),
+        )  # fmt: skip
         self._model = model
-        self._hits, self._loss, self._majority = dict.fromkeys(PLACES, 0), 0.0, 0
-        self._by_class = ClassSums(model.spec.n_classes)
-        self._stated = tuple((map_, ReliabilitySums()) for map_ in (
-            model.calibration, Calibration()
-        ))  # fmt: skip
 
-    def part(self, predictor: Predictor, block: RowBlock) -> tuple[NDArray[np.int64], ClassPart]:
+    def block_sums(
+        self, predictor: Predictor, block: RowBlock
+    ) -> tuple[NDArray[np.int64], BlockSums]:
         """Return the best classes of rows, and what these add."""
         model, (best, ids, scores) = self._model, ranked(predictor, block)
-        known, n_classes = block.classes >= 0, self._model.spec.n_classes
-        right = (ids[:, 0] == block.classes)[known]
+        classes, known, n_classes = block.classes, block.classes >= 0, model.spec.n_classes
+        right = (ids[:, 0] == classes)[known]
+        before, after = (
+            binned(stated_probabilities(scores[known], n_classes, map_), right)
+            for map_ in (Calibration(), model.calibration)
+        )
         logs = log_probabilities(
-            ids[known], scores[known], block.classes[known], n_classes=n_classes,
+            ids[known], scores[known], classes[known], n_classes=n_classes,
             calibration=model.calibration,
         )  # fmt: skip
-        return best, ClassPart(
-            hits=tuple(top_k_hits(best, block.classes, place) for place in PLACES),
-            logs=float(logs.sum()), majority=int((block.classes == model.majority).sum()),
-            by_class=self._by_class.part(block.classes, best[:, 0] == block.classes),
-            stated=tuple(
-                sums.part(stated_probabilities(scores[known], n_classes, map_), right)
-                for map_, sums in self._stated
-            ),
-        )  # fmt: skip
+        return best, {
+            "rows": np.array([block.n_rows, block.n_rows - known.sum()]),
+            "hits": np.array([top_k_hits(best, classes, place) for place in PLACES]),
+            "logs": logs.sum(), "majority": (classes == model.majority).sum(),
+            "there": IdCounts.of(classes[known]),
+            "right": IdCounts.of(classes[(best[:, 0] == classes) & known]),
+            "before": before, "after": after,
+        }  # fmt: skip
 
-    def take(self, part: ClassPart) -> None:
-        """Add what :meth:`part` returned; the order of the rows decides the last digits."""
-        for place, hits in zip(PLACES, part.hits, strict=True):
-            self._hits[place] += hits
-        self._loss -= part.logs
-        self._majority += part.majority
-        self._by_class.take(*part.by_class)
-        for (_, sums), stated in zip(self._stated, part.stated, strict=True):
-            sums.take(stated)
-
-    def figures(self, seen: Seen) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return them as fields of an evaluation."""
-        n, known = seen.rows, seen.rows - seen.unseen_labels
-        errors = [sums.result().ece for _, sums in self._stated]
-        return {
-            "accuracy": self._hits[1] / n, "top_3_accuracy": self._hits[3] / n,
-            "top_5_accuracy": self._hits[5] / n, "majority": self._majority / n,
-            "log_loss": self._loss / known if known else float("nan"),
-            "macro_recall": self._by_class.macro_recall(),
-            "recall_by_decile": self._by_class.deciles(),
-        } | (dict(zip(("ece", "ece_before"), errors, strict=True)) if known else {})  # fmt: skip
+        sums = self.sums
+        n, n_unseen = sums["rows"].tolist()
+        known = n - n_unseen
+        first, three, five = (sums["hits"] / n).tolist()
+        found = {
+            "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five,
+            "majority": int(sums["majority"]) / n,
+            "log_loss": -float(sums["logs"]) / known if known else float("nan"),
+            "macro_recall": macro_recall(sums["there"], sums["right"]),
+            "recall_by_decile": deciles(sums["there"], sums["right"]),
+        }  # fmt: skip
+        if known:
+            found["ece"] = reliability(sums["after"]).ece
+            found["ece_before"] = reliability(sums["before"]).ece
+        return found
 
 
-class ListPart(NamedTuple):
-    """What some rows with lists of labels add."""
-
-    sets: SetSums
-    f1: F1Sums
-    majority: int
-
-
-class ListFigures:
+class ListFigures(Figures):
     """Adds up what is reached on rows with lists of labels."""
 
     def __init__(self, model: Model, threshold: float, propensity: tuple[float, float]) -> None:
         assert model.label_counts is not None, "it was trained on lists"
         a, b = propensity
-        self._model, self._threshold, self._majority = model, threshold, 0
+        self._model, self._threshold = model, threshold
         self._sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
         self._f1 = F1Figures(model.spec.n_classes)
+        super().__init__(sets=self._sets, f1=self._f1, majority=np.zeros((), np.int64))
 
-    def part(self, predictor: Predictor, block: RowBlock) -> tuple[NDArray[np.int64], ListPart]:
+    def block_sums(
+        self, predictor: Predictor, block: RowBlock
+    ) -> tuple[NDArray[np.int64], BlockSums]:
         """Return the best classes of rows, and what these add."""
         model, lists = self._model, block.lists
         best, ids, scores = ranked(predictor, block)
         said = label_probabilities(scores, model.calibration) >= self._threshold
         majority = np.full((block.n_rows, 1), model.majority)
-        return best, ListPart(
-            self._sets.part(best, lists), self._f1.part(ids, said, lists),
-            int(lists.matched(majority).sum()),
-        )  # fmt: skip
+        return best, {
+            "sets": self._sets.block_sums(best, lists), "f1": self._f1.block_sums(ids, said, lists),
+            "majority": lists.matched(majority).sum(),
+        }  # fmt: skip
 
-    def take(self, part: ListPart) -> None:
-        """Add what :meth:`part` returned; the order of the rows decides the last digits."""
-        self._sets.take(part.sets)
-        self._f1.take(part.f1)
-        self._majority += part.majority
-
-    def figures(self, seen: Seen) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return them as fields of an evaluation."""
         sets = self._sets.result()
         p = sets.precision
         return {
             "accuracy": p[1], "top_3_accuracy": p[3], "top_5_accuracy": p[5],
-            "majority": self._majority / seen.rows, "log_loss": float("nan"), "sets": sets,
-            "f1": self._f1.result(), "threshold": self._threshold,
+            "majority": int(self.sums["majority"]) / sets.n_rows, "log_loss": float("nan"),
+            "sets": sets, "f1": self._f1.result(), "threshold": self._threshold,
         }  # fmt: skip
 
 
-class BesidesPart(NamedTuple):
-    """What some rows add to what is told where it is asked for."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRequest:
+    """What is asked of an evaluation."""
 
-    by_ranking: dict[Ranker, NDArray[np.float64]]
-    by_value: tuple[IdCounts, IdCounts] | None
+    # probability from which on a label is predicted, where rows have lists of labels
+    threshold: float = 0.5
+    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B)  # a and B of the propensities then
+    estimators: bool = False  # whether rows are ranked by all estimators that the model has, too
+    # a namespace, or a column of a table: how many rows are right by its values
+    by: str | None = None
 
 
-class Besides:
-    """Adds up what is told where it is asked for."""
+class EvaluationSums(Figures):
+    """Adds up all figures of an evaluation."""
 
-    def __init__(self, model: Model, names: Sequence[Ranker], by: str | None) -> None:
-        self._sums = {name: np.zeros(2) for name in names}
-        self._slices = None if by is None else SliceSums(model.features, by)
+    def __init__(self, model: Model, wanted: EvaluationRequest) -> None:
+        self._listed = model.listed
+        self._own: ClassFigures | ListFigures = (
+            ListFigures(model, wanted.threshold, wanted.propensity)
+            if model.listed
+            else ClassFigures(model)
+        )
+        names = rankings_of(model) if wanted.estimators else []
+        self._rankings = {name: np.zeros(2) for name in names}
+        self._slices = None if wanted.by is None else SliceSums(model.features, wanted.by)
+        super().__init__(own=self._own, rankings=Figures(**self._rankings), by=self._slices)
 
-    def part(self, predictor: Predictor, block: RowBlock, best: NDArray[np.int64]) -> BesidesPart:
-        """Return what rows with their best classes add."""
-        by_ranking, block = {}, replace(block, importance=None)  # each row counts once
-        for name in self._sums:
-            own = name == predictor.estimator
-            found = reached(block, best if own else predictor.topk_ids(block, MOST, name)[0])
-            by_ranking[name] = block.n_rows * np.array([found.accuracy, found.top_5_accuracy])
-        if self._slices is None:
-            return BesidesPart(by_ranking, None)
-        right = block.lists.matched(best[:, :1])[:, 0]
-        return BesidesPart(by_ranking, self._slices.part(block, right))
-
-    def take(self, part: BesidesPart) -> None:
-        """Add what :meth:`part` returned; the order of the rows decides the last digits."""
-        for name, sums in part.by_ranking.items():
-            self._sums[name] += sums
-        if self._slices is not None and part.by_value is not None:
-            self._slices.take(*part.by_value)
+    def block_sums(
+        self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]
+    ) -> BlockSums:
+        """Return what rows of an input add, or raise UsageError."""
+        if block.labels is not None and not self._listed:
+            raise lists_of_labels(path)
+        best, own = self._own.block_sums(predictor, block)
+        rankings, alike = dict[str, NDArray[np.float64]](), replace(block, importance=None)
+        for name in self._rankings:  # each row counts once
+            first = (
+                best if name == predictor.estimator else predictor.topk_ids(block, MOST, name)[0]
+            )
+            found = reached(alike, first)
+            rankings[name] = block.n_rows * np.array([found.accuracy, found.top_5_accuracy])
+        sums: dict[str, Any] = {"own": own, "rankings": rankings}
+        if self._slices is not None:
+            sums["by"] = self._slices.block_sums(block, block.lists.matched(best[:, :1])[:, 0])
+        return sums
 
     def figures(self, n_rows: int) -> dict[str, Any]:
-        """Return them as fields of an evaluation."""
+        """Return them as fields of an evaluation of so many rows."""
         names = ("accuracy", "top_5_accuracy")
         return {
+            **self._own.figures(),
             "estimators": {name: dict(zip(names, (sums / n_rows).tolist(), strict=True))
-                           for name, sums in self._sums.items()},
+                           for name, sums in self._rankings.items()},
             "by": None if self._slices is None else self._slices.result(),
         }  # fmt: skip
+
+
+def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
+    """Return what is said of an input with lists of labels, where the model knows of none."""
+    return UsageError(
+        "its rows have lists of labels, those of the model's training had one each",
+        path=clean(path, 300),
+        hint="Convert it again with --first-label, or train on lists.",
+    )
+
+
+def rankings_of(model: Model) -> list[Ranker]:
+    """Return the ways to rank classes of a model; with R = 1 all but counts agree."""
+    counted: list[Ranker] = [] if model.counts is None else [BLEND]
+    if model.spec.unhashed:
+        return counted
+    return [*counted, *estimators()[: 1 if model.spec.n_repetitions == 1 else None]]
 
 
 def ranked(

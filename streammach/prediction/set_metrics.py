@@ -7,18 +7,16 @@ label count as rows in all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
-from streammach.prediction.id_counts import IdCounts
+from streammach.prediction.sums import GROUPS, BlockSums, Figures, IdCounts
 from streammach.rows.label_lists import LabelLists
 
 PLACES = (1, 3, 5)
 MOST = PLACES[-1]
-GROUPS = 10
 DEFAULT_A, DEFAULT_B = 0.55, 1.5
 PRECISION, RECALL, NDCG, GAINED, BEST, GAINED_DCG, BEST_DCG = range(7)
 
@@ -85,47 +83,27 @@ def propensities(
     return found
 
 
-class SetSums(NamedTuple):
-    """What some rows add to the metrics."""
-
-    n_rows: int  # n_rows, n_labels: rows, and labels of all of them
-    n_labels: int
-    sums: NDArray[np.float64]  # float64 (7, 5): what :func:`add_rows` adds up
-    # there, found: how often each label occurs, and how often it is among the first five
-    there: IdCounts
-    found: IdCounts
-
-
-class SetFigures:
+class SetFigures(Figures):
     """Adds up what rankings reach, block by block.
 
     `counts` is int64 (K,).
     """
 
     def __init__(
-        self,
-        counts: NDArray[np.int64],
-        n_rows: int,
-        *,
-        a: float = DEFAULT_A,
-        b: float = DEFAULT_B,
+        self, counts: NDArray[np.int64], n_rows: int, *, a: float = DEFAULT_A, b: float = DEFAULT_B
     ) -> None:
+        super().__init__(
+            n=np.zeros(2, np.int64),  # rows, and labels of all of them
+            reached=np.zeros((7, MOST)),  # what :func:`add_rows` adds up
+            # how often each label occurs, and how often it is among the first five
+            there=np.zeros(len(counts), np.int64), found=np.zeros(len(counts), np.int64),
+        )  # fmt: skip
         self._counts = counts
         with_unseen = np.append(counts, 0)  # the last one stands for labels never seen
         self._gains = 1 / propensities(with_unseen, n_rows, a=a, b=b)
-        self._sums = np.zeros((7, MOST))
-        self._found, self._there = (np.zeros(len(counts), np.int64) for _ in range(2))
-        self._n_rows = self._n_labels = 0
 
-    def add(self, ids: NDArray[np.int64], labels: LabelLists) -> None:
-        """Add rows; see :meth:`part`."""
-        self.take(self.part(ids, labels))
-
-    def part(self, ids: NDArray[np.int64], labels: LabelLists) -> SetSums:
-        """Return what rows add.
-
-        `ids` is int64 (n, k).
-        """
+    def block_sums(self, ids: NDArray[np.int64], labels: LabelLists) -> BlockSums:
+        """Return what rows add; `ids` is int64 (n, k)."""
         first = np.full((len(ids), MOST), -2, np.int64)
         first[:, : ids.shape[1]] = ids[:, :MOST]
         own, places = np.unique(labels.classes, return_inverse=True)
@@ -138,28 +116,22 @@ class SetFigures:
         near = np.searchsorted(known, first)
         first = np.where(np.append(known, -3)[near] == first, near, -2)
         add_rows(first, labels.starts, classes, gains, sums, found, there)
-        return SetSums(
-            len(labels), labels.n_labels, sums, IdCounts(known, there), IdCounts(known, found)
-        )
-
-    def take(self, part: SetSums) -> None:
-        """Add what :meth:`part` returned."""
-        self._n_rows += part.n_rows
-        self._n_labels += part.n_labels
-        self._sums += part.sums
-        part.there.add_to(self._there)
-        part.found.add_to(self._found)
+        return {
+            "n": np.array([len(labels), labels.n_labels]), "reached": sums,
+            "there": IdCounts(known, there), "found": IdCounts(known, found),
+        }  # fmt: skip
 
     def result(self) -> SetMetrics:
         """Return the figures of all rows."""
-        n, sums = max(self._n_rows, 1), self._sums
+        (n_rows, n_labels), sums = self.sums["n"].tolist(), self.sums["reached"]
+        n = max(n_rows, 1)
 
         def at(values: NDArray[np.float64]) -> dict[int, float]:
             return {k: float(values[k - 1]) for k in PLACES}
 
         places = np.arange(1, MOST + 1)
         return SetMetrics(
-            n_rows=self._n_rows, n_labels=self._n_labels,
+            n_rows=n_rows, n_labels=n_labels,
             precision=at(sums[PRECISION] / places / n), recall=at(sums[RECALL] / n),
             ndcg=at(sums[NDCG] / n), psp=at(sums[GAINED] / np.maximum(sums[BEST], 1e-300)),
             psndcg=at(sums[GAINED_DCG] / np.maximum(sums[BEST_DCG], 1e-300)),
@@ -168,17 +140,17 @@ class SetFigures:
 
     def tenths(self) -> tuple[Tenth, ...]:
         """Return the labels that occur by tenths, from the rarest in training on."""
-        there = np.flatnonzero(self._there)
+        there = np.flatnonzero(self.sums["there"])
         there = there[np.lexsort((there, self._counts[there]))]
         return tuple(self._tenth(part) for part in np.array_split(there, GROUPS))
 
     def _tenth(self, labels: NDArray[np.int64]) -> Tenth:
         if not len(labels):
             return Tenth(n_labels=0, n_rows=0, least=0, most=0, recall=float("nan"))
-        there, counts = self._there[labels], self._counts[labels]
+        there, counts = self.sums["there"][labels], self._counts[labels]
         return Tenth(
             n_labels=len(labels), n_rows=int(there.sum()), least=int(counts.min()),
-            most=int(counts.max()), recall=float((self._found[labels] / there).mean()),
+            most=int(counts.max()), recall=float((self.sums["found"][labels] / there).mean()),
         )  # fmt: skip
 
 
@@ -248,48 +220,28 @@ class F1:
     macro: float
 
 
-class F1Sums(NamedTuple):
-    """What some rows add to F1: labels that are right, said and true, and how many are unseen."""
-
-    right: IdCounts
-    said: IdCounts
-    true: IdCounts
-    unseen: int
-
-
-class F1Figures:
+class F1Figures(Figures):
     """Adds up right and wrong labels, block by block."""
 
     def __init__(self, n_classes: int) -> None:
-        self._right, self._said, self._true = (np.zeros(n_classes, np.int64) for _ in range(3))
-        self._unseen = 0
+        # labels that are right, said and true by class, and how many of the true are unseen
+        by_class = {name: np.zeros(n_classes, np.int64) for name in ("right", "said", "true")}
+        super().__init__(**by_class, unseen=np.zeros((), np.int64))
 
-    def add(self, ids: NDArray[np.int64], said: NDArray[np.bool_], labels: LabelLists) -> None:
-        """Add rows; see :meth:`part`."""
-        self.take(self.part(ids, said, labels))
-
-    def part(self, ids: NDArray[np.int64], said: NDArray[np.bool_], labels: LabelLists) -> F1Sums:
-        """Return what rows add.
-
-        `ids` is int64 (n, k), `said` is bool (n, k).
-        """
+    def block_sums(
+        self, ids: NDArray[np.int64], said: NDArray[np.bool_], labels: LabelLists
+    ) -> BlockSums:
+        """Return what rows add; `ids` is int64 (n, k), `said` is bool (n, k)."""
         known = labels.classes[labels.classes >= 0]
-        return F1Sums(
-            IdCounts.of(ids[said & labels.matched(ids)]), IdCounts.of(ids[said]),
-            IdCounts.of(known), labels.n_labels - len(known),
-        )  # fmt: skip
-
-    def take(self, part: F1Sums) -> None:
-        """Add what :meth:`part` returned."""
-        part.right.add_to(self._right)
-        part.said.add_to(self._said)
-        part.true.add_to(self._true)
-        self._unseen += part.unseen
+        return {
+            "right": IdCounts.of(ids[said & labels.matched(ids)]), "said": IdCounts.of(ids[said]),
+            "true": IdCounts.of(known), "unseen": labels.n_labels - len(known),
+        }  # fmt: skip
 
     def result(self) -> F1:
         """Return F1 over all labels together, and its mean over labels that are said or true."""
-        both = self._said + self._true
-        total = int(both.sum()) + self._unseen
+        right, both = self.sums["right"], self.sums["said"] + self.sums["true"]
+        total = int(both.sum()) + int(self.sums["unseen"])
         some = both > 0
-        macro = float((2 * self._right[some] / both[some]).mean()) if some.any() else 0.0
-        return F1(micro=2 * int(self._right.sum()) / max(total, 1), macro=macro)
+        macro = float((2 * right[some] / both[some]).mean()) if some.any() else 0.0
+        return F1(micro=2 * int(right.sum()) / max(total, 1), macro=macro)

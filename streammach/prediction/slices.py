@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UsageError, clean
-from streammach.prediction.id_counts import IdCounts
+from streammach.prediction.sums import BlockSums, Figures, IdCounts
 from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, Names
 from streammach.rows.namespaces import in_namespace, namespaces
@@ -41,7 +41,7 @@ class Slices:
     worst: tuple[Slice, ...]
 
 
-class SliceSums:
+class SliceSums(Figures):
     """Adds up rows and right ones by value, block by block."""
 
     def __init__(self, features: Names, by: str) -> None:
@@ -53,14 +53,11 @@ class SliceSums:
                 f"no feature of the model is in the namespace {clean(by)}: --by",
                 hint=f"There are: {known}.",
             )
-        self._there, self._right = (np.zeros(len(self._own) + 1, np.int64) for _ in range(2))
+        n = len(self._own) + 1  # the last one stands for rows without any
+        super().__init__(there=np.zeros(n, np.int64), right=np.zeros(n, np.int64))
 
-    def add(self, block: RowBlock, right: NDArray[np.bool_]) -> None:
-        """Add rows, and whether the best class of each is right: bool (n,)."""
-        self.take(*self.part(block, right))
-
-    def part(self, block: RowBlock, right: NDArray[np.bool_]) -> tuple[IdCounts, IdCounts]:
-        """Return what rows add by the place of their value: how many there are, how many right."""
+    def block_sums(self, block: RowBlock, right: NDArray[np.bool_]) -> BlockSums:
+        """Return how many rows there are by value, and of how many the best class is right."""
         places = np.searchsorted(self._own, block.features)
         places = np.minimum(places, len(self._own) - 1)
         own = np.flatnonzero(self._own[places] == block.features)
@@ -68,29 +65,26 @@ class SliceSums:
         with_one, first = np.unique(rows, return_index=True)
         group = np.full(block.n_rows, len(self._own))
         group[with_one] = places[own[first]]
-        return IdCounts.of(group), IdCounts.of(group[right])
-
-    def take(self, there: IdCounts, right: IdCounts) -> None:
-        """Add what :meth:`part` returned."""
-        there.add_to(self._there)
-        right.add_to(self._right)
+        return {"there": IdCounts.of(group), "right": IdCounts.of(group[right])}
 
     def result(self) -> Slices:
         """Return the rows by value."""
-        there = self._there[:-1]
+        there, right = self.sums["there"][:-1], self.sums["right"][:-1]
         some = np.flatnonzero(there)
         frequent = some[np.lexsort((some, -there[some]))][:FREQUENT]
         many = some[there[some] >= LEAST_ROWS]
-        shares = self._right[many] / there[many]
+        shares = right[many] / there[many]
         worst = many[np.lexsort((many, -there[many], shares))][:WORST]
         return Slices(
-            by=self._by, n_values=len(some), without=self._slice(-1) if self._there[-1] else None,
+            by=self._by, n_values=len(some),
+            without=self._slice(-1) if self.sums["there"][-1] else None,
             frequent=tuple(map(self._slice, frequent.tolist())),
             worst=tuple(map(self._slice, worst.tolist())),
         )  # fmt: skip
 
     def _slice(self, place: int) -> Slice:
-        n, share = int(self._there[place]), float(self._right[place] / self._there[place])
+        n, right = int(self.sums["there"][place]), int(self.sums["right"][place])
+        share = right / n
         name = self._features.raw(int(self._own[place])) if place >= 0 else b""
         value = name.partition(bytes([SEPARATOR]))[2].decode("utf-8", "replace")
         return Slice(value=value, n_rows=n, accuracy=share, error=(share * (1 - share) / n) ** 0.5)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from streammach.figures import words
-from streammach.prediction.diagnosis import LIKELY, Diagnosis, ListDiagnosis, RowGroup
-from streammach.prediction.reliability import Reliability
+from streammach.prediction.diagnose import Diagnosis
+from streammach.prediction.diagnose_lists import LIKELY, ListDiagnosis, RowGroup
 from streammach.prediction.set_metrics import PLACES
+from streammach.prediction.sums import Reliability
 from streammach.reports.drawing import (
     BLUE,
     DARK,

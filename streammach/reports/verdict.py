@@ -9,8 +9,9 @@ from streammach.figures import TopK
 from streammach.machine import size_text, time_text
 from streammach.model.held import held_by
 from streammach.model.model import Model, disk_bytes
-from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
-from streammach.prediction.query_time import QueryTime
+from streammach.prediction.diagnose import Diagnosis
+from streammach.prediction.diagnose_lists import ListDiagnosis
+from streammach.prediction.queries import QueryTime
 from streammach.reports.drawing import percent
 from streammach.training.run import Run
 from streammach.training.sweep import Sweep

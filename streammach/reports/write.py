@@ -9,10 +9,10 @@ from pathlib import Path
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.diagnose import diagnose
-from streammach.prediction.diagnosis import Diagnosis, ListDiagnosis
+from streammach.prediction.diagnose import Diagnosis, diagnose
+from streammach.prediction.diagnose_lists import ListDiagnosis
 from streammach.prediction.memory import room_before
-from streammach.prediction.query_time import QueryTime, query_time
+from streammach.prediction.queries import QueryTime, query_time
 from streammach.progress import Wanted, shown
 from streammach.reports.drawing import require
 from streammach.reports.pages import Page, run_page

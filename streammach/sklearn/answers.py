@@ -12,9 +12,9 @@ from streammach.errors import BudgetError, UsageError
 from streammach.forks import Turn
 from streammach.machine import advised, parse_size, size_text
 from streammach.model.calibration import Calibration
+from streammach.model.model import Model
 from streammach.prediction.calibrate import class_probabilities, label_probabilities
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.trained import Model
 from streammach.rows.block import RowBlock
 
 PART_BYTES = 32 << 20  # of scores of all classes that are held at once

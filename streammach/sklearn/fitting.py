@@ -12,9 +12,9 @@ from joblib import effective_n_jobs
 from sklearn.utils import check_random_state
 
 from streammach.data.conversion.ranking import Known
+from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints
-from streammach.prediction.trained import Model
 from streammach.rows.names import Names
 from streammach.sklearn.rows import Rows
 from streammach.spec.plan import Plan

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.files.folders import make_folder, temporary_folder
+from streammach.model.model import Model
 from streammach.model.tensors import TensorFile, read_tensors, write_tensors
-from streammach.prediction.matrices import MatrixRows
-from streammach.prediction.trained import Model
+from streammach.prediction.in_memory import MatrixRows
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Names

@@ -20,15 +20,13 @@ from streammach.machine import budget as budget_of
 from streammach.machine import cores
 from streammach.model.added import check_open, with_classes
 from streammach.model.held import Held, held_in
-from streammach.model.model import folder_of
+from streammach.model.model import Model, folder_of
 from streammach.model.ours import MODEL
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.inputs import MetLabels, Seen, rows_of
-from streammach.prediction.measured import lists_of_labels
+from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
 from streammach.prediction.memory import Input, Task, device_for, room_for
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
-from streammach.prediction.room import Room
-from streammach.prediction.trained import Model
+from streammach.prediction.reached import lists_of_labels
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
@@ -135,7 +133,7 @@ def added(
     held = held_in(run)
     check_open(held.spec)
     room, left = _room(held, path, on, options, memory, threads)
-    model, seen, met = Model.load(run), Seen(), MetLabels()
+    model, seen, met = Model.load(run), InputCounts(), MetLabels()
 
     tell = progress or (lambda stage, done, total: None)
 

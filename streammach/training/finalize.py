@@ -16,9 +16,8 @@ from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, scores_text
 from streammach.prediction.fit_calibration import fit_calibration
-from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
 from streammach.prediction.reached import measure
-from streammach.prediction.tilt import largest_tilt
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec

@@ -17,8 +17,8 @@ from streammach.files.destinations import Destination
 from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
 from streammach.files.writing import TEMPORARY
+from streammach.model.model import Model
 from streammach.model.ours import MODEL
-from streammach.prediction.trained import Model
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan

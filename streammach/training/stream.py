@@ -15,7 +15,7 @@ from streammach.errors import BudgetError, DivergedError, UsageError
 from streammach.jit import CODE_BYTES
 from streammach.machine import parse_size, size_text
 from streammach.model.calibration import Calibration
-from streammach.prediction.trained import Model
+from streammach.model.model import Model
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names

@@ -11,10 +11,10 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.cluster.range_task import RowsTask, TableTask, rank_range
-from streammach.cluster.sites import cuts
-from streammach.cluster.workers import VERSION, Workers
-from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError
+from streammach.cluster.range_task import RowsTask, do_range, document_digest
+from streammach.cluster.ranges import cuts
+from streammach.cluster.workers import VERSION, ClusterWorkers
+from streammach.errors import BudgetError, MismatchError
 from tests.builders import TinyData, listed_lines
 from tests.cluster.test_train import Told
 from tests.training.test_parts import files_of, trainer
@@ -70,8 +70,7 @@ def client():
 def small(monkeypatch):
     """Blocks of a few rows, so that a few hundred make many."""
     monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 64)
-    monkeypatch.setattr("streammach.prediction.sorted_files.GIVEN_ROWS", 64)
-    monkeypatch.setattr("streammach.cluster.tables.LEAST_ROWS", 16)
+    monkeypatch.setattr("streammach.cluster.ranges.LEAST_ROWS", 16)
 
 
 def names_in(folder):
@@ -213,8 +212,8 @@ def test_what_an_evaluation_refuses(options, message, place, client, capsys):
 
 
 def test_workers_whose_memory_is_too_small(place, client, tmp_path, monkeypatch):
-    few = lambda client: Workers(Told((VERSION, 10_000_000)))  # noqa: E731
-    monkeypatch.setattr("streammach.cluster.sites.Workers", few)
+    few = lambda client: ClusterWorkers(Told((VERSION, 10_000_000)))  # noqa: E731
+    monkeypatch.setattr("streammach.cluster.ranges.ClusterWorkers", few)
     rows = place / "one-test.zarr"
     with pytest.raises(BudgetError, match=r"a range of rows takes .*, and a worker may take"):
         sm.distributed.predict(place / "one", rows, client, out=tmp_path / "a.tsv")
@@ -234,70 +233,33 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet"])
-def test_an_interrupted_table_goes_on_to_the_same_bytes(name, place, client, tmp_path):
-    run, rows, out = place / "one", place / "one-test.zarr", tmp_path / name
-    sm.predict(run, rows, tmp_path / f"whole-{name}", k=3, threads=1)
-
-    def predicted(**how):
-        return sm.distributed.predict(run, rows, client, out=out, **{"k": 3, **how})
-
-    with pytest.raises(Interrupted, match="what was predicted is kept"):
-        predicted(ranges=6, progress=Stop("predict", 200))
-    assert names_in(tmp_path) == [f".{name}.partial", f"whole-{name}"]
-    for how in ({"k": 2}, {"probabilities": True}, {"ranges": 3}):
-        with pytest.raises(MismatchError):
-            predicted(resume=True, **how)
-    with pytest.raises(MismatchError, match="options"):
-        sm.predict(run, rows, out, k=3, resume=True, threads=1)
-    (folder,) = (tmp_path / f".{name}.partial/ranges").iterdir()
-    with open(folder / "range-0", "r+b") as file:
-        file.truncate(1000)
-    with pytest.raises(Interrupted):
-        predicted(resume=True, progress=Stop("write", 1))
-    (folder / "range-1").write_bytes(b"")
-    told = []
-    assert predicted(resume=True, tell=told.append).resumed
-    assert sum(int(line.split(": ")[1].split(" of ")[0]) for line in told) == 1
-    assert out.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
-    assert names_in(tmp_path) == [name, f"whole-{name}"]
-    with pytest.raises(Interrupted):
-        predicted(force=True, progress=Stop("predict", 200))
-    with pytest.warns(UserWarning, match="is given up"):
-        assert not predicted(force=True).resumed
-    assert out.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
-
-
-def test_what_is_not_ours_is_kept(place, client, tmp_path):
-    run, rows, out = place / "one", place / "one-test.zarr", tmp_path / "a.tsv"
-    mine = tmp_path / ".a.tsv.partial"
-    mine.mkdir()
-    (mine / "mine").touch()
-    with pytest.raises(UsageError, match="holds other files"):
-        sm.distributed.predict(run, rows, client, out=out)
-    assert names_in(tmp_path) == [mine.name]
-    assert names_in(mine) == ["mine"]
+@pytest.mark.parametrize("stage", ["predict", "write"])
+def test_an_interrupted_table_leaves_nothing(stage, place, client, tmp_path):
+    run, rows, out = place / "one", place / "one-test.zarr", tmp_path / "a.parquet"
+    sm.predict(run, rows, tmp_path / "whole", out_format="parquet", threads=1)
+    with pytest.raises(KeyboardInterrupt):
+        sm.distributed.predict(run, rows, client, out=out, ranges=6, progress=Stop(stage, 200))
+    assert names_in(tmp_path) == ["whole"]
+    sm.distributed.predict(run, rows, client, out=out)
+    assert out.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_a_worker_has_to_see_the_same_model_and_store(place, client, tmp_path):
-    from streammach.prediction.asked import Ask, document_digest
     from streammach.prediction.memory import room_before
-    from streammach.prediction.sorted_files import Slices
+    from streammach.prediction.predict import PredictionRequest
 
     run, rows = place / "one/model", place / "one-test.zarr"
     room = room_before(run, "predict", rows, 5, memory=None, device="cpu", threads=1)
     with sm.Dataset.open(rows) as data:
         known = {"document": document_digest(run), "digest": data.digest}
     for wrong in known:
-        asked = RowsTask(
-            run=str(run), store=str(rows), room=room, decode="auto", **{**known, wrong: "0" * 64}
-        )
-        task = TableTask(
-            rows=asked, ask=Ask(k=5, threshold=None, probabilities=False), k=5,
-            folder=str(tmp_path), slices=Slices(1, N), format="tsv",
+        task = RowsTask(
+            run=str(run), store=str(rows), room=room, decode="auto",
+            wanted=PredictionRequest(k=5, threshold=None, probabilities=False),
+            **{**known, wrong: "0" * 64},
         )  # fmt: skip
         with pytest.raises(MismatchError, match="another one lies here"):
-            client.submit(rank_range, task, 0, 0, N, pure=False).result()
+            client.submit(do_range, task, 0, N, pure=False).result()
     assert names_in(tmp_path) == []
 
 

@@ -13,9 +13,18 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.cluster.at_work import AtWork
-from streammach.cluster.local import CPU, QUIET, SEEN, devices_of, started_here
 from streammach.cluster.worker import alone
-from streammach.cluster.workers import USABLE, VERSION, Workers, part_bytes
+from streammach.cluster.workers import (
+    CPU,
+    QUIET,
+    SEEN,
+    USABLE,
+    VERSION,
+    ClusterWorkers,
+    devices_of,
+    part_bytes,
+    started_here,
+)
 from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.training.run_part import PartNumber
 from tests.builders import TinyData
@@ -269,20 +278,20 @@ def test_parts_fit_the_memory_of_workers(data):
     whole, part = plan.projected_bytes, part_bytes(plan, PartNumber(4, 4), options)
     small = (VERSION, int(part / USABLE) + 1)
     large = (VERSION, int(whole / USABLE) + 1)
-    assert Workers(Told((VERSION, None), (VERSION, None))).parts(plan, options) == 2
-    assert Workers(Told(small, large)).parts(plan, options) == 4
-    assert Workers(Told(*[large] * 20)).parts(plan, options) == 8
-    assert Workers(Told(small, large)).able(whole) == ["tcp://1"]
-    assert Workers(Told(small, large)).able(part) is None
+    assert ClusterWorkers(Told((VERSION, None), (VERSION, None))).parts(plan, options) == 2
+    assert ClusterWorkers(Told(small, large)).parts(plan, options) == 4
+    assert ClusterWorkers(Told(*[large] * 20)).parts(plan, options) == 8
+    assert ClusterWorkers(Told(small, large)).able(whole) == ["tcp://1"]
+    assert ClusterWorkers(Told(small, large)).able(part) is None
     with pytest.raises(BudgetError, match="a worker may take"):
-        Workers(Told(small)).able(whole)
-    assert len(Workers(Told(OSError("gone"), large))) == 1
+        ClusterWorkers(Told(small)).able(whole)
+    assert len(ClusterWorkers(Told(OSError("gone"), large))) == 1
     with pytest.raises(UsageError, match="no worker"):
-        Workers(Told(OSError("gone")))
+        ClusterWorkers(Told(OSError("gone")))
     with pytest.raises(UsageError, match=r"cannot run streammach \(ModuleNotFoundError: no"):
-        Workers(Told(ModuleNotFoundError("no module")))
+        ClusterWorkers(Told(ModuleNotFoundError("no module")))
     with pytest.raises(UsageError, match=r"has streammach 0\.0\.1, not"):
-        Workers(Told(("0.0.1", None)))
+        ClusterWorkers(Told(("0.0.1", None)))
 
 
 def test_processes_of_this_machine_have_a_gpu_each_and_watch_little(monkeypatch):

@@ -28,8 +28,7 @@ from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.data.zarr_arrays import ZarrArray
 from streammach.errors import BudgetError, DataError, UsageError
-from streammach.prediction.inputs import Seen, rows_of
-from streammach.prediction.room import Room
+from streammach.prediction.inputs import InputCounts, Room, rows_of
 from tests.data.test_matrix_sources import LABELS, X, stored, wanted
 
 NAMES = ["TP53", "a^b", "ä", "7"]
@@ -538,6 +537,6 @@ def test_the_rows_of_a_folder_are_predicted(tmp_path):
         model = SimpleNamespace(labels=data.labels, features=data.features, store="other",
                                 columns=data.columns, listed=False, recipe=None)  # fmt: skip
         for source in (path, tmp_path / "o"):
-            seen, room = Seen(), Room(rows=2, values=3, sorted_bytes=0, lines=())
+            seen, room = InputCounts(), Room(rows=2, values=3, sorted_bytes=0, lines=())
             rows = [block.nnz for block in rows_of(source, model, seen, room)]
             assert (sum(rows), seen.rows, seen.unseen_labels, seen.unknown_values) == (7, 5, 0, 0)

@@ -1,6 +1,5 @@
-"""Predictions killed in the middle, or out of disk: what they leave goes on to the same bytes."""
+"""Predictions killed in the middle: no half of a table is left, and the next one tidies."""
 
-import json
 import shutil
 import signal
 import subprocess
@@ -15,17 +14,15 @@ from tests.faults.test_kill import finish, start, wait_for
 pytestmark = pytest.mark.faults
 
 PREDICT = ["predict", "run", "a.vw", "-k", "3", "--progress", "none", "--out"]
-# The command with blocks of few rows, what is done made durable after each, and slow.
+# The command with blocks of few rows, and slow.
 SLOW = """
 import sys, time
 import streammach.prediction.memory as memory
 import streammach.prediction.order as order
-import streammach.prediction.output.kept as kept
 import streammach.prediction.predictor as predictor
 from streammach.cli.main import main
 
 memory.READ_ROWS = order.GIVEN_ROWS = 8
-order.SAVED_SECONDS = kept.SAVED_SECONDS = 0
 rank = predictor.Predictor.topk_ids
 
 def slow(*given, **named):
@@ -54,38 +51,27 @@ def command(source, name):
     return [source if one == "a.vw" else one for one in PREDICT] + [name]
 
 
-def rows_written(work):
-    try:
-        return json.loads((work / "state.json").read_bytes())["rows"]
-    except FileNotFoundError:
-        return 0
-
-
-def rows_aside(work):
-    try:
-        return json.loads((work / "order/saved.json").read_bytes())["rows"]
-    except FileNotFoundError:
-        return 0
+def bytes_written(job, name):
+    """Bytes that lie beside the table that is made."""
+    return sum(path.stat().st_size for path in job.glob(f".{name}.*.scratch/content*"))
 
 
 @pytest.mark.parametrize("name", ["p.tsv", "p.parquet", "p.csv.gz"])
 @pytest.mark.parametrize("source", ["a.vw", "a.zarr"])
-def test_a_killed_prediction_goes_on_to_the_same_bytes(source, name, job):
+def test_a_killed_prediction_leaves_no_table_and_starts_anew(source, name, job):
     finish(*command(source, f"whole-{name}"), cwd=job)
     before = sorted(path.name for path in job.iterdir())
-    work, count = job / f".{name}.partial", rows_written if source == "a.vw" else rows_aside
-    reached = 0
-    for kill in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
-        process = start(SLOW, *command(source, name), *(["--resume"] if reached else []), cwd=job)
-        wait_for(lambda n=reached: count(work) > n + 40, process)
+    for kill in (signal.SIGKILL, signal.SIGTERM):
+        left = {*job.glob(f".{name}.*.scratch/content")}
+        process = start(SLOW, *command(source, name), cwd=job)
+        wait_for(lambda old=left: {*job.glob(f".{name}.*.scratch/content")} - old, process)
         process.send_signal(kill)
         _, err = process.communicate(timeout=60)
         assert process.returncode == (130 if kill == signal.SIGTERM else -signal.SIGKILL)
-        assert count(work) > reached
-        reached = count(work)
         assert not (job / name).exists()
-    assert b"interrupted: what was predicted is kept. The same command with --resume goes on" in err
-    finish(*command(source, name), "--resume", cwd=job)
+    assert err == b"streammach: interrupted\n"
+    assert sorted(path.name for path in job.iterdir()) == before
+    finish(*command(source, name), cwd=job)
     assert (job / name).read_bytes() == (job / f"whole-{name}").read_bytes()
     assert sorted(path.name for path in job.iterdir()) == sorted([*before, name])
 
@@ -93,9 +79,10 @@ def test_a_killed_prediction_goes_on_to_the_same_bytes(source, name, job):
 def test_what_is_left_after_the_table_has_its_name_goes(job):
     code = """
 import os, sys
-import streammach.prediction.output.kept as kept
+import streammach.files.folders as folders
 from streammach.cli.main import main
-kept.KeptWork.remove = lambda self: os._exit(9)
+empty = folders._empty
+folders._empty = lambda folder: os._exit(9) if folder.name.startswith(".p.") else empty(folder)
 main(sys.argv[1:])
 """
     for name in ("p.tsv", "p.jsonl.gz"):
@@ -103,7 +90,7 @@ main(sys.argv[1:])
         process.communicate(timeout=60)
         assert process.returncode == 9
         assert (job / name).exists()
-        assert (job / f".{name}.partial").exists()
+        assert [*job.glob(f".{name}.*.scratch")]
         again = start(None, *command("a.vw", name), cwd=job)
         _, err = again.communicate(timeout=60)
         assert (again.returncode, b"exists already" in err) == (2, True)
@@ -117,7 +104,7 @@ def test_an_interrupted_pipe_leaves_nothing(job):
     ) as process:
         process.stdin.write((job / "a.vw").read_bytes()[:20_000])
         process.stdin.flush()
-        wait_for(lambda: rows_written(job / ".p.tsv.partial") > 20, process)
+        wait_for(lambda: bytes_written(job, "p.tsv") > 1000, process)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         assert process.stderr.read() == b"streammach: interrupted\n"

@@ -31,7 +31,7 @@ from streammach.errors import StreammachError
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.held import held_in
 from streammach.model import packed_names
-from streammach.prediction.trained import Model
+from streammach.model.model import Model
 
 packed_names.MANY = 1000
 folder = Path(sys.argv[1])

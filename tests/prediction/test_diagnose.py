@@ -9,11 +9,10 @@ from streammach.errors import UsageError
 from streammach.model.calibration import Calibration
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.calibrate import log_probabilities, stated_probabilities
-from streammach.prediction.class_sums import ClassSums
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnose_lists import row_figures
 from streammach.prediction.evaluate import evaluate
-from streammach.prediction.reliability import ReliabilitySums, reliability
+from streammach.prediction.sums import binned, deciles, macro_recall, reliability
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData, fit, listed_lines
@@ -102,34 +101,30 @@ def test_stated_probability_is_that_of_the_log_loss(rng):
 def test_reliability_by_hand():
     stated = np.array([0.1, 0.11, 0.9, 1.0, 1.0])
     right = np.array([True, False, True, True, False])
-    found = reliability(stated, right)
+    found = reliability(binned(stated, right))
     assert [(b.n_rows, round(b.stated, 3), round(b.right, 3)) for b in found.bins] == [
         (2, 0.105, 0.5), (1, 0.9, 1.0), (2, 1.0, 0.5),
     ]  # fmt: skip
     assert found.ece == pytest.approx((2 * 0.395 + 0.1 + 2 * 0.5) / 5)
     assert found.means == (pytest.approx(3.11 / 5), pytest.approx(3 / 5))
-    nothing = reliability(np.empty(0), np.empty(0, bool))
+    nothing = reliability(binned(np.empty(0), np.empty(0, bool)))
     assert (nothing.bins, nothing.ece) == ((), 0.0)
-    sums = ReliabilitySums()
-    for part in (slice(0, 3), slice(3, 5)):
-        sums.add(stated[part], right[part])
-    assert sums.result() == found
+    first, second = (binned(stated[part], right[part]) for part in (slice(0, 3), slice(3, 5)))
+    assert reliability(first + second) == found
 
 
 def test_groups_of_classes_by_hand():
-    classes = np.array([0, 0, 9, 24, -1], np.int32)
-    right = np.array([True, False, True, False, False])
-    sums = ClassSums(25)
-    for some in (slice(0, 2), slice(2, 5)):
-        sums.add(classes[some], right[some])
-    found = sums.deciles()
-    assert sums.macro_recall() == pytest.approx((0.5 + 1 + 0) / 3)
+    there, right = np.zeros((2, 25), np.int32)
+    there[[0, 9, 24]], right[[0, 9]] = [2, 1, 1], 1
+    found = deciles(there, right)
+    assert macro_recall(there, right) == pytest.approx((0.5 + 1 + 0) / 3)
     assert sum(d.n_classes for d in found) == 25
     assert [(d.n_rows, d.recall) for d in found] == [
         (2, 0.5), (0, None), (0, None), (1, 1.0), *[(0, None)] * 5, (1, 0.0),
     ]  # fmt: skip
-    assert [d.n_classes for d in ClassSums(3).deciles()] == [1, 1, 1]
-    assert np.isnan(ClassSums(3).macro_recall())
+    nothing = np.zeros(3, np.int32)
+    assert [d.n_classes for d in deciles(nothing, nothing)] == [1, 1, 1]
+    assert np.isnan(macro_recall(nothing, nothing))
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 from streammach.errors import UsageError
 from streammach.model.calibration import Calibration
 from streammach.prediction.calibrate import class_probabilities
-from streammach.prediction.depths import first_repetitions, rankings_of
-from streammach.prediction.evaluate import evaluate
+from streammach.prediction.evaluate import evaluate, first_repetitions
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.reached import rankings_of
 from streammach.prediction.slices import SliceSums
 from streammach.reports.about import evaluation_lines
 from streammach.rows.block import RowBlock
@@ -99,7 +99,7 @@ def test_rows_by_the_values_of_a_namespace():
     )  # fmt: skip
     sums = SliceSums(names, "m")
     for start, stop in ((0, 5), (5, 40), (40, len(rows))):
-        sums.add(block.part(start, stop), right[start:stop])
+        sums.take(sums.block_sums(block.part(start, stop), right[start:stop]))
     found = sums.result()
     shown = [(one.value, one.n_rows, one.accuracy) for one in found.frequent]
     assert (found.by, found.n_values) == ("m", 3)

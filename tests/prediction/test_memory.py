@@ -17,9 +17,9 @@ from streammach.machine import Budget, advised, budget, parse_size
 from streammach.model.held import held_by, held_in
 from streammach.model.model import Model
 from streammach.prediction.evaluate import evaluate
+from streammach.prediction.inputs import Room
 from streammach.prediction.memory import Input, room_before, room_for
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.room import Room
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.name_table import new_table, table_bytes

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 
 import numpy as np
@@ -11,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from streammach.errors import UsageError
-from streammach.files.writing import Writer
+from streammach.files.destinations import Destination
 from streammach.prediction.order import Predictions
 from streammach.prediction.output.base import Shape
-from streammach.prediction.output.registry import OUTPUT_FORMATS, PREDICTIONS, output_of
+from streammach.prediction.output.registry import OUTPUT_FORMATS, PREDICTIONS, output_of, writing
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
 
@@ -35,27 +36,21 @@ def predictions(n_labels, *, tags=None, n=40, k=3, lacking=False):
 
 def written(name, parts, shape, folder):
     """Write parts in a format; return the file."""
-    form = OUTPUT_FORMATS[name]
     path = folder / f"p.{name}"
-    data = form.heading(shape) + b"".join(form.rows(part, shape) for part in parts)
-    path.write_bytes(data)
-    if not form.text:
-        path.rename(folder / "appended")
-        with Writer(path) as out:
-            form.finish(folder / "appended", out, shape)
-            out.commit()
+    with writing(Destination(path, PREDICTIONS, force=True), output_of(path), shape) as write:
+        for part in parts:
+            write(OUTPUT_FORMATS[name].rows(part, shape))
     return path
 
 
 def cut(whole, *stops):
     """Parts of predictions."""
-    rest, parts, done = whole, [], 0
-    for stop in (*stops, len(whole.rows)):
-        tags = None if rest.tags is None else rest.tags.part(0, stop - done)
-        n = stop - done
-        parts.append(Predictions(rest.rows[:n], rest.ids[:n], rest.scores[:n], tags))
-        rest, done = rest.rest(n), stop
-    return parts
+    edges = itertools.pairwise([0, *stops, len(whole.rows)])
+    return [
+        Predictions(whole.rows[a:b], whole.ids[a:b], whole.scores[a:b],
+                    None if whole.tags is None else whole.tags.part(a, b))
+        for a, b in edges
+    ]  # fmt: skip
 
 
 def plain_tsv(whole, labels):

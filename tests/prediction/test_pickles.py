@@ -3,7 +3,7 @@
 import copy
 import io
 import pickle
-from dataclasses import fields
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -45,8 +45,7 @@ def made(kind, rng, tmp_path):
     model = model_of(rng, **changes)
     if kind.startswith("small"):
         model = shrink(model, Size("int8", 3, model.n_pairs))
-    own = {field.name: getattr(model, field.name) for field in fields(model)}
-    model = sm.Model(**own, label_kind="float" if kind == "integers" else "")
+    model = replace(model, label_kind="float" if kind == "integers" else "")
     if kind == "loaded":  # its arrays are mapped
         model.save(tmp_path / "m")
         model = sm.Model.load(tmp_path / "m")

@@ -11,7 +11,7 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.data.source_options import SourceOptions
-from streammach.errors import DataError, Interrupted, MismatchError, UsageError
+from streammach.errors import DataError, UsageError
 from tests.builders import TinyData
 
 NAMES = ("a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "a.jsonl.gz")
@@ -58,8 +58,7 @@ def test_a_store_and_its_text_give_the_same_table_in_every_format(job):
         found = [sm.predict("run", source, f"{i}{name}", k=3)
                  for i, source in enumerate(("a.vw", "a.zarr"))]  # fmt: skip
         assert (job / f"0{name}").read_bytes() == (job / f"1{name}").read_bytes()
-        assert [(one.n_rows, one.k, one.skipped, one.resumed) for one in found] == [
-            (300, 3, {}, False)] * 2  # fmt: skip
+        assert [(one.n_rows, one.k, one.skipped) for one in found] == [(300, 3, {})] * 2
     rows = [line.split("\t") for line in (job / "0a.tsv").read_text().splitlines()[1:]]
     assert [row[:2] for row in rows] == [[str(i), f"t{i}"] for i in range(300)]
     assert gzip.decompress((job / "0a.tsv.gz").read_bytes()) == (job / "0a.tsv").read_bytes()
@@ -81,8 +80,6 @@ def test_a_predictor_and_a_model_write_what_the_folder_does(job):
     assert found.estimator == model.estimator
     assert (job / "a.tsv").read_bytes() == (job / "b.tsv").read_bytes()
     assert (job / "a.tsv").read_bytes() == (job / "c.tsv").read_bytes()
-    with pytest.raises(UsageError, match="folder of a model"):
-        sm.predict(model, "a.vw", "d.tsv", resume=True)
 
 
 def test_probabilities_stand_in_place_of_scores(job):
@@ -98,80 +95,35 @@ def test_probabilities_stand_in_place_of_scores(job):
 
 @pytest.mark.parametrize("source", ["a.vw", "a.zarr"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl.gz", "a.parquet"])
-def test_an_interrupted_table_goes_on_to_the_same_bytes(source, name, job):
+def test_an_interrupted_table_leaves_nothing_and_is_made_anew(source, name, job):
     sm.predict("run", source, f"whole-{name}", k=3)
     before = names_in(job)
-    resumed = False
-    for rows in (16, 64, 200):
-        with pytest.raises(Interrupted, match="resume=True"):
-            sm.predict("run", source, name, k=3, resume=resumed, progress=Stop(rows))
-        assert names_in(job) == sorted([*before, f".{name}.partial"])
-        resumed = True
-    found = sm.predict("run", source, name, k=3, resume=True, threads=1)
-    assert (found.n_rows, found.resumed) == (300, True)
+    for rows in (16, 200):
+        with pytest.raises(KeyboardInterrupt):
+            sm.predict("run", source, name, k=3, progress=Stop(rows))
+        assert names_in(job) == before
+    assert sm.predict("run", source, name, k=3, threads=1).n_rows == 300
     assert (job / name).read_bytes() == (job / f"whole-{name}").read_bytes()
     assert names_in(job) == sorted([*before, name])
 
 
-def test_rows_of_a_store_that_were_put_aside_are_not_ranked_again(job, monkeypatch):
+def test_rows_of_a_store_that_do_not_fit_the_memory_are_put_aside_beside_the_table(
+    job, monkeypatch
+):
     sm.predict("run", "a.zarr", "whole.tsv")
-    rank, ranked = sm.Predictor.topk_ids, []
+    monkeypatch.setattr("streammach.prediction.memory.SORTED", 5000)
+    monkeypatch.setattr("streammach.prediction.memory.LEAST_SORTED", 5000)
+    before, seen = names_in(job), []
 
-    def counted(self, block, k, estimator=None):
-        if len(ranked) == 7:
-            ranked.append(0)
-            raise KeyboardInterrupt
-        ranked.append(block.n_rows)
-        return rank(self, block, k, estimator)
+    def look(stage, done, total):
+        if stage == "predict" and done:
+            (folder,) = job.glob(".a.tsv.*.scratch/content/0")
+            seen.append(folder.stat().st_size)
 
-    monkeypatch.setattr("streammach.prediction.predictor.Predictor.topk_ids", counted)
-    with pytest.raises(Interrupted, match="what was predicted is kept"):
-        sm.predict("run", "a.zarr", "a.tsv")
-    assert sum(ranked) == 7 * 16
-    sm.predict("run", "a.zarr", "a.tsv", resume=True)
-    assert sum(ranked) == 300
+    sm.predict("run", "a.zarr", "a.tsv", progress=look)
+    assert seen[-1] > seen[0]
     assert (job / "a.tsv").read_bytes() == (job / "whole.tsv").read_bytes()
-
-
-def test_another_model_input_or_option_does_not_go_on(job):
-    def stopped(**options):
-        with pytest.raises(Interrupted):
-            sm.predict("run", "a.vw", "a.tsv", k=3, progress=Stop(32), **options)
-
-    stopped()
-    shutil.copytree("run", "other")
-    document = json.loads((job / "other/model/model.json").read_bytes())
-    document["majority"] = 5
-    (job / "other/model/model.json").write_text(json.dumps(document))
-    for model, source, options, what in (
-        ("other", "a.vw", {}, "the model"), ("run", "b.vw", {}, "the input"),
-        ("run", "a.vw", {"probabilities": True}, "what the options say"),
-        ("run", "a.vw", {"out_format": "csv"}, "what the options say"),
-    ):  # fmt: skip
-        with pytest.raises(MismatchError, match=f"{what} is not that of the prediction"):
-            sm.predict(model, source, "a.tsv", k=3, resume=True, **options)
-    with pytest.warns(UserWarning, match="interrupted prediction had kept is given up"):
-        stopped()
-    (job / "a.vw").write_text((job / "a.vw").read_text())
-    with pytest.raises(MismatchError, match="the input"):
-        sm.predict("run", "a.vw", "a.tsv", k=3, resume=True)
-    assert (job / ".a.tsv.partial").is_dir()
-
-
-def test_a_folder_of_somebody_else_stays(job):
-    (job / ".a.tsv.partial").mkdir()
-    (job / ".a.tsv.partial/mine").write_text("mine")
-    for resume in (False, True):
-        with pytest.raises(UsageError, match="not that of a prediction"):
-            sm.predict("run", "a.vw", "a.tsv", resume=resume)
-    assert (job / ".a.tsv.partial/mine").read_text() == "mine"
-
-
-def test_what_was_killed_before_it_said_what_it_is_goes_on(job):
-    (job / ".a.tsv.partial").mkdir()
-    (job / ".a.tsv.partial/.streammach.json.0123abcd.tmp").write_text("{")
-    sm.predict("run", "a.vw", "a.tsv", resume=True)
-    assert not (job / ".a.tsv.partial").exists()
+    assert names_in(job) == sorted([*before, "a.tsv"])
 
 
 def test_only_a_table_of_ours_is_replaced(job):
@@ -218,31 +170,12 @@ def test_bad_rows_are_skipped_listed_and_keep_their_numbers(job, capsys):
         assert main(["predict", "run", "a.vw", "--out", "c.tsv", *options]) == 2
 
 
-def test_bad_rows_are_listed_once_where_a_table_goes_on(job):
-    bad_text(job)
-    with pytest.raises(Interrupted):
-        sm.predict("run", "bad.vw", "a.tsv", on_bad_row="skip", progress=Stop(40))
-    assert not (job / "a.tsv.rejects.tsv").exists()
-    found = sm.predict("run", "bad.vw", "a.tsv", on_bad_row="skip", resume=True)
-    sm.predict("run", "bad.vw", "b.tsv", on_bad_row="skip")
-    assert found.n_rows == 298
-    for name in ("tsv", "tsv.rejects.tsv"):
-        assert (job / f"a.{name}").read_bytes() == (job / f"b.{name}").read_bytes()
-
-
 def test_memory_of_arrow_is_counted_where_it_writes(job, capsys):
     sizes = {}
     for name in ("a.tsv", "a.parquet"):
         assert main(["predict", "run", "a.zarr", "--out", name, "--json"]) == 0
         sizes[name] = json.loads(capsys.readouterr().out)["projected_bytes"]
     assert sizes["a.parquet"] - sizes["a.tsv"] == 160_000_000
-
-
-def test_what_cannot_go_on_says_so(job, capsys):
-    for options in (["a.vw"], ["-", "--out", "a.tsv"]):
-        assert main(["predict", "run", *options, "--resume"]) == 2
-        assert "--resume" in capsys.readouterr().err
-    assert not (job / ".a.tsv.partial").exists()
 
 
 def test_evaluation_skips_bad_rows_too(job, capsys):

@@ -13,7 +13,7 @@ from streammach.model.model import Model
 from streammach.prediction.calibrate import log_probabilities
 from streammach.prediction.evaluate import choose_estimator, evaluate
 from streammach.prediction.fit_calibration import fit_calibration
-from streammach.prediction.inputs import Seen
+from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
 from tests.builders import block_of, open_backend, spec_of, training
 
@@ -129,7 +129,7 @@ def test_rows_to_predict_need_no_labels_and_may_hold_unknown_features(trained, t
     _, model, _ = trained
     path = tiny.folder / "new.vw"
     path.write_text("|w own3_0 own3_1 never_seen\nsomething |q strange\n")
-    seen = Seen()
+    seen = InputCounts()
     with Predictor(model) as predictor:
         (part,) = predictor.stream(path, 2, seen=seen)
     assert part.ids.shape == (2, 2)

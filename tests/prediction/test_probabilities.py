@@ -14,7 +14,6 @@ from streammach.prediction.calibrate import (
     log_probabilities,
 )
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.trained import Model as AnsweringModel
 from tests.prediction.test_prediction import together
 
 
@@ -116,12 +115,9 @@ def test_a_stream_gives_them_as_scores(trained, tiny):
 
 def test_a_model_gives_them_for_rows_in_memory(trained):
     data, model, _ = trained
-    answering = AnsweringModel(
-        **{name: getattr(model, name) for name in model.__dataclass_fields__}
-    )
     columns = [data.features.label(i) for i in range(data.n_features)]
     rows = np.eye(data.n_features)[:30]
-    labels, p = answering.predict_topk(rows, 3, columns=columns, probabilities=True)
+    labels, p = model.predict_topk(rows, 3, columns=columns, probabilities=True)
     with Predictor(model) as predictor:
         wanted = predictor.topk(rows, 3, columns=columns, probabilities=True)
     assert (labels.tolist(), p.tolist()) == (wanted[0].tolist(), wanted[1].tolist())

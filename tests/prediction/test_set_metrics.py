@@ -49,7 +49,7 @@ def test_figures_are_those_of_plain_loops(drawn):
     ids, rows, counts = drawn
     figures = SetFigures(counts, 1000)
     for part in (slice(0, 25), slice(25, 60)):
-        figures.add(ids[part], LabelLists.of(rows[part]))
+        figures.take(figures.block_sums(ids[part], LabelLists.of(rows[part])))
     found = figures.result()
     assert found.named() == pytest.approx(by_plain_loops(ids, rows, counts, 1000))
     assert (found.n_rows, found.n_labels) == (60, sum(map(len, rows)))
@@ -59,9 +59,8 @@ def test_tenths_go_from_rare_labels_to_frequent_ones():
     counts = np.append(np.arange(20)[::-1], np.zeros(4, np.int64))  # label 19 is the rarest
     ids = np.array([[c, 20, 21, 22, 23] for c in range(20)])
     figures = SetFigures(counts, 100)
-    figures.add(
-        ids, LabelLists.of([[c] if c < 10 else [c + 1 if c < 19 else 10] for c in range(20)])
-    )
+    lists = LabelLists.of([[c] if c < 10 else [c + 1 if c < 19 else 10] for c in range(20)])
+    figures.take(figures.block_sums(ids, lists))
     tenths = figures.result().decile_recall
     assert len(tenths) == 10
     assert tenths[0] == 0
@@ -70,7 +69,7 @@ def test_tenths_go_from_rare_labels_to_frequent_ones():
 
 def test_an_example_by_hand():
     figures = SetFigures(np.array([9, 9, 9]), 1)  # of one row: every propensity is 1
-    figures.add(np.array([[2, 0]]), LabelLists.of([[0, 1]]))
+    figures.take(figures.block_sums(np.array([[2, 0]]), LabelLists.of([[0, 1]])))
     found = figures.result()
     assert found.precision == {1: 0.0, 3: pytest.approx(1 / 3), 5: pytest.approx(1 / 5)}
     assert found.recall == {1: 0.0, 3: 0.5, 5: 0.5}
@@ -91,8 +90,8 @@ def test_f1_is_that_of_plain_sets(drawn, rng):
     ids, rows, _ = drawn
     said = rng.random(ids.shape) < 0.4
     figures = F1Figures(K)
-    figures.add(ids[:20], said[:20], LabelLists.of(rows[:20]))
-    figures.add(ids[20:], said[20:], LabelLists.of(rows[20:]))
+    for part in (slice(0, 20), slice(20, 60)):
+        figures.take(figures.block_sums(ids[part], said[part], LabelLists.of(rows[part])))
     chosen = [set(i[s].tolist()) for i, s in zip(ids, said, strict=True)]
     right = sum(len(a & set(b)) for a, b in zip(chosen, rows, strict=True))
     total = sum(map(len, chosen)) + sum(map(len, rows))

@@ -3,7 +3,7 @@
 import math
 
 from streammach.figures import Reached
-from streammach.prediction.tilt import TILTS, largest_tilt
+from streammach.prediction.ranking import TILTS, largest_tilt
 
 
 def test_the_largest_tilt_within_a_standard_error_of_the_best_is_taken():

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from streammach.reports.pages import run_page
 
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.prediction.diagnose import diagnose
+from streammach.reports.pages import run_page
 from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData, fit, listed_lines
 

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from streammach.reports.pages import run_page
 
 from streammach.reports.drawing import (
     LETTER,
@@ -15,6 +14,7 @@ from streammach.reports.drawing import (
     as_file,
     number,
 )
+from streammach.reports.pages import run_page
 from streammach.reports.run_plots import memory_plot
 
 

@@ -6,15 +6,15 @@ import shutil
 from dataclasses import replace
 
 import msgspec
-from streammach.reports.pages import run_page, sweep_page
 
 import streammach as sm
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnosis import RowGroup
-from streammach.prediction.query_time import QueryTime, query_time
+from streammach.prediction.diagnose_lists import RowGroup
+from streammach.prediction.queries import QueryTime, query_time
 from streammach.reports import html
+from streammach.reports.pages import run_page, sweep_page
 from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
 from streammach.reports.run_plots import epochs_plot, size_plot, speed_plot, stages_plot
 from streammach.reports.verdict import verdict

@@ -7,7 +7,7 @@ import streammach as sm
 from streammach.data.convert import convert
 from streammach.parts.discriminant import fit as closed_form
 from streammach.parts.fourier import part as fourier
-from streammach.prediction import tilt
+from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
 from tests.builders import fit
 
@@ -116,7 +116,7 @@ def test_a_closed_form_is_added_where_it_helps(stores, tiny, logistic, monkeypat
         "streammach.training.search.Search.better",
         lambda self, spec, other, what, names: (what == "loss" and not logistic, "as said"),
     )
-    monkeypatch.setattr(tilt, "TILTS", (0.0,))
+    monkeypatch.setattr(ranking, "TILTS", (0.0,))
     options = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
     run = fit(data, tiny.folder / "run", planned(data, closed_form="on"), **options)
     off = fit(data, tiny.folder / "off", planned(data), **options)
@@ -132,7 +132,7 @@ def test_a_share_that_saturates_sigmoids_is_measured_as_they_rank(stores, tiny, 
     """Logits above 40 have the same sigmoid: the share is measured as the model will rank."""
     data, _ = stores
     monkeypatch.setattr(closed_form, "SHARES", (100.0,))
-    monkeypatch.setattr(tilt, "TILTS", (0.0,))
+    monkeypatch.setattr(ranking, "TILTS", (0.0,))
     options = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
     monkeypatch.setattr(
         "streammach.training.search.Search.better", lambda self, *args: (False, "as said")

@@ -12,7 +12,7 @@ from streammach.data.convert import convert
 from streammach.errors import Interrupted, UsageError
 from streammach.model.held import held_by, held_in
 from streammach.model.shrink import Size, shrink
-from streammach.prediction import tilt
+from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
 from streammach.training.signals import StopSignals
 from tests.builders import fit, listed_lines
@@ -169,7 +169,7 @@ def test_the_bias_of_an_exact_model_lets_go_of_frequent_labels(loss, stores, tin
     with sm.Dataset.open(stores[0]) as data:
         plan = sm.plan(data, exact=True, threads=1, counts="off")
         for tilts in ((0.0,), (0.4,), (0.0, 30.0)):
-            monkeypatch.setattr(tilt, "TILTS", tilts)
+            monkeypatch.setattr(ranking, "TILTS", tilts)
             run = fit(data, tiny.folder / f"run{tilts[-1]}", plan, model_size="full",
                       last_passes=0, label_loss=loss, **FIXED)  # fmt: skip
             assert run.model.training.logistic == (loss == "logistic")

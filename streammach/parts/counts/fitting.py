@@ -20,9 +20,8 @@ from streammach.errors import ModelError
 from streammach.figures import Reached
 from streammach.parts.base import Session
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
-from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means
+from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means, largest_tilt
 from streammach.prediction.reached import measure
-from streammach.prediction.tilt import largest_tilt
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
 

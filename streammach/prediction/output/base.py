@@ -1,15 +1,18 @@
-"""What a format of predictions is: a heading, the rows, what becomes of them when all are there."""
+"""What a format of predictions is: how rows are made ready, and what writes them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streammach.files.writing import Writer
 from streammach.model.packed_names import LabelNames
 from streammach.prediction.order import Predictions
+
+Write = Callable[[Any], object]  # takes bytes of a file, or rows as a format makes them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +31,6 @@ class Shape:
 
 class OutputFormat(ABC):
     """A format of predictions.
-
-    What it makes of rows is appended to a file, in pieces of any size. Of text that is the file;
-    otherwise :meth:`finish` makes it.
 
     Attributes
     ----------
@@ -54,56 +54,58 @@ class OutputFormat(ABC):
         return
 
     @abstractmethod
+    def rows(self, part: Predictions, shape: Shape) -> Any:
+        """Return some rows ready to be written; cells of the id -1 are empty."""
+
     def heading(self, shape: Shape) -> bytes:
-        """Return what stands before the rows."""
+        """Return what stands before the rows of a text."""
+        del shape
+        return b""
 
-    @abstractmethod
-    def rows(self, part: Predictions, shape: Shape) -> bytes:
-        """Return some rows; cells of the id -1 are empty."""
-
-    def finish(self, made: Path, out: Writer, shape: Shape) -> None:
-        """Write the file from what was appended to one, where that is not the file itself.
+    @contextmanager
+    def table(self, write: Write, shape: Shape) -> Iterator[Write]:
+        """Yield what writes rows; these are text, unless a format says otherwise.
 
         Parameters
         ----------
-        made : Path
-            What was appended.
-        out : Writer
-            The file.
+        write : callable
+            Takes the bytes of the file.
         shape : Shape
             What all rows have in common.
 
-        Raises
+        Yields
         ------
-        DiskError
-            If it cannot be read or written.
+        callable
+            Takes what :meth:`rows` returns.
         """
-        raise NotImplementedError
+        write(self.heading(shape))
+        yield write
 
     @abstractmethod
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a file with such first bytes of text was made here."""
 
 
-class Bytes:
-    """A writer of ours as a file of Python that is only written to."""
+class ByteFile:
+    """What takes bytes, as a file of Python that is only written to."""
 
     closed = False
 
-    def __init__(self, out: Writer) -> None:
-        self._out = out
+    def __init__(self, write: Write) -> None:
+        self._write, self._size = write, 0
 
     def write(self, data: Any) -> int:
         """Write bytes."""
-        self._out.write(memoryview(data))
+        self._write(memoryview(data))
+        self._size += len(data)
         return len(data)
 
     def tell(self) -> int:
         """Return how many bytes were written."""
-        return self._out.size
+        return self._size
 
     def flush(self) -> None:
         """Do nothing: what is written is written."""
 
     def close(self) -> None:
-        """Do nothing: the writer is closed by its owner."""
+        """Do nothing: the file is closed by its owner."""

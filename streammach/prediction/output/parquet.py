@@ -1,12 +1,12 @@
 """Predictions as Parquet: columns of their own types, and a mark by which a file is known as ours.
 
-Rows are appended to a file as record batches of Arrow, for a Parquet file cannot be added to; in
-the end they become row groups whose rows depend on nothing but the rows.
+Where row groups end depends on nothing but the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,8 @@ import numpy as np
 
 from streammach.data.tables.arrow_rows import arrow
 from streammach.errors import StreammachError
-from streammach.files.reading import disk_error
-from streammach.files.writing import Writer
 from streammach.prediction.order import Predictions
-from streammach.prediction.output.base import Bytes, OutputFormat, Shape
+from streammach.prediction.output.base import ByteFile, OutputFormat, Shape, Write
 
 MARK = {b"streammach": b"predictions"}
 MAGIC = b"PAR1"
@@ -35,13 +33,8 @@ class ParquetOutput(OutputFormat):
         """Raise UsageError if Arrow is not installed."""
         arrow()
 
-    def heading(self, shape: Shape) -> bytes:
-        """Return nothing: the columns are known."""
-        del shape
-        return b""
-
-    def rows(self, part: Predictions, shape: Shape) -> bytes:
-        """Return some rows as a message of Arrow."""
+    def rows(self, part: Predictions, shape: Shape) -> Any:
+        """Return some rows as a record batch of Arrow."""
         pa, there = arrow(), part.ids >= 0
         schema = _schema(shape)
         unique, where = np.unique(part.ids[there], return_inverse=True)
@@ -55,18 +48,27 @@ class ParquetOutput(OutputFormat):
                 labels.take(pa.array(places[:, i], mask=lacking)),
                 pa.array(np.ascontiguousarray(part.scores[:, i]), mask=lacking),
             ]
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        message: bytes = batch.serialize().to_pybytes()
-        return message
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def finish(self, made: Path, out: Writer, shape: Shape) -> None:
-        """Write the Parquet file from the messages that were appended to one."""
+    @contextmanager
+    def table(self, write: Write, shape: Shape) -> Iterator[Write]:
+        """Yield what takes record batches, which become row groups of one size."""
         import pyarrow.parquet as pq
 
-        pa, schema = arrow(), _schema(shape)
-        with pa.PythonFile(Bytes(out), "w") as sink, pq.ParquetWriter(sink, schema) as writer:
-            for group in _groups(_batches(made, schema), schema, _group_rows(shape)):
-                writer.write_table(group, row_group_size=max(group.num_rows, 1))
+        pa, schema, waiting = arrow(), _schema(shape), list[Any]()
+        size = max(1, min(GROUP_ROWS, GROUP_CELLS // (2 + 2 * shape.k)))
+
+        def add(batch: Any) -> None:
+            waiting.append(batch)
+            while (n := sum(one.num_rows for one in waiting)) >= size:
+                rows = pa.Table.from_batches(waiting, schema)
+                out.write_table(rows.slice(0, size), row_group_size=size)
+                waiting[:] = rows.slice(size).to_batches() if n > size else []
+
+        with pa.PythonFile(ByteFile(write), "w") as file, pq.ParquetWriter(file, schema) as out:
+            yield add
+            if waiting:
+                out.write_table(pa.Table.from_batches(waiting, schema), row_group_size=size)
 
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a Parquet file has our mark; False where Arrow is not installed."""
@@ -96,37 +98,3 @@ def _tags(part: Predictions) -> list[str | None]:
     if part.tags is None:
         return [None] * len(part.rows)
     return [raw.decode("utf-8", "backslashreplace") or None for raw in part.tags.raws()]
-
-
-def _group_rows(shape: Shape) -> int:
-    return max(1, min(GROUP_ROWS, GROUP_CELLS // (2 + 2 * shape.k)))
-
-
-def _batches(made: Path, schema: Any) -> Iterator[Any]:
-    """Yield the record batches of the messages in a file."""
-    pa = arrow()
-    try:
-        with pa.OSFile(str(made)) as file:
-            size = file.size()
-            while file.tell() < size:
-                yield pa.ipc.read_record_batch(pa.ipc.read_message(file), schema)
-    except OSError as error:
-        raise disk_error(error, made) from error
-
-
-def _groups(batches: Iterator[Any], schema: Any, n_rows: int) -> Iterator[Any]:
-    """Yield tables of so many rows each, the last one of what is left."""
-    pa = arrow()
-    held, n = [], 0
-    for batch in batches:
-        taken = 0
-        while n + batch.num_rows - taken >= n_rows:
-            held.append(batch.slice(taken, n_rows - n))
-            taken += n_rows - n
-            yield pa.Table.from_batches(held, schema)
-            held, n = [], 0
-        if taken < batch.num_rows:
-            held.append(batch.slice(taken))
-            n += batch.num_rows - taken
-    if held:
-        yield pa.Table.from_batches(held, schema)

@@ -160,11 +160,6 @@ class JsonLinesOutput(TextOutput):
     paired = False
     ours = re.compile(rb'\{"row":\d+,"tag":(?:null|"(?:[^"\\]|\\.)*"),"labels":\[')
 
-    def heading(self, shape: Shape) -> bytes:
-        """Return nothing: each line has its names."""
-        del shape
-        return b""
-
     def cell(self, name: bytes) -> str:
         """Return a label or a tag as it stands between quotes."""
         text = msgspec.json.encode(name.decode("utf-8", "backslashreplace")).decode()[1:-1]

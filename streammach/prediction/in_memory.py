@@ -1,16 +1,23 @@
-"""Matrices in memory as rows with a model's ids: columns are told by name, or by their place."""
+"""Matrices and tables in memory as rows with a model's ids.
+
+Columns of matrices are told by name, or by their place; tables are read by the model's recipe.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.bad_rows import BadRows
 from streammach.data.given import NUMBERS, Given
-from streammach.errors import DataError
+from streammach.data.tables.memory import rows_of_table
+from streammach.errors import DataError, UsageError
+from streammach.model.model import Model
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_by_number
@@ -18,6 +25,8 @@ from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Label, Names
 from streammach.rows.sparse import csr_array, is_sparse
 from streammach.rows.trained import TrainedColumns
+from streammach.rows.vocabulary import Vocabulary
+from streammach.spec.types import Multilabel
 
 NAMES_HINT = "Say what they are: columns=NAMES."
 
@@ -128,3 +137,46 @@ def _with_ids(matrix: Any, ids: NDArray[np.int32]) -> RowBlock:
         values=matrix.data, classes=np.full(n, -1, np.int32), numbers=np.arange(n),
     )  # fmt: skip
     return canonicalize(plain, ids)
+
+
+class ModelTables:
+    """Gives rows of tables the ids of a model's features."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._vocabulary: Vocabulary | None = None
+
+    def block(
+        self, rows: Any, unknown: NDArray[np.int64] | None = None, *, labelled: bool = False,
+        bad_rows: BadRows | None = None,
+    ) -> RowBlock:  # fmt: skip
+        """Return a table as rows with the model's ids; what the model does not know is left out.
+
+        `unknown` is int64 (n,).
+        """
+        model = self._model
+        if model.recipe is None:
+            raise no_recipe(None)
+        vocabulary = self._vocabulary
+        if vocabulary is None or labelled:
+            vocabulary = Vocabulary(
+                model.labels.plain() if labelled else None, model.features, add_labels=False,
+                add_features=False, columns=model.columns,
+            )  # fmt: skip
+            self._vocabulary = None if labelled else vocabulary
+        multilabel: Multilabel = "on" if model.listed else "off"
+        return canonicalize(
+            rows_of_table(
+                rows, model.recipe, vocabulary, multilabel=multilabel, unknown=unknown,
+                label_needed=labelled, bad_rows=bad_rows,
+            )
+        )  # fmt: skip
+
+
+def no_recipe(path: Path | None) -> UsageError:
+    """Return what is said where a table is given to a model that was trained on none."""
+    return UsageError(
+        "the model was trained on no table: it has no recipe to read one",
+        path=path,
+        hint="Train it on a store that was converted from a table.",
+    )

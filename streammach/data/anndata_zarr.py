@@ -14,8 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from streammach.data.identity import files_in
-from streammach.data.label_arrays import Labels, Nullable, column_names
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets, Nullable, column_names
 from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import labels_in, load_labels

@@ -29,12 +29,11 @@ from streammach.data.source_options import (
     paths_of,
     several,
 )
-from streammach.data.sources import open_source
+from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.ours import STORE
 from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
-from streammach.data.tables.opening import agreed, tables_of
 from streammach.data.tables.reader import Met
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name

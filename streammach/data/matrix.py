@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source import Held, Large, MatrixColumns, Place
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text

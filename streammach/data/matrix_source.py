@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
 from streammach.data.identity import ChangedError
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.matrix import ANY_WIDTH, MatrixPiece, Opened, Piece
 from streammach.data.source import START, Held, Part, Place, Source
 from streammach.data.source_options import GUESSED, SourceOptions

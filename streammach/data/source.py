@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -270,7 +270,7 @@ class Source(ABC, Generic[P]):
         *,
         label_needed: bool = True,
         progress: Callable[[int], None] | None = None,
-    ) -> Iterator[RowBlock]:
+    ) -> Generator[RowBlock]:
         """Yield the rows in their order; a block is valid until the next one.
 
         Parameters

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from streammach.data.conversion.request import decided, difference
 from streammach.data.source_options import SourceOptions, paths_of
-from streammach.data.sources import open_source
+from streammach.data.sources import agreed, open_source
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables.opening import agreed
 
 
 def difference_from(

@@ -34,6 +34,7 @@ class Table(Source[Any]):
 
     options: SourceOptions
     names_known = True  # whether its columns are known before its rows
+    labelled = True  # whether one of them holds the labels
     index: frozenset[str] = frozenset()  # columns that were the index of a DataFrame
 
     def __init__(self, options: SourceOptions) -> None:
@@ -70,7 +71,9 @@ class Table(Source[Any]):
             If it cannot be read.
         """
         if self._recipe is None:
-            self._recipe = recipe_of(self.head(), self.options.table, self.path, index=self.index)
+            self._recipe = recipe_of(
+                self.head(), self.options.table, self.path, labelled=self.labelled, index=self.index
+            )
         return self._recipe
 
     @recipe.setter
@@ -163,10 +166,10 @@ def head_of(some: Iterable[TableRows], path: Path) -> Head:
     return found
 
 
-def lacking(recipe: Recipe, names: Sequence[str], path: str | Path | None) -> frozenset[str]:
+def lacking(recipe: Recipe, names: Sequence[str], path: Path) -> frozenset[str]:
     """Return the columns of a recipe that a table lacks; warn of them, and of other ones."""
     there = set(names)
-    place = "" if path is None else f": {clean(path, 300)}"
+    place = f": {clean(path, 300)}"
     needed = [column.name for column in recipe.columns]
     lost = [name for name in needed if name not in there]
     if len(lost) == len(needed):

@@ -52,11 +52,11 @@ class SourceFacts:
     form: str
     note: str
     n_bytes: int  # its size on disk
-    text_bytes: int  # bytes of text when decompressed, an estimate for gzip; 0 for matrices
+    text_bytes: int = 0  # bytes of text when decompressed, an estimate for gzip; 0 for matrices
     rows: int  # rows, good ones and bad ones; an estimate unless `exact`
-    exact: bool  # whether the rows are counted: the source was read to its end, or says it
+    exact: bool = False  # whether the rows are counted: the source was read to its end, or says it
     # rows that were read; 0 where there are many sources and this one is taken for like the rest
-    sample_rows: int
+    sample_rows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,18 +282,10 @@ def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
     return _facts_of(source, rows=rows, text_bytes=text, exact=exact, sample_rows=read)
 
 
-def _facts_of(
-    source: Source[Any],
-    *,
-    rows: int,
-    text_bytes: int = 0,
-    exact: bool = False,
-    sample_rows: int = 0,
-) -> SourceFacts:
+def _facts_of(source: Source[Any], **more: Any) -> SourceFacts:
     return SourceFacts(
-        path=str(source.path), form=source.form, note=source.note, n_bytes=source.n_bytes,
-        text_bytes=text_bytes, rows=rows, exact=exact, sample_rows=sample_rows,
-    )  # fmt: skip
+        path=str(source.path), form=source.form, note=source.note, n_bytes=source.n_bytes, **more
+    )
 
 
 def text_size(path: Path) -> int:

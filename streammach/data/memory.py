@@ -22,13 +22,13 @@ from streammach.data.conversion.intake import NAME_BYTES
 from streammach.data.conversion.job import Job
 from streammach.data.conversion.ranking import Known
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
-from streammach.data.given import Given, given_rows, given_weights, without_weightless
-from streammach.data.given_labels import GivenLabels, given_labels, listed
+from streammach.data.given import Given, given_rows, given_weights, some_of, without_weightless
+from streammach.data.given_labels import GivenLabels, given_labels
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import LabelSets
 from streammach.data.matrix import Dense, Matrix, MatrixPiece, Opened, Sparse
 from streammach.data.matrix_source import MatrixReader, MatrixSource
-from streammach.data.source import Part
+from streammach.data.source import PieceRows
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
@@ -38,7 +38,7 @@ from streammach.errors import BudgetError, DataError, UsageError
 from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
 from streammach.rows.block import RowBlock
-from streammach.rows.sparse import csr_array, is_sparse
+from streammach.rows.sparse import csr_array
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
@@ -109,7 +109,7 @@ class WeightedReader(MatrixReader):
 
     weights: NDArray[np.float32] | None = None
 
-    def read(self, piece: MatrixPiece) -> Part:
+    def read(self, piece: MatrixPiece) -> PieceRows:
         """Return the rows of a piece."""
         part = super().read(piece)
         if self.weights is not None:
@@ -252,8 +252,8 @@ def _table(
     block = table.block(vocabulary, label_needed=by_column, bad_rows=bad_rows)
     keep_compiled(*KIND)
     if bad_rows.total:
-        labels = labels if by_column else _some(labels, block.numbers)
-        weights = None if weights is None else _some(weights, block.numbers)
+        assert block.numbers is not None, "rows of a table"
+        labels, weights = (some_of(one, block.numbers) for one in (labels, weights))
     if recipe.weight is not None and weights is not None:
         raise UsageError(PARTLY)
     own = block.importance if recipe.weight is not None else weights
@@ -264,14 +264,6 @@ def _table(
         given_weights(own, block.n_rows), recipe=recipe,
         libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
     )  # fmt: skip
-
-
-def _some(values: Any, rows: Any) -> Any:
-    """Return the labels, or the importances, of some rows."""
-    lists = listed(values)
-    if lists is not None:
-        return [lists[row] for row in rows]
-    return values.tocsr()[rows] if is_sparse(values) else np.asarray(values)[rows]
 
 
 def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:

@@ -20,7 +20,7 @@ from streammach.data.tables.base import Table
 from streammach.data.tables.delimited import DELIMITERS, DelimitedSource, TextTable
 from streammach.data.tables.guess import no_label
 from streammach.data.tables.json_lines import JsonSource
-from streammach.data.tables.sample import looked_for
+from streammach.data.tables.sample import find_in_head
 from streammach.data.text import RawFile, TextSource, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -138,7 +138,10 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
             raise UsageError(
                 f"rows of text hold their labels: --{name.replace('_', '-')}", path=path
             )
-    raw = _opened(path, prompt=options.prompt) if is_piped(path) else None
+    try:
+        raw = RawFile(path, prompt=options.prompt) if is_piped(path) else None
+    except OSError as error:
+        raise disk_error(error, path) from error
     line, form = _first_line(path, raw)
     form = options.form or form or table_of_line(line)
     if form in TABLE_FORMATS:
@@ -156,13 +159,6 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     )  # fmt: skip
 
 
-def _opened(path: Path, *, prompt: bool) -> RawFile:
-    try:
-        return RawFile(path, prompt=prompt)
-    except OSError as error:
-        raise disk_error(error, path) from error
-
-
 def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:
     """Return the first line that is not blank and no comment, and the format of text it tells."""
 
@@ -173,7 +169,7 @@ def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:
         form = guess_format(*lines) if lines else None
         return (lines[0], form) if form or len(lines) > 1 or (lines and whole) else None
 
-    found = looked_for(path, raw, SAMPLE_BYTES, told)
+    found = find_in_head(path, raw, SAMPLE_BYTES, told)
     if found is None:
         raise DataError("it holds no rows", path=path)
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from streammach.data.source import Held
+from streammach.data.source import ReadingBytes
 from streammach.errors import BudgetError, DiskError, UsageError
 from streammach.files.folders import check_ours, make_folder, remove_folder
 from streammach.files.reading import read_small
@@ -45,7 +45,7 @@ class Memory:
     def of(
         cls,
         asked: str | int | float | None,
-        held: Sequence[Held],
+        held: Sequence[ReadingBytes],
         n_threads: int,
         more: int,
     ) -> Memory:

@@ -24,7 +24,7 @@ GROWS = 4  # times as much is looked at where what is looked for is not there
 T = TypeVar("T")
 
 
-def looked_for(
+def find_in_head(
     path: Path, raw: RawFile | None, n_bytes: int, found: Callable[[bytes, bool], T | None]
 ) -> T | None:
     """Return what is found in the first bytes of a text; it reads more where it must."""

@@ -117,6 +117,19 @@ def one_source(
     )  # fmt: skip
 
 
+def _as_record(command: F, name: str, record: str, fields: Sequence[str]) -> F:
+    """Give a command some of its options as one record of :mod:`streammach.data.source_options`."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        from streammach.data import source_options  # loads on demand
+
+        said = {field: given.pop(field) for field in fields}
+        command(**given, **{name: getattr(source_options, record)(**said)})
+
+    return cast("F", called)
+
+
 def table_options(command: F) -> F:
     """Add the options that say what the columns of a table are, as one record: `table`."""
     columns: dict[str, Any] = {"multiple": True, "metavar": "COLUMNS"}
@@ -144,14 +157,12 @@ def table_options(command: F) -> F:
                           "as 3-5.  [default: none]"),
     ]  # fmt: skip
 
-    @wraps(command)
-    def called(**given: Any) -> None:
-        from streammach.data.source_options import TableOptions  # loads on demand
+    return _with(_as_record(command, "table", "TableOptions", TABLE_FIELDS), options)
 
-        said = {f: given.pop(f) for f in TABLE_FIELDS}
-        command(**given, table=TableOptions(**said))
 
-    return _with(cast("F", called), options)
+def _names(context: click.Context, option: click.Parameter, given: str) -> tuple[str, ...]:
+    del context, option
+    return tuple(given.split(",")) if given else ()
 
 
 def layout_options(command: F) -> F:
@@ -163,20 +174,12 @@ def layout_options(command: F) -> F:
                           "these pair up in a line of TSV."),
         click.option("--no-header", "header", flag_value=False, default=True,
                      help="Of CSV and TSV: the first line is a row."),
-        click.option("--columns", metavar="NAMES", default="",
+        click.option("--columns", metavar="NAMES", default="", callback=_names,
                      help="Of CSV and TSV without a header: the names of the columns, with commas "
                           "between.  [default: numbers from 1]"),
     ]  # fmt: skip
 
-    @wraps(command)
-    def called(**given: Any) -> None:
-        from streammach.data.source_options import Layout, column_names  # loads on demand
-
-        said = {f: given.pop(f) for f in LAYOUT_FIELDS}
-        said["columns"] = column_names(said["columns"] or ())
-        command(**given, layout=Layout(**said))
-
-    return _with(cast("F", called), options)
+    return _with(_as_record(command, "layout", "Layout", LAYOUT_FIELDS), options)
 
 
 def part_options(command: F) -> F:

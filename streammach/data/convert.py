@@ -29,13 +29,12 @@ from streammach.data.source_options import (
     paths_of,
     several,
 )
-from streammach.data.sources import open_source
+from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import STORE
 from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
-from streammach.data.tables.opening import agreed, tables_of
-from streammach.data.tables.reader import Met
+from streammach.data.tables.reader import TableCounts
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
@@ -317,7 +316,7 @@ def _check_disk(opened: list[Source[Any]], target: Path) -> None:
         return
     found = explore_sources(opened)
     for table in tables_of(opened):
-        table.met = Met()  # the sample is read again
+        table.counts = TableCounts()  # the sample is read again
     check_free(target.parent, found.store_bytes + found.scratch_bytes, "the conversion")
 
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, Nullable, column_names
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets, Nullable, column_names
 from streammach.data.matrix import (
     ANY_WIDTH,
     Dense,

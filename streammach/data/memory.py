@@ -1,4 +1,4 @@
-"""Rows in memory as a data set: by the steps of a conversion, held or written into a store."""
+"""Rows in memory, matrices, tables or text, as a data set: held, or written into a store."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from streammach.data.bad_rows import BadRows
 from streammach.data.class_weights import ClassWeights, weighed
 from streammach.data.conversion.buffer import LABEL_BYTES as BUFFER_LABEL_BYTES
 from streammach.data.conversion.buffer import LIST_BYTES as BUFFER_LIST_BYTES
@@ -22,25 +23,33 @@ from streammach.data.conversion.intake import NAME_BYTES
 from streammach.data.conversion.ranking import Known
 from streammach.data.conversion.request import ConversionRequest
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
-from streammach.data.given import Given
-from streammach.data.given_labels import GivenLabels
+from streammach.data.given import Given, given_rows, given_weights, some_of, without_weightless
+from streammach.data.given_labels import GivenLabels, given_labels
 from streammach.data.identity import Fingerprint
+from streammach.data.label_arrays import LabelSets
 from streammach.data.matrix import Dense, Matrix, MatrixPiece, OpenMatrix, Sparse
 from streammach.data.matrix_source import MatrixReader, MatrixSource
-from streammach.data.source import Part
-from streammach.data.source_options import SourceOptions
+from streammach.data.source import PieceRows
+from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
-from streammach.errors import BudgetError
-from streammach.jit import CODE_BYTES
+from streammach.data.tables.memory import MemorySource, as_rows, is_recipe_table
+from streammach.errors import BudgetError, DataError, UsageError
+from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
+from streammach.rows.block import RowBlock
+from streammach.rows.sparse import csr_array
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
 SMALL = 1 << 20  # values that one thread takes in
 COPIED_BYTES = 40  # of a value of a piece, and of a row, while they are brought into order
 FIXED_BYTES = 8 << 20  # of tables of names, and of what calls leave behind
+LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
+KIND = ("table in memory",)  # of work, by which compiled kernels are kept
+PARTLY = "rows of a table have an importance by a column or by an array: weight, sample_weight"
+APART = "labels of an array have importances of an array, not of a column: weight, sample_weight"
 
 
 class GivenSource(MatrixSource):
@@ -103,7 +112,7 @@ class WeightedReader(MatrixReader):
 
     weights: NDArray[np.float32] | None = None
 
-    def read(self, piece: MatrixPiece) -> Part:
+    def read(self, piece: MatrixPiece) -> PieceRows:
         """Return the rows of a piece."""
         part = super().read(piece)
         if self.weights is not None:
@@ -201,3 +210,78 @@ class Labelled:
         dataset = Dataset.open(rows.store)
         dataset.libraries_bytes = self.libraries_bytes
         return dataset
+
+
+def given(
+    rows: Any, labels: Any, weights: Any = None, *, columns: Any = None,
+    options: TableOptions | None = None, bad_rows: BadRows | None = None,
+) -> Labelled:  # fmt: skip
+    """Return what people gave to train on: the one place that tells what it is.
+
+    `rows` is matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings,
+    `labels` is array (n,), n lists, matrix (n, labels), or str, `weights` is array (n,).
+    """
+    options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
+    if weights is not None and (np.asarray(weights) == 0).any():
+        rows, labels, weights = without_weightless(rows, labels, weights)
+    if columns is not None or not is_recipe_table(rows, labels, options):
+        if options != TableOptions() or isinstance(labels, str):
+            what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
+            raise UsageError(what)
+        found = given_rows(rows, columns)
+        own, skip = given_labels(labels, strict=not bad_rows.skip), bad_rows.skip
+        return Labelled(found, own, given_weights(weights, found.n_rows), skip=skip)
+    return _table(rows, labels, weights, options, bad_rows)
+
+
+def _table(
+    rows: Any, labels: Any, weights: Any, options: TableOptions, bad_rows: BadRows
+) -> Labelled:
+    """Read a table by its recipe, as a conversion does."""
+    by_column = isinstance(labels, str)
+    if options.weight is not None and not by_column:
+        raise UsageError(APART)
+    if by_column:
+        if isinstance(rows, list | tuple) and isinstance(rows[0], str):
+            raise UsageError("strings have no columns: the labels are an array of their own")
+        options = replace(options, label=labels)
+    how = SourceOptions(table=options, multilabel="auto" if by_column else "off")
+    table = MemorySource(rows, how, labelled=by_column)
+    recipe, vocabulary, compiling = table.recipe, Vocabulary(), compiler_bytes(*KIND)
+    block = table.block(vocabulary, label_needed=by_column, bad_rows=bad_rows)
+    keep_compiled(*KIND)
+    if bad_rows.total:
+        assert block.numbers is not None, "rows of a table"
+        labels, weights = (some_of(one, block.numbers) for one in (labels, weights))
+    if recipe.weight is not None and weights is not None:
+        raise UsageError(PARTLY)
+    own = block.importance if recipe.weight is not None else weights
+    found = _matrix(block, vocabulary)
+    assert found.names is not None, "names of features"
+    return Labelled(
+        found, _labels(block, vocabulary) if by_column else given_labels(labels),
+        given_weights(own, block.n_rows), recipe=recipe,
+        libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
+    )  # fmt: skip
+
+
+def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
+    """Return rows as a matrix whose columns are features by name."""
+    if not block.nnz:
+        raise DataError("no row has a feature")
+    shape = (block.n_rows, vocabulary.n_features)
+    matrix = csr_array((block.values, block.features, block.indptr), shape=shape)
+    matrix.sum_duplicates()
+    return Given(matrix, vocabulary.feature_names(), spaced=True)
+
+
+def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
+    """Return the labels of rows, which are names in a vocabulary."""
+    names = vocabulary.label_names()
+    raws = [names.raw(i) for i in range(len(names))]
+    kind = "int" if names.kind == "integer" else "str"
+    if block.labels is not None:
+        return GivenLabels(LabelSets(block.labels.sorted(), raws), kind)
+    known = np.empty(len(raws), object)
+    known[:] = [raw.decode("utf-8", "surrogateescape") for raw in raws]
+    return GivenLabels(given_labels(known[block.classes]).labels, kind)

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, text_labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets, text_labels
 from streammach.data.matrix import Dense, OpenMatrix, Sparse, check_held, check_numbers
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source_options import SourceOptions

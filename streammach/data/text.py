@@ -18,7 +18,7 @@ from isal import igzip, igzip_lib
 from numpy.typing import NDArray
 
 from streammach.data.formats import parsed
-from streammach.data.formats.parsed import NEWLINE, Promised
+from streammach.data.formats.parsed import NEWLINE, TextHeader
 from streammach.data.formats.registry import TEXT_FORMATS
 from streammach.data.identity import ChangedError, Fingerprint, name_of
 from streammach.data.source import START, Large, Place, Source
@@ -261,7 +261,7 @@ class TextFile(Source[TextPiece]):
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
         """Return where the last whole row in the first bytes ends, 0 without one."""
         del ended
-        return _behind_last_newline(text, size)
+        return text[:size].tobytes().rfind(b"\n") + 1
 
     def _buffer(self) -> TextBuffer:
         return self._free.popleft() if self._free else TextBuffer(BLOCK_BYTES)
@@ -289,7 +289,7 @@ class TextSource(TextFile):
         self._options[parsed.SPLIT] = multilabel != "off"
         self._options[parsed.NONE_OK] = multilabel == "on" or may_have_none
         self._options[parsed.LISTED] = multilabel == "on"
-        self._header: Promised | None = None
+        self._header: TextHeader | None = None
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
         """Return something that reads pieces."""
@@ -332,15 +332,3 @@ def behind_mark(text: NDArray[np.uint8]) -> int:
     """Return where a text starts, behind a byte order mark."""
     mark = len(BYTE_ORDER_MARK)
     return mark if text[:mark].tobytes() == BYTE_ORDER_MARK else 0
-
-
-def _behind_last_newline(text: NDArray[np.uint8], size: int) -> int:
-    """Return the place behind the last newline of the first bytes, 0 without one."""
-    stop = size
-    while stop > 0:
-        start = max(0, stop - (1 << 14))
-        places = np.flatnonzero(text[start:stop] == NEWLINE)
-        if len(places):
-            return start + int(places[-1]) + 1
-        stop = start
-    return 0

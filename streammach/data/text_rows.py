@@ -11,7 +11,7 @@ from streammach.data.bad_rows import BadRow
 from streammach.data.formats import parsed
 from streammach.data.formats.parsed import REASONS, Parsed
 from streammach.data.formats.registry import Parser
-from streammach.data.source import Large, Part, Place
+from streammach.data.source import Large, PieceRows, Place
 from streammach.errors import clean
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -33,7 +33,8 @@ class TextBuffer:
     def room(self) -> Parsed:
         """Arrays for all rows of the text."""
         if self._room is None:
-            self._room = room_for(len(self.text))
+            most = len(self.text) // 2 + 1  # a row or a value takes two bytes at least
+            self._room = room_for(most, most, most)
         return self._room
 
     def with_room_for(self, n_bytes: int, kept: int) -> TextBuffer:
@@ -86,7 +87,7 @@ class TextReader:
         self._short = np.zeros(256, np.int32)
         self._direct = np.full(DIRECT, -1, np.int32)
 
-    def read(self, piece: TextPiece) -> Part:
+    def read(self, piece: TextPiece) -> PieceRows:
         """Return the rows of a piece."""
         out = piece.buffer.room._replace(short=self._short, direct=self._direct)
         out.state[:] = self._options
@@ -96,9 +97,9 @@ class TextReader:
         left = out.tags[len(out.tags) - n_left :][::-1] + piece.base
         block = _taken(piece.buffer.text, piece.base, out, bad, left)
         unknown = int(out.state[parsed.UNKNOWN])
-        return Part(block, bad, int(out.state[parsed.LINE]), unknown, left=left.copy())
+        return PieceRows(block, bad, int(out.state[parsed.LINE]), unknown, left=left.copy())
 
-    def found_bad(self, piece: TextPiece, place: int, reason: str) -> BadRow:
+    def bad_row(self, piece: TextPiece, place: int, reason: str) -> BadRow:
         """Return a row of a piece, by the byte of the text at which it starts, as a bad one."""
         before = piece.buffer.text[piece.start : place - piece.base]
         line = piece.n_lines_before + int(np.count_nonzero(before == parsed.NEWLINE)) + 1
@@ -126,17 +127,16 @@ class TextReader:
         return bad
 
 
-def room_for(text_bytes: int) -> Parsed:
-    """Return arrays for all rows of a text: a row or a value takes two bytes at least."""
-    n = text_bytes // 2 + 1
+def room_for(rows: int, values: int, labels: int) -> Parsed:
+    """Return arrays for so many rows, values and labels."""
     room = Parsed(
-        classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
-        places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
-        label_starts=np.empty(n + 1, np.int64), label_ids=np.empty(n, np.int32),
-        indptr=np.empty(n + 1, np.int64), features=np.empty(n, np.int32),
-        values=np.empty(n, np.float32), keys=np.empty((n, 2), np.uint64),
-        spans=np.empty(n, np.int64), hard=np.empty((n, 3), np.int64),
-        scales=np.empty(n, np.float64), short=np.zeros(256, np.int32),
+        classes=np.empty(rows, np.int32), importance=np.empty(rows, np.float32),
+        places=np.empty(rows, np.int64), tags=np.empty((rows, 2), np.int64),
+        label_starts=np.empty(rows + 1, np.int64), label_ids=np.empty(labels, np.int32),
+        indptr=np.empty(rows + 1, np.int64), features=np.empty(values, np.int32),
+        values=np.empty(values, np.float32), keys=np.empty((values, 2), np.uint64),
+        spans=np.empty(values, np.int64), hard=np.empty((values, 3), np.int64),
+        scales=np.empty(values, np.float64), short=np.zeros(256, np.int32),
         direct=np.empty(0, np.int32), state=np.zeros(parsed.N_STATE, np.int64),
     )  # fmt: skip
     room.label_starts[0] = room.indptr[0] = 0

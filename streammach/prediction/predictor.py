@@ -16,12 +16,10 @@ from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
 from streammach.data.given_labels import given_labels
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.store.held import PLACE
-from streammach.data.tables.given import as_rows, is_recipe_table
-from streammach.data.tables.memory import is_table
+from streammach.data.tables.memory import as_rows, is_recipe_table, is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from streammach.data.source import Held
+from streammach.data.source import ReadingBytes
 from streammach.errors import BudgetError, DiskError, UsageError, clean
 from streammach.files.folders import check_ours, make_folder, remove_folder
 from streammach.files.locks import locked
@@ -46,7 +46,11 @@ class ConversionMemory:
 
     @classmethod
     def of(
-        cls, given: str | int | float | None, held: Sequence[Held], n_threads: int, more: int
+        cls,
+        given: str | int | float | None,
+        held: Sequence[ReadingBytes],
+        n_threads: int,
+        more: int,
     ) -> ConversionMemory:
         """Return a budget, or the default; it is compared when the first rows are there.
 

@@ -29,7 +29,7 @@ from streammach.data.conversion.spills import (
     write_spill,
 )
 from streammach.data.identity import ChangedError, check_unchanged
-from streammach.data.source import START, AnyPiece, Large, Part, RowReader, Source
+from streammach.data.source import START, AnyPiece, Large, PieceRows, RowReader, Source
 from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
@@ -336,7 +336,7 @@ class Read:
     """The rows of a piece, whose features have the ids of a group, and what they are."""
 
     piece: AnyPiece
-    part: Part
+    part: PieceRows
     group: int
     duplicates: int
     integers: bool
@@ -369,7 +369,7 @@ class PieceReader:
             part.block = part.block.with_labels(block.labels)
         if facts[1]:
             places = _leave_out_infinite(part)
-            part.bad += [self._rows.found_bad(piece, place, TOO_LARGE) for place in places]
+            part.bad += [self._rows.bad_row(piece, place, TOO_LARGE) for place in places]
             part.bad.sort(key=lambda row: row.line)
         return Read(
             piece=piece, part=part, group=self._group, duplicates=duplicates,
@@ -377,7 +377,7 @@ class PieceReader:
         )  # fmt: skip
 
 
-def _leave_out_infinite(part: Part) -> list[int]:
+def _leave_out_infinite(part: PieceRows) -> list[int]:
     """Take rows with sums that are not finite out of a part; return their places."""
     block = part.block
     owner = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))

@@ -13,10 +13,9 @@ from streammach.data.conversion.ranking import Known
 from streammach.data.identity import content_crc
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, paths_of
-from streammach.data.sources import open_source
+from streammach.data.sources import agreed, open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Decided, Root
-from streammach.data.tables.opening import agreed
 from streammach.errors import clean
 from streammach.files.reading import sha256
 from streammach.progress import Told

@@ -12,7 +12,7 @@ import numpy as np
 
 from streammach.data.formats import parsed
 from streammach.data.formats.features import features_of_row, take_row
-from streammach.data.formats.parsed import Parsed, Promised
+from streammach.data.formats.parsed import Parsed, TextHeader
 from streammach.data.formats.tokens import is_below, is_blank, next_line, token_end
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import NameTable
@@ -32,12 +32,12 @@ def fits_xmc(line: bytes, following: bytes) -> bool:
     return xmc_header(line) is not None and b":" in following and b"|" not in following
 
 
-def xmc_header(line: bytes) -> Promised | None:
+def xmc_header(line: bytes) -> TextHeader | None:
     """Return what the first line of XMC text promises, or None if it is none."""
     fields = line.split()
     if len(fields) != 3 or not all(f.isdigit() and len(f) <= 18 for f in fields):
         return None
-    found = Promised(*(int(f) for f in fields))
+    found = TextHeader(*(int(f) for f in fields))
     return found if all(found) else None
 
 

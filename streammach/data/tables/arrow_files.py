@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.source import START, Held, Large, Place
+from streammach.data.source import START, Large, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
 from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table
@@ -73,10 +73,10 @@ class BatchSource(Table):
         """Return the names of its columns."""
         return self._names
 
-    def held(self) -> Held:
+    def held(self) -> ReadingBytes:
         """Return what reading it takes, rows that were read aside."""
         with self._errors():
-            return Held(self.piece_bytes, self._batch_bytes())
+            return ReadingBytes(self.piece_bytes, self._batch_bytes())
 
     def head(self) -> Head:
         """Return the first cells of each column, or raise DataError or DiskError."""

@@ -141,7 +141,14 @@ def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
         inner = pa.array(TEXTS[name](inner, json.loads(facts or b"{}")), "string")
     elif name == b"arrow.bool8":
         inner = inner.cast("bool")
-    return pa.DictionaryArray.from_arrays(column.indices, inner) if coded else inner
+    return _decoded(column, inner) if coded else inner
+
+
+def _decoded(column: Any, words: Any) -> Any:
+    """Return the cells of a dictionary's codes, without the codes."""
+    if is_view(words.type):  # of which older releases take none
+        words = words.cast(arrow().large_binary())
+    return words.take(column.indices)
 
 
 def _periods(ordinals: Any, facts: dict[str, str]) -> list[str | None]:
@@ -180,19 +187,7 @@ def texts_of(column: Any) -> Cells:
     if types.is_null(kind):
         return Cells.none(len(column))
     if types.is_dictionary(kind):
-        words = texts_of(column.dictionary)
-        firsts = np.append(words.offsets[:-1], 0)
-        empty = np.append(np.diff(words.offsets) == 0, True)
-        codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        codes[~there] = -1
-        there = there & ~empty[codes]
-        items = firsts[codes[there]]
-        offsets = np.concatenate([[0], np.cumsum(there)])
-        found = Cells(offsets, words.starts[items], words.stops[items], words.data)
-        for wrong in words.wrong:
-            rows = np.flatnonzero(codes == wrong.row).tolist()
-            found.wrong += [BadCell(row, wrong.reason, wrong.text) for row in rows]
-        return found
+        return texts_of(_decoded(column, column.dictionary))
     if types.is_float16(kind):
         return strings_of([*column.to_numpy(zero_copy_only=False)])
     if types.is_date(kind) or types.is_timestamp(kind):
@@ -205,12 +200,12 @@ def texts_of(column: Any) -> Cells:
         return _refused(column, NO_DURATION)
     elif types.is_decimal(kind) and kind.scale > 0:
         return _refused(column, NO_DECIMAL)
-    elif not _is_text(types, kind):
+    elif not is_text(kind):
         try:
             column = column.cast("string")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             return _refused(column, NO_TEXT)
-    elif types.is_string_view(kind) or types.is_binary_view(kind):
+    elif is_view(kind):
         column = column.cast(pa.large_binary())
     elif types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
@@ -292,12 +287,18 @@ def _there(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid())
 
 
-def _is_text(types: Any, kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Return whether a type of Arrow is one of text or bytes."""
+    types = arrow().types
     return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        or types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind) or types.is_dictionary(kind)
+        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
+        or types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or is_view(kind)
     )  # fmt: skip
+
+
+def is_view(kind: Any) -> bool:
+    """Return whether a type of Arrow is one of views of text or bytes."""
+    return bool(arrow().types.is_string_view(kind) or arrow().types.is_binary_view(kind))
 
 
 def _is_list(kind: Any) -> bool:

@@ -29,7 +29,7 @@ from streammach.data.tables.csv_kernels import (
 from streammach.data.tables.large import of_text
 from streammach.data.tables.python_rows import CellRows
 from streammach.data.tables.reader import PieceCells
-from streammach.data.tables.sample import looked_for
+from streammach.data.tables.sample import find_in_head
 from streammach.data.text import RawFile, TextFile, behind_mark
 from streammach.data.text_rows import TextPiece
 from streammach.errors import DataError, clean
@@ -134,7 +134,7 @@ class DelimitedSource(TextTable):
 
     def first_rows(self) -> list[CellRows]:
         """Return the first rows, or raise DataError or DiskError."""
-        read = looked_for(self.path, self._raw, HEAD_BYTES, self._first_records)
+        read = find_in_head(self.path, self._raw, HEAD_BYTES, self._first_records)
         assert read is not None, "there is a header"
         good = np.flatnonzero(read.found == len(self._names))[self.header_rows :]
         return [CellRows(read.columns(self._names, good), len(good))]
@@ -191,7 +191,7 @@ class DelimitedSource(TextTable):
     def _read_names(self) -> list[str]:
         """Return the names of the columns, or raise DataError."""
         first = partial(self._first_records, most=1, needed=1)
-        read = looked_for(self.path, self._raw, FIRST_BYTES, first)
+        read = find_in_head(self.path, self._raw, FIRST_BYTES, first)
         if read is None or not len(read.found):
             raise DataError("it holds no rows", path=self.path)
         if self.delimiter == COMMA and int(read.found[0]) == 1 and b";" in read.cell(0, 0):

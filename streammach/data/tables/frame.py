@@ -19,7 +19,7 @@ from streammach.data.tables.cells import (
     find_odd,
 )
 from streammach.data.tables.kernels import BIN, NAMES, TEXT, VALUE, Frame, find_wide
-from streammach.data.tables.normal import all_kinds, ascii_kinds, normalised
+from streammach.data.tables.normal import kinds_of_characters, normalised
 from streammach.data.tables.python_rows import TableRows
 from streammach.data.tables.values import NO_DATE, canonical, day_of
 from streammach.rows.bounds import MOST_IMPORTANCE
@@ -31,11 +31,12 @@ from streammach.spec.types import Multilabel
 
 NO_LABEL = "there is no label"
 SEVERAL = "several labels (--multilabel on takes them)"
+ASCII = 128  # characters, of which alone the kinds are told where there are no others
 KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
 
 
 @dataclass
-class Framed:
+class RowFrame:
     """Rows of a table for the kernels."""
 
     frame: Frame  # the rows
@@ -87,7 +88,7 @@ class Framer:
         self.spaces.append(name.encode())
         return len(self.spaces)
 
-    def framed(self, rows: TableRows, absent: frozenset[str] = frozenset()) -> Framed:
+    def frame(self, rows: TableRows, absent: frozenset[str] = frozenset()) -> RowFrame:
         """Return rows for the kernels."""
         recipe, n = self.recipe, rows.n_rows
         wrong = {cell.row: cell for cell in rows.refused}
@@ -110,7 +111,7 @@ class Framer:
             importance=importance, bad=bad, options=self._options, kinds=kinds,
         )  # fmt: skip
         missing = {c.name: cells.missing for c, cells in zip(recipe.columns, found, strict=True)}
-        return Framed(frame, [wrong[row] for row in sorted(wrong)], tags, missing, left)
+        return RowFrame(frame, [wrong[row] for row in sorted(wrong)], tags, missing, left)
 
     def _numbers(self, found: Sequence[Cells], n_rows: int) -> NDArray[np.float64]:
         """Return the numbers of all columns, those with bins as the bins that they lie in."""
@@ -275,7 +276,7 @@ def _joined(
     end, texts = len(data), False
     wide, odd = (np.empty(len(starts), np.bool_) for _ in range(2))
     if not find_odd(data, starts, stops, odd) + find_wide(data, starts, stops, wide):
-        return data, starts, stops, ascii_kinds()
+        return data, starts, stops, kinds_of_characters(ASCII)
     for i in np.flatnonzero(odd & ~wide).tolist():
         tail.append(canonical(data[starts[i] : stops[i]].tobytes()))
         starts[i], end = end, end + len(tail[-1])
@@ -299,4 +300,5 @@ def _joined(
                 stops[first + i] = end
         first += len(cells.starts)
     more = np.frombuffer(b"".join(tail) + bytes(PADDING), np.uint8)
-    return np.concatenate([data, more]), starts, stops, all_kinds() if texts else ascii_kinds()
+    kinds = kinds_of_characters() if texts else kinds_of_characters(ASCII)
+    return np.concatenate([data, more]), starts, stops, kinds

@@ -15,7 +15,7 @@ from streammach.data.tables.delimited import TextTable
 from streammach.data.tables.guess import is_utf8
 from streammach.data.tables.python_rows import PythonRows
 from streammach.data.tables.reader import PieceCells
-from streammach.data.tables.sample import looked_for
+from streammach.data.tables.sample import find_in_head
 from streammach.data.text_rows import TextPiece
 from streammach.errors import DataError, clean
 
@@ -32,7 +32,7 @@ class JsonSource(TextTable):
 
     def first_rows(self) -> list[PythonRows]:
         """Return the first objects, or raise DataError or DiskError."""
-        lines = looked_for(self.path, self._raw, HEAD_BYTES, _first_lines)
+        lines = find_in_head(self.path, self._raw, HEAD_BYTES, _first_lines)
         if not lines:
             return []
         rows = PythonRows(*objects_of(lines))
@@ -46,7 +46,7 @@ class JsonSource(TextTable):
         every = piece.buffer.text[piece.start : piece.stop].tobytes().split(b"\n")[:-1]
         lines = np.array([i for i, line in enumerate(every) if line not in (b"", b"\r")], np.int64)
         rows = PythonRows(*objects_of([every[i] for i in lines]))
-        self.met.names.update(rows.names)
+        self.counts.names.update(rows.names)
         before = piece.n_lines_before
         return PieceCells(rows, lines + 1 + before, len(every) + before)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.source import Large
-from streammach.data.tables.arrow_rows import ArrowRows
+from streammach.data.tables.arrow_rows import ArrowRows, is_text, is_view
 from streammach.data.tables.cells import MAX_CELL
 from streammach.spec.recipe import Recipe
 
@@ -101,12 +101,10 @@ def _cell_sizes(column: Any) -> Any:
         ends = np.asarray(column.run_ends).astype(np.int64) - column.offset
         places = np.searchsorted(ends, np.arange(len(column)), "right")
         return words if isinstance(words, int) else words[places]
-    if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
+    if is_view(kind):
         views = np.frombuffer(column.buffers()[1], np.int32)
         return views[4 * column.offset :: 4][: len(column)].astype(np.int64)
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or (
-        kinds.is_large_binary(kind)
-    ):  # fmt: skip
+    if is_text(kind):
         return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
     items = items_of(column)
     if items.any():

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRow
 from streammach.data.formats import parsed
 from streammach.data.formats.parsed import Parsed
-from streammach.data.source import Part
+from streammach.data.source import PieceRows
 from streammach.data.tables.cells import BadCell
-from streammach.data.tables.frame import Framed, Framer
+from streammach.data.tables.frame import Framer
 from streammach.data.tables.kernels import Frame, Scratch, needs_of_row, read_rows
 from streammach.data.tables.python_rows import TableRows
+from streammach.data.text_rows import room_for
 from streammach.errors import clean
 from streammach.forks import Turn
 from streammach.rows.block import RowBlock
@@ -33,7 +34,7 @@ BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
 
 
 @dataclass
-class Met:
+class TableCounts:
     """What was met in a table: rows, and how many have nothing in each column."""
 
     rows: int = 0  # rows that were read
@@ -42,11 +43,11 @@ class Met:
     names: set[str] = field(default_factory=set)  # columns that some row has, where rows name them
     _lock: Turn = field(default_factory=Turn)
 
-    def add(self, framed: Framed, rows: int) -> None:
-        """Count rows."""
+    def add(self, rows: int, missing: dict[str, int]) -> None:
+        """Count rows, and those with nothing in a column."""
         with self._lock:
             self.rows += rows
-            self.missing.update(framed.missing)
+            self.missing.update(missing)
 
 
 class PieceCells(NamedTuple):
@@ -69,7 +70,7 @@ class TableReader:
         *,
         multilabel: Multilabel,
         label_needed: bool,
-        met: Met | None = None,
+        counts: TableCounts | None = None,
         absent: frozenset[str] = frozenset(),
         rows_of: Callable[[Any], PieceCells] = PieceCells,
     ) -> None:
@@ -77,32 +78,31 @@ class TableReader:
         self._absent = absent | {name for name in beside if name is not None}
         self._vocabulary, self._multilabel = vocabulary, multilabel
         self._framer = Framer(recipe, multilabel, label_needed=label_needed)
-        self._met = Met() if met is None else met
-        self._fixed = self._framer.fixed_names
+        self._counts = TableCounts() if counts is None else counts
         self._rows_of = rows_of
         self._lines: NDArray[np.int64] | None = None  # of the rows of the present piece
         self._columns: NDArray[np.int64] | None = None
         self._forget()
 
-    def read(self, piece: Any) -> Part:
+    def read(self, piece: Any) -> PieceRows:
         """Return the rows of a piece."""
         rows, self._lines, n_lines = self._rows_of(piece)
         part = self.rows(rows, piece.first_row)
         part.n_lines = n_lines
         return part
 
-    def found_bad(self, piece: Any, place: int, reason: str) -> BadRow:
+    def bad_row(self, piece: Any, place: int, reason: str) -> BadRow:
         """Return a row of the piece that was read last, by its number, as a bad one."""
         return self._bad_row(BadCell(place - piece.first_row, reason), piece.first_row)
 
-    def rows(self, rows: TableRows, first_row: int) -> Part:
+    def rows(self, rows: TableRows, first_row: int) -> PieceRows:
         """Return rows, numbered from 0 on."""
-        framed = self._framer.framed(rows, self._absent)
+        framed = self._framer.frame(rows, self._absent)
         frame = framed.frame._replace(columns=self._with_spaces())
         out = self._read(frame)
         if len(self._keys[1]) > MOST_KEPT:  # the next row may be read by another thread
             self._forget()
-        self._met.add(framed, rows.n_rows)
+        self._counts.add(rows.n_rows, framed.missing)
         good = np.flatnonzero(~frame.bad)
         bad = [self._bad_row(cell, first_row) for cell in framed.bad]
         tags = framed.tags
@@ -110,7 +110,7 @@ class TableReader:
         block = replace(self._block(out, good, first_row), tags=tags)
         unknown = int(out.state[parsed.UNKNOWN])
         left = first_row + framed.left[:, None] + np.arange(2)
-        return Part(block, bad, 0, unknown, out.places[: int(out.state[parsed.ROWS])], left)
+        return PieceRows(block, bad, 0, unknown, out.places[: int(out.state[parsed.ROWS])], left)
 
     def _forget(self) -> None:
         """Begin anew with little room for a row."""
@@ -131,7 +131,8 @@ class TableReader:
         words, n = self._vocabulary, len(frame.bad)
         values = len(frame.data) // BYTES_FOR_VALUE + n * (frame.numbers.shape[1] + 1)
         labels = int(frame.offsets[-1, -1] - frame.offsets[-1, 0])
-        out = self._room(n, values, labels)
+        keys, spans = self._keys
+        out = room_for(n, values, labels)._replace(keys=keys, spans=spans)
         row = 0
         while True:
             code, row = read_rows(
@@ -144,20 +145,6 @@ class TableReader:
                 words.grow()
             else:
                 out = self._more_room(frame, row, out)
-
-    def _room(self, n: int, values: int, labels: int) -> Parsed:
-        """Return arrays for so many rows, values and labels."""
-        keys, spans = self._keys
-        return Parsed(
-            classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
-            places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
-            label_starts=np.zeros(n + 1, np.int64), label_ids=np.empty(labels, np.int32),
-            indptr=np.zeros(n + 1, np.int64), features=np.empty(values, np.int32),
-            values=np.empty(values, np.float32), keys=keys, spans=spans,
-            hard=np.empty((1, 3), np.int64), scales=np.empty(1, np.float64),
-            short=np.zeros(1, np.int32), direct=np.empty(0, np.int32),
-            state=np.zeros(parsed.N_STATE, np.int64),
-        )  # fmt: skip
 
     def _more_room(self, frame: Frame, row: int, out: Parsed) -> Parsed:
         """Return the arrays with room for a row at least."""
@@ -180,8 +167,8 @@ class TableReader:
 
     def _scratch_for(self, n_bytes: int, n_words: int) -> Scratch:
         """Return room for a row, with the names in it that are known beforehand."""
-        fixed = b"".join(self._fixed)
-        ends = np.cumsum([0, *(len(name) for name in self._fixed)])
+        names = self._framer.fixed_names
+        fixed, ends = b"".join(names), np.cumsum([0, *map(len, names)])
         text = np.empty(max(n_bytes, len(fixed)) + PADDING, np.uint8)
         text[: len(fixed)] = np.frombuffer(fixed, np.uint8)
         return Scratch(

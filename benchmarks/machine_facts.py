@@ -38,7 +38,7 @@ def facts(*more_libraries):
 def installed(name):
     """The version of a library; None where it is not there."""
     try:
-        return version(name)
+        return None if name is None else version(name)
     except PackageNotFoundError:
         return None
 

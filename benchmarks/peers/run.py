@@ -21,8 +21,6 @@ from benchmarks import machine_facts
 from benchmarks.peers.systems import SYSTEMS
 from streammach.data.store.dataset import Dataset
 
-SHOWN = ("P@1", "P@3", "P@5", "N@5", "PSP@1", "PSP@5")  # of rows with lists of labels
-
 
 def run_one(name, arguments, lists):
     """Return the figures of a system, or why there are none."""
@@ -90,29 +88,10 @@ def main():
     for name in arguments.systems.split(","):
         row = run_one(name, arguments, lists)
         results.setdefault(data, {})[name] = row
-        print(line(data, row), flush=True)
+        print(data, json.dumps(row), flush=True)
         if path is not None:
             results["machine"] = machine_facts.facts()
             path.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def line(data, row):
-    """Return a row as text."""
-    if "failed" in row:
-        return f"{data:<14} {row['system']:<32} {row['failed']}"
-    five = "     -" if row["p_at_5"] is None else f"{row['p_at_5']:.4f}"
-    if "figures" in row:
-        named = row["figures"]
-        said = "  ".join(f"{name} {named[name]:.4f}" for name in SHOWN)
-        return (
-            f"{data:<14} {row['system']:<32} {said}  {row['train_seconds']:6.0f} s  "
-            f"{row['model_bytes'] / 1e6:8.1f} MB  {row['microseconds_a_query']:7.0f} us"
-        )
-    return (
-        f"{data:<14} {row['system']:<32} accuracy {row['p_at_1']:.4f}  top-5 {five}  "
-        f"{row['train_seconds']:7.0f} s  {row['model_bytes'] / 1e6:8.1f} MB  "
-        f"{row['microseconds_a_query']:7.0f} us  peak {row['peak_bytes'] / 1e9:.2f} GB"
-    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ LOADED = (
     "streammach.data.convert", "streammach.reports.run_page", "streammach.training.trainer",
     "streammach.prediction.diagnose", "streammach.training.sweep", "matplotlib.pyplot",
 )  # fmt: skip
-SHORT = {"created": "+", "replaced": "R", "went on": "~", "written to": "w", "refused": "."}
 # Of Python's library, for a small demo.
 MODULES = ("bisect.py", "heapq.py", "shlex.py", "csv.py", "queue.py", "sched.py", "copy.py",
            "textwrap.py", "fnmatch.py", "glob.py")  # fmt: skip
@@ -53,12 +52,11 @@ def cases():
 
 
 class Destinations:
-    """What the commands read, what each of them made before, and the table of what came out."""
+    """What the commands read, and what each of them made before; `seed` decides the rows."""
 
     def __init__(self, folder, seed):
         self.folder = folder
         self.cases = cases()
-        self.table = {}
         for name in LOADED:  # once, before processes are forked
             with contextlib.suppress(ImportError):
                 import_module(name)
@@ -108,32 +106,6 @@ class Destinations:
             make_folder(where.parent / name)
         return where
 
-    def note(self, case, word):
-        """Put what came out into the table."""
-        row = self.table.setdefault(case.command.name, {})
-        cell = row.setdefault(case.kind.name, {"without": [], "with": []})
-        words = cell["with" if case.again else "without"]
-        words += [word] * (word not in words)
-
-    def summary(self):
-        """Print the table; return it for the figures."""
-        if not self.table:
-            return {}
-        print(", ".join(f"{mark} {word}" for word, mark in SHORT.items()))
-        print("without and with --force or --resume; nothing: it cannot be asked for")
-        width = max(map(len, self.table))
-        for number, kind in enumerate(KINDS):
-            print(f"{number:>3}  {kind.name}")
-        print(" " * width, "".join(f"{number:>5}" for number in range(len(KINDS))))
-        for name, row in self.table.items():
-            shown = (_shown(row.get(kind.name, {})) for kind in KINDS)
-            print(name.ljust(width), "".join(f"{text:>5}" for text in shown))
-        return {"table": self.table}
-
-
-def _shown(cell):
-    return " ".join("".join(SHORT.get(word, "!") for word in words) for words in cell.values())
-
 
 def written(place, rng, trial):
     """Let a command write where something stands; nothing that is not ours may change."""
@@ -173,7 +145,6 @@ def _judged(place, case, spot, goal):
         word = "refused"
     else:
         word = _done(case, spot, goal, new, touched, ended)
-    place.note(case, word)
     _check_expected(case, word, ended)
     return Verdict(facts={word.replace(" ", "_"): 1})
 

@@ -16,14 +16,13 @@ The ratios are medians over turns, so that a machine whose speed drifts does not
 """
 
 import itertools
-import json
 import statistics
 import time
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machine_facts import facts, parser, report
+from benchmarks.machine_facts import facts, parser, report, text_of
 from streammach.backends.cpu import kernels
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
@@ -175,7 +174,7 @@ def main():
     if "torch" in seconds:
         figures["times_torch"] = ratio(seconds, "torch", "step")
         figures["times_torch_per_weight"] = ratio(seconds, "torch per-weight", "step")
-    print(json.dumps(figures, indent=1))
+    print(text_of(figures))
     report(figures, options.json)
     ours.backend.close()
 

@@ -79,7 +79,7 @@ class Results:
 
     def save(self):
         """Write the document."""
-        write_atomic(self.path, (json.dumps(self.found, indent=1) + "\n").encode())
+        write_atomic(self.path, (machine_facts.text_of(self.found) + "\n").encode())
 
 
 def request(given):

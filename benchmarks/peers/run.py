@@ -91,7 +91,7 @@ def main():
         print(data, json.dumps(row), flush=True)
         if path is not None:
             results["machine"] = machine_facts.facts()
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            machine_facts.report(results, path)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,7 @@
 
 import numpy as np
 
-from streammach.data.store.arrays import (
-    ABSENT,
-    CHUNK,
-    CRC_BYTES,
-    INDEX_BYTES,
-    SHARD_CHUNKS,
-    sealed,
-)
+from streammach.data.store.arrays import ABSENT, CHUNK, CRC_BYTES, INDEX_BYTES, SHARD_CHUNKS, sealed
 from streammach.data.store.codecs import BLOSC_HEADER, WRITTEN
 from streammach.files.reading import sha256
 from tests.campaigns.content_values import (

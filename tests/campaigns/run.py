@@ -45,15 +45,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
-from tests.campaigns import (
-    content,
-    conversions,
-    damage,
-    destinations,
-    mutants,
-    signals,
-    sources,
-)
+from tests.campaigns import content, conversions, damage, destinations, mutants, signals, sources
 from tests.campaigns.conversions import Conversion
 from tests.campaigns.trials import VERDICTS, Failed
 

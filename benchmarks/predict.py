@@ -18,6 +18,7 @@ two threads, by the run's own way of ranking and by its hashed models alone. Wha
 turns; the best turn of each counts, since others may use the machine.
 """
 
+import json
 import os
 import time
 from pathlib import Path
@@ -260,19 +261,6 @@ def of_run(folder, store, turns):
     return figures
 
 
-def show(name, found):
-    """Print the figures of a shape."""
-    print(f"{name} {found['shape']}: {found['ways']}, {found['grown_mb']:.0f} MB more")
-    for part in ("decode", "whole"):
-        single = found[part]["single_us"]
-        print(f"  {part:<8}single {single['p50']:>9.1f} (p99 {single['p99']:.1f}) us, "
-              f"batch {found[part]['batch_us']:>8.1f} us a row")  # fmt: skip
-    shares = ", ".join(f"{k} {v:.2f}" for k, v in found["share_of_floor"].items())
-    times = found["times_numpy"]
-    print(f"  numpy   {found['numpy_us']:.0f} us, {times['single']:.0f} times the single row's and "
-          f"{times['batch']:.0f} times the batch's; share of the floor: {shares}")  # fmt: skip
-
-
 def main():
     arguments = parser(__doc__)
     arguments.add_argument("runs", nargs="*", metavar="RUN=TEST")
@@ -282,7 +270,7 @@ def main():
     figures = {"batch": BATCH, "k": TOP, "tile_rows": TILE_ROWS, "shapes": {}, "runs": {}}
     for name in filter(None, options.shapes.split(",")):
         figures["shapes"][name] = of_shape(name, options.turns, np.random.default_rng(0))
-        show(name, figures["shapes"][name])
+        print(name, json.dumps(figures["shapes"][name]), flush=True)
     for pair in options.runs:
         folder, _, store = pair.partition("=")
         found = of_run(folder, store, min(options.turns, LONG_TURNS))

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.machine_facts import facts, parser
+from benchmarks.machine_facts import facts, parser, report
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError
 from streammach.machine import parse_size
@@ -182,9 +182,8 @@ def repeated(given, draw):
         print(ratio, json.dumps(found, default=str), flush=True)
         summary = summed_up(runs, n_refused, len(failed)) if runs else {}
         summary["commands"] = commands_summed_up(runs)
-        if given.json:
-            document = {"machine": facts(), "summary": summary, "runs": runs, "failed": failed}
-            Path(given.json).write_text(json.dumps(document, indent=1, default=str) + "\n")
+        document = {"machine": facts(), "summary": summary, "runs": runs, "failed": failed}
+        report(document, given.json)
     print(json.dumps(summary))
     beyond = [one["max"] > 1 or one["failed"] for one in summary["commands"].values()]
     return int(bool(failed) or summary["max"] > 1 or any(beyond))

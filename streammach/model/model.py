@@ -35,6 +35,7 @@ from streammach.model.document import (
     read_document,
 )
 from streammach.model.loading import (
+    WEIGHTS,
     calibration_in,
     counts_in,
     decode_arrays,
@@ -45,10 +46,9 @@ from streammach.model.loading import (
 )
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.packed_names import MANY, LabelNames, pack_names
-from streammach.model.packing import WEIGHTS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Names
-from streammach.rows.packed import PackedRows, Table
+from streammach.rows.packed import Table
 from streammach.rows.packed_pairs import Counts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec.documents import to_json
@@ -302,7 +302,8 @@ class Model(Reported):
                 counts=counts_in(folder, document, arrays),
                 labels=labels_in(folder, document, arrays),
                 features=features_in(folder, document, arrays),
-                weights=_either(packed.result(), arrays[WEIGHTS]), bias=arrays["bias"],
+                weights=rows if (rows := packed.result()) is not None else arrays[WEIGHTS],
+                bias=arrays["bias"],
                 scale=arrays.get("scale"), stored=document.stored,
                 columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
                 projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
@@ -314,10 +315,6 @@ class Model(Reported):
 
     def _line(self) -> str:
         return f"{self.spec} {self.width}, {self.spec.n_classes:,} classes, {self.estimator}"
-
-
-def _either(packed: PackedRows | None, array: NDArray[Any]) -> Table:
-    return array if packed is None else packed
 
 
 def folder_of(path: str | os.PathLike[str]) -> Path:

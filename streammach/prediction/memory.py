@@ -23,8 +23,8 @@ from streammach.machine import budget as budget_of
 from streammach.model.held import Held, held_in
 from streammach.prediction.inputs import is_store
 from streammach.prediction.room import Room
-from streammach.rows.name_index import NameIndex
 from streammach.rows.name_table import table_bytes
+from streammach.rows.names import NameIndex
 from streammach.spec.config import RunConfig
 from streammach.spec.ledger import Line, bytes_in
 from streammach.spec.types import Decoding

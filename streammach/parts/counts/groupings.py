@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from streammach.counts.footprint import MAX_GROUPS
 from streammach.counts.table import CountTable
 from streammach.data.store.dataset import Dataset
-from streammach.rows.namespaces import namespace_ids
+from streammach.rows.names import namespace_ids
 
 NAMESPACES = MAX_GROUPS // 5 - 1
 OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more

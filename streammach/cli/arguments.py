@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streammach.clock import Clock
 from streammach.machine import parse_seconds, parse_size
-from streammach.parts.switches import switches
+from streammach.parts.switches import SWITCHES
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Multilabel
 
@@ -126,7 +126,9 @@ def recorded(kind: type[TrainingArguments]) -> Callable[[Command], Command]:
     def decorated(command: Command) -> Command:
         @wraps(command)
         def called(**given: Any) -> None:
-            given["parts"] = {switch.option: given.pop(switch.option) for switch in switches()}
+            given["parts"] = {
+                switch.option: given.pop(switch.option) for switch in SWITCHES.values()
+            }
             said = {f.name: given.pop(f.name) for f in fields(kind) if f.name in given}
             command(**given, arguments=kind(**said))
 

@@ -21,7 +21,6 @@ from streammach.errors import DiskError, MismatchError, ModelError
 from streammach.figures import Reached, words
 from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import Session
-from streammach.parts.counts.counted import Counted
 from streammach.parts.counts.fitting import (
     MOST_FIT_ROWS,
     Fitted,
@@ -29,9 +28,8 @@ from streammach.parts.counts.fitting import (
     fitted_once,
     reached_text,
 )
-from streammach.parts.counts.group_fit import MATCH, SLOPE, start_weights
-from streammach.parts.counts.groupings import groupings
-from streammach.parts.counts.saved import load_table, save_table
+from streammach.parts.counts.group_fit import MATCH, SLOPE, groupings, start_weights
+from streammach.parts.counts.saved import Counted, load_table, save_table
 from streammach.parts.counts.watch import (
     LEARNT,
     MOST_LESSONS,

@@ -10,7 +10,6 @@ from streammach.data.holdout import held_rows
 from streammach.figures import Reached, words
 from streammach.parts.base import Session
 from streammach.parts.counts.alone import MIN_FIT_ROWS, CountSettings
-from streammach.parts.counts.counted import Counted
 from streammach.parts.counts.fitting import (
     Fitted,
     Fitting,
@@ -18,6 +17,7 @@ from streammach.parts.counts.fitting import (
     fitted_once,
     reached_text,
 )
+from streammach.parts.counts.saved import Counted
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights

@@ -23,11 +23,11 @@ from streammach.parts.counts.alone import (
     CountLearner,
     CountSettings,
 )
-from streammach.parts.counts.counted import Counted
 from streammach.parts.counts.ensemble import BESIDE, Ensemble, alone, beside_hashes
-from streammach.parts.counts.switch import SWITCH
+from streammach.parts.counts.saved import Counted
 from streammach.parts.counts.watch import MOST_LESSONS
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, Work
+from streammach.parts.switches import SWITCHES
 from streammach.prediction.ranking import by_counts
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -134,7 +134,7 @@ class Counts(Part):
     """A table of (feature, class) counts."""
 
     name = "counts"
-    switch = SWITCH
+    switch = SWITCHES["counts"]
     weighed = True
     ranks_alone = True
 

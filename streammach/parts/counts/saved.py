@@ -1,8 +1,9 @@
-"""Counts in a file, while hashed models are trained."""
+"""Counts with weights of their own, and their file while hashed models are trained."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from streammach.files.folders import commit_folder, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors, write_tensors
-from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.fitting import Fitted
 from streammach.parts.counts.group_fit import start_weights
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.types import Amount, Count
@@ -30,6 +31,29 @@ TOTALS = ("class_rows", "class_values")
 BY_GROUP = ("slope", "match", "penalty")
 PAIR_BYTES = 12  # class, count and weight
 FEATURE_BYTES = 16  # start, group and weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What counts are and reach without hashed models."""
+
+    table: CountTable  # the counts of the rows that are not held out
+    # grouped, learnt: weights by group, and those with feature and pair weights; the same where
+    # these were not learnt
+    grouped: GroupWeights
+    learnt: GroupWeights
+    reached: tuple[Reached, Reached]  # what each reaches on held-out rows
+    reasons: tuple[str, ...]  # why, in sentences
+    # fit_rows, pair_rows: held-out rows that were fitted on, and rows that pairs were learnt from
+    fit_rows: int
+    pair_rows: int
+    fit_seconds: float = 0.0  # what a fit takes
+
+    @property
+    def best(self) -> Fitted:
+        """The weights that reach more."""
+        found = [Fitted(self.grouped, self.reached[0]), Fitted(self.learnt, self.reached[1])]
+        return max(found, key=lambda fitted: fitted.reached.selection_score)
 
 
 class Scalars(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,8 +13,8 @@ from streammach.parts.discriminant.fit import (
     Fitting,
     Share,
 )
-from streammach.parts.discriminant.switch import SWITCH
 from streammach.parts.expected import AccuracyDrop, Choice, Work
+from streammach.parts.switches import SWITCHES
 from streammach.rows.dense import MAX_FEATURES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -45,7 +45,7 @@ class ClosedForm(Part):
     """A linear discriminant that is added to exact weights of dense rows."""
 
     name = "closed_form"
-    switch = SWITCH
+    switch = SWITCHES["discriminant"]
     weighed = True
     exact_only = True
     changes_weights = True

@@ -8,7 +8,7 @@ from dataclasses import replace
 from streammach.parts.base import Part, Session, Trials
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, Work
 from streammach.parts.fourier import projection
-from streammach.parts.fourier.switch import SWITCH
+from streammach.parts.switches import SWITCHES
 from streammach.rows.dense import Basis
 from streammach.rows.waves import RowMap
 from streammach.spec.config import PartPlan, RunConfig
@@ -32,7 +32,7 @@ class Fourier(Part):
     """Cosines of random projections beside the features of dense rows."""
 
     name = "fourier"
-    switch = SWITCH
+    switch = SWITCHES["fourier"]
     weighed = True
     when = "before"
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from streammach.parts.base import Part, Session, Trials
 from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, Work
-from streammach.parts.joint.switch import SWITCH
+from streammach.parts.switches import SWITCHES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -26,7 +26,7 @@ class JointLoss(Part):
     """The joint loss as an optional part."""
 
     name = "joint"
-    switch = SWITCH
+    switch = SWITCHES["joint"]
     couples = True
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:

@@ -52,16 +52,13 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def encode(
-    name: str,
-    array: NDArray[Any],
-    arrays: dict[str, NDArray[Any]],
-    how: How | None = None,
-    room: Room | None = None,
-) -> tuple[NDArray[np.uint8], Coded]:
+    name: str, array: NDArray[Any], arrays: dict[str, NDArray[Any]], how: How | None = None,
+    room: CodeBuffer | None = None,
+) -> tuple[NDArray[np.uint8], Coded]:  # fmt: skip
     """Return the compressed bytes of an array, and what is needed to read them."""
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
-    codec, room = Zstd(LEVELS.get(name, LEVEL)), room or Room()
+    codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
     sizes = []
     for words in _pieces(array, how, unit, arrays):
         sizes.append(room.add(codec.encode(_planes(words))))
@@ -75,7 +72,7 @@ def encode(
     return room.taken(), coded
 
 
-class Room:
+class CodeBuffer:
     """Where compressed bytes go.
 
     `spare` is uint8 (n,).

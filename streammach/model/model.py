@@ -19,7 +19,7 @@ from streammach.files.writing import write_atomic
 from streammach.formats import MODEL_FORMAT
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
-from streammach.model.coding import COUNTS, Coded, Room, encode
+from streammach.model.coding import COUNTS, CodeBuffer, Coded, encode
 from streammach.model.document import (
     COLUMNS,
     LABEL_COUNTS,
@@ -28,9 +28,9 @@ from streammach.model.document import (
     LABELS,
     PROJECTION,
     WEIGHTS_ARE,
+    CalibrationScale,
     Document,
     Kind,
-    Scale,
     Stored,
     read_document,
 )
@@ -244,7 +244,7 @@ class Model(Reported):
         """Return the arrays as they lie in the file, and how those that are coded are."""
         if self.stored is None:
             return self.arrays(), {}
-        room, found = Room(spare), dict[str, tuple[NDArray[Any], Coded]]()
+        room, found = CodeBuffer(spare), dict[str, tuple[NDArray[Any], Coded]]()
         if len(self.labels) < MANY:
             arrays = self.arrays()
         else:
@@ -261,7 +261,7 @@ class Model(Reported):
         return Document(
             format=MODEL_FORMAT, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator,
-            calibration=Scale(
+            calibration=CalibrationScale(
                 self.calibration.beta, self.calibration.other, len(self.calibration.stated)
             ),
             hashed_weight=None if self.counts is None else self.counts.hashed, store=self.store,

@@ -16,7 +16,7 @@ from streammach.errors import ModelError, clean
 from streammach.figures import EpochFigures
 from streammach.files.urls import located
 from streammach.files.writing import write_atomic
-from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.planning.cost import BYTE
 from streammach.spec.documents import to_json
 from streammach.spec.ledger import bytes_in
@@ -144,7 +144,7 @@ class JoinedEpochs(Epochs):
     """Goes through the epochs that parts trained."""
 
     parts: list[RunPart]  # the parts, in their order
-    _read: tuple[Progress, ...] = ()  # where the parts were at the end of the epoch
+    _read: tuple[RunPosition, ...] = ()  # where the parts were at the end of the epoch
 
     def _trained(self, first_row: int, before: float) -> State:
         """Read the end of the epoch from the parts."""
@@ -158,9 +158,9 @@ class JoinedEpochs(Epochs):
         )  # fmt: skip
         return self.state()
 
-    def _joined(self, epochs: int) -> list[Progress]:
+    def _joined(self, epochs: int) -> list[RunPosition]:
         """Read what the parts were after so many epochs; return where each of them was."""
-        arrays, found, n = self._backend.arrays(), list[Progress](), len(self.parts)
+        arrays, found, n = self._backend.arrays(), list[RunPosition](), len(self.parts)
         for i, part in enumerate(self.parts):
             self._session.check()
             checkpoints = part.checkpoints
@@ -181,7 +181,7 @@ class JoinedEpochs(Epochs):
         """Read the weights of the best epoch."""
         self._joined(self.progress.best_epoch + 1)
 
-    def _loss_of(self, part: RunPart, at: Progress) -> float:
+    def _loss_of(self, part: RunPart, at: RunPosition) -> float:
         """Return the loss of the epoch, summed over rows and a part's repetitions."""
         first, last = part.repetitions
         return at.history[-1].loss * self._reader.n_rows * (last - first)

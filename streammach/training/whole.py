@@ -11,7 +11,7 @@ from streammach.files.folders import remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.machine import peak_bytes
-from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.base import Part
@@ -101,7 +101,7 @@ class WholeRun(Job[Run]):
 
     def _trained(
         self, session: Session, settings: Settings, checkpoints: Checkpoints, work: Work
-    ) -> tuple[State, Progress]:
+    ) -> tuple[State, RunPosition]:
         """Train, and go back to the best epoch; what reads the rows takes no memory behind it."""
         epochs = self._epochs(session, settings, checkpoints, work)
         state = epochs.run()
@@ -143,17 +143,17 @@ class WholeRun(Job[Run]):
             "without hashed models", pace.judges, pace.model_size
         )
         compact, spec, reasons = finalize_alone(session, pace.model_size, judges=pace.judges)
-        again = _again(work.clock, Progress(), repetitions=0, **named)
+        again = _again(work.clock, RunPosition(), repetitions=0, **named)
         settings = Settings(
             training=spec, held_out=session.held.origin, trials=(), reasons=(),
             request=work.request,
         )  # fmt: skip
         write_atomic(work.folder / SETTINGS, to_json(settings))
-        return self._finished(session, work, settings, compact, (reasons, again), Progress())
+        return self._finished(session, work, settings, compact, (reasons, again), RunPosition())
 
     def _finished(
         self, session: Session, work: Work, settings: Settings, compact: Compact,
-        why: tuple[tuple[str, ...], tuple[str, ...]], progress: Progress,
+        why: tuple[tuple[str, ...], tuple[str, ...]], progress: RunPosition,
     ) -> Run:  # fmt: skip
         """Write the model and what was measured; remove the checkpoints."""
         (reasons, again), model, folder = why, compact.model, work.folder
@@ -217,7 +217,7 @@ def _untrained(session: Session, pace: Pace) -> Part | None:
     return next((part for part in planned(session.plan.config) if part.ranks_untrained), None)
 
 
-def _again(clock: Clock, progress: Progress, **options: str | float) -> tuple[str, ...]:
+def _again(clock: Clock, progress: RunPosition, **options: str | float) -> tuple[str, ...]:
     """Return what gives the same bytes without a limit of time, if there was one."""
     if not clock.limited:
         return ()

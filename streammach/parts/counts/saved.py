@@ -64,7 +64,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hashed: float
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CountsDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of counts beside their arrays."""
 
     identity: str
@@ -91,7 +91,7 @@ def save(counted: Counted, folder: Path, identity: str) -> None:
     make_folder(partial)
     try:
         both = counted.learnt is not counted.grouped
-        document = Document(
+        document = CountsDocument(
             identity=identity, tensors=write_tensors(partial / TENSORS, _arrays(counted)),
             grouped=_scalars(counted.grouped), learnt=_scalars(counted.learnt) if both else None,
             reached=counted.reached, reasons=counted.reasons, fit_rows=counted.fit_rows,
@@ -108,7 +108,7 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
     if not folder.is_dir():
         return None
     try:
-        document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), Document)
+        document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), CountsDocument)
     except (ValueError, DiskError) as error:
         raise _damaged(folder, clean(error)) from None
     if document.identity != identity:
@@ -159,7 +159,7 @@ def _arrays(counted: Counted) -> dict[str, NDArray[Any]]:
 
 
 def _check(
-    folder: Path, header: TensorHeader, document: Document, n_features: int, n_classes: int
+    folder: Path, header: TensorHeader, document: CountsDocument, n_features: int, n_classes: int
 ) -> None:
     """Refuse arrays that are not those of such counts."""
     of_pairs, groups = (
@@ -182,7 +182,7 @@ def _check(
         raise _damaged(folder, "its arrays are not those of counts")
 
 
-def _counted(folder: Path, document: Document, arrays: dict[str, NDArray[Any]]) -> Counted:
+def _counted(folder: Path, document: CountsDocument, arrays: dict[str, NDArray[Any]]) -> Counted:
     total = np.float64 if arrays["counts"].dtype == np.float32 else np.int64
     arrays |= {name: arrays[name].view(total) for name in TOTALS}
     table = CountTable(**{name: arrays[name] for name in TABLE})

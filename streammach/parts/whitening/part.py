@@ -9,8 +9,8 @@ import numpy as np
 import threadpoolctl
 
 from streammach.data.holdout import masked_blocks
-from streammach.parts.base import Part, Session, Trials
-from streammach.parts.expected import WITHOUT, Choice, Work
+from streammach.parts.base import Part, PartSession, Trials
+from streammach.parts.expected import WITHOUT, Choice, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.parts.whitening import spread
 from streammach.parts.whitening.spread import Spread
@@ -57,17 +57,17 @@ class Whitening(Part):
         """Return the bytes of finding a basis."""
         return {"whitening": spread.footprint(facts.n_features, facts.n_rows, facts.labels)}
 
-    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of finding a basis, of products with it, and of its trials."""
         d = facts.n_features
-        return Work(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
+        return PartTime(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
         """Return the training with whitened rows, if that is what the user wants."""
         return replace(spec, whitened=True) if part.fixed else spec
 
     def search(
-        self, session: Session, trials: Trials, spec: TrainSpec
+        self, session: PartSession, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
         """Return the training with rows whitened or not, and why."""
         # Whitened rows are as large as plain ones, so that both are compared at the same rate.
@@ -86,12 +86,12 @@ class Whitening(Part):
         """Return whether a training uses it."""
         return spec.whitened
 
-    def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+    def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return the basis in which rows are white, if the training uses it."""
         return basis_of(session, spec.transform) if spec.whitened else before
 
 
-def basis_of(session: Session, transform: Transform) -> Basis:
+def basis_of(session: PartSession, transform: Transform) -> Basis:
     """Return the basis from the first rows of a store that are not held out.
 
     Rows of a store are shuffled, so that the first ones stand for all.

@@ -36,7 +36,7 @@ PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class ModelSize:
     """What a model takes."""
 
     spec: ModelSpec  # its shape
@@ -62,7 +62,7 @@ class Held:
         return n_bytes / max(n, 1)
 
 
-def held_in(path: str | os.PathLike[str]) -> Held:
+def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
     """Return what the model in a folder will take: exactly, or at most where counts are packed.
 
     But for weights that will be packed nothing is read.
@@ -90,7 +90,7 @@ def held_in(path: str | os.PathLike[str]) -> Held:
         n_bytes -= PackedCounts.saved(shapes[CLASSES][0], spec.n_features, spec.n_classes)
     names = (spec.n_classes, sizes[LABELS]), (spec.n_features, sizes["feature_bytes"])
     labels = _list_bytes(*names[0]) if document.packs_names else 0
-    return Held(
+    return ModelSize(
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=n_bytes, names=names, n_more=document.n_more,
         loading=_loading(document, sizes), smaller=_smaller(sizes, plain + labels), labels=labels,
@@ -127,10 +127,10 @@ def _smaller(sizes: dict[str, int], plain: int) -> dict[str, int]:
     return {"smaller model": plain, "pairs": PAIR_BYTES * pairs, "coding": coding}
 
 
-def held_by(model: Model) -> Held:
+def size_in_memory(model: Model) -> ModelSize:
     """Return what a model in memory takes."""
     label, feature = ((len(n), n.text_bytes) for n in (model.labels, model.features))
-    return Held(
+    return ModelSize(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
         n_bytes=model.n_bytes, names=(label, feature), n_more=model.n_more,
         listed=model.listed, n_wide=0 if model.counts is None else len(model.counts.wide),

@@ -39,9 +39,16 @@ def add_pair(feature: int, own: int, registers: Array) -> None:
 def add_pairs(
     indptr: Array, features: Array, starts: Array, classes: Array, registers: Array
 ) -> None:
-    """Add each pair of a feature and a class ``classes[starts[i]:starts[i + 1]]`` of its row i.
+    """Add pairs of a row's features and classes to `registers` uint8 (2^14,).
 
-    `registers` are uint8 (2^14,).
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    starts, classes : int64 (n + 1,), int32 (m,)
+        Row i has ``classes[starts[i]:starts[i + 1]]``.
+    registers : uint8 (2^14,)
+        Those of :class:`PairSketch`.
     """
     for i in range(starts.shape[0] - 1):
         for p in range(indptr[i], indptr[i + 1]):

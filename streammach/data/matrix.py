@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,22 +37,6 @@ class Piece:
     indptr: NDArray[np.int64]
     columns: NDArray[np.int64]
     values: NDArray[np.float32]
-
-
-class Matrix(Protocol):
-    """Rows that are read in pieces."""
-
-    n_rows: int
-    n_columns: int
-
-    @property
-    def held(self) -> ReadingBytes:
-        """Bytes of a piece on its way, and of what is kept for all of them."""
-        ...
-
-    def pieces(self) -> Iterator[Piece]:
-        """Yield all rows in their order."""
-        ...
 
 
 def check_numbers(dtype: np.dtype[Any], path: Path, what: str, kinds: str = "biuf") -> None:
@@ -169,6 +153,9 @@ class Sparse:
                 as_float32(self._data(a, b)),
             )
             start = stop
+
+
+Matrix = Dense | Sparse
 
 
 @dataclass(frozen=True)

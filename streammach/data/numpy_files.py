@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tokenize
 import zipfile
@@ -73,7 +74,7 @@ def load_npy(path: Path) -> NDArray[Any]:
     """Return a small .npy array in memory, or raise DataError, BudgetError or DiskError."""
     with damage_said(path), open(path, "rb") as file:
         shape, _, dtype = read_header(file, path, "the array")
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         have = path.stat().st_size - file.tell()
         if have < size:
             raise DataError(f"{have:,} bytes of data, {size:,} expected", path=path, hint=COPY_HINT)
@@ -113,7 +114,7 @@ class _Member:
         self._file = stack.enter_context(archive.open(info))
         self.shape, fortran, self.dtype = read_header(self._file, path, name)
         self._name, self._path = name, path
-        size = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        size = self.n_bytes
         rest = info.file_size - self._file.tell()
         if size != rest or info.file_size > MOST_PACKED * info.compress_size + 1000:
             raise DataError(
@@ -123,7 +124,7 @@ class _Member:
 
     @property
     def n_bytes(self) -> int:
-        return int(np.prod(self.shape, dtype=object)) * int(self.dtype.itemsize)
+        return math.prod(self.shape) * int(self.dtype.itemsize)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return the items from `start` to `stop`; `start` is where the last call stopped."""
@@ -137,8 +138,9 @@ class _Member:
     def whole(self) -> NDArray[Any]:
         """Return the array."""
         check_held(self.n_bytes, self._path, self._name)
-        n = int(np.prod(self.shape))
-        return self.read(0, n).reshape(self.shape, order="F" if self.fortran else "C")
+        return self.read(0, math.prod(self.shape)).reshape(
+            self.shape, order="F" if self.fortran else "C"
+        )
 
 
 def _label_matrix(path: Path) -> LabelSets:
@@ -149,13 +151,18 @@ def _label_matrix(path: Path) -> LabelSets:
             _Member(archive, name, path, stack).whole()
             for name in ("format", "indptr", "indices", "data")
         )
-        if form.size != 1 or form.item() not in (b"csr", "csr"):
-            raise DataError(
-                "the matrix of labels is not in compressed sparse rows (CSR)",
-                path=path,
-                hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
-            )
+        _check_csr(form, path)
         return LabelSets.of_csr(indptr.ravel(), indices.ravel(), data.ravel(), path, "it")
+
+
+def _check_csr(form: NDArray[Any], path: Path) -> None:
+    text = form.item() if form.size == 1 else b"?"
+    if text not in (b"csr", "csr"):
+        raise DataError(
+            f"the matrix has the format '{clean(text)}', rows are read from csr",
+            path=path,
+            hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
+        )
 
 
 class NpzSource(MatrixSource):
@@ -205,47 +212,29 @@ class NpzSource(MatrixSource):
             with damage_said(self.path):
                 archive = stack.enter_context(zipfile.ZipFile(self.path))
                 if "format" in self._members:
-                    self._check_format(_Member(archive, "format", self.path, stack).whole())
-                shape = _Member(archive, "shape", self.path, stack)
-                check_numbers(shape.dtype, self.path, "shape", "iu")
-                indptr = _Member(archive, "indptr", self.path, stack)
-                check_numbers(indptr.dtype, self.path, "indptr", "iu")
-                indices = _Member(archive, "indices", self.path, stack)
-                check_numbers(indices.dtype, self.path, "indices", "iu")
-                data = _Member(archive, "data", self.path, stack)
-                check_numbers(data.dtype, self.path, "data")
-                rows, columns = self._shape(shape.whole())
+                    _check_csr(_Member(archive, "format", self.path, stack).whole(), self.path)
+                names = ("shape", "indptr", "indices", "data")
+                shape, indptr, indices, data = (
+                    _Member(archive, name, self.path, stack) for name in names
+                )
+                for name, member in zip(names, (shape, indptr, indices, data), strict=True):
+                    kinds = "biuf" if name == "data" else "iu"
+                    check_numbers(member.dtype, self.path, name, kinds)
+                size = shape.whole().ravel().tolist()
+                if len(size) != 2 or min(size) < 0:
+                    raise DataError("shape is not rows and columns", path=self.path)
                 matrix = Sparse(
                     indptr.whole().ravel(), indices.read, data.read,
-                    (int(np.prod(indices.shape)), int(np.prod(data.shape))), (rows, columns),
+                    (math.prod(indices.shape), math.prod(data.shape)), (size[0], size[1]),
                     self.path,
                 )  # fmt: skip
-                labels = self._labels(archive, stack)
+                labels: Labels | LabelSets | None = None
+                if self._options.labels is not None:
+                    labels = load_labels(self._options.labels, self._options.multilabel)
+                elif self._y is not None:
+                    values = _Member(archive, self._y, self.path, stack).whole()
+                    labels = labels_in(values, self._options.multilabel, self.path, self._y)
             yield OpenMatrix(matrix, labels)
-
-    def _labels(self, archive: zipfile.ZipFile, stack: ExitStack) -> Labels | LabelSets | None:
-        multilabel = self._options.multilabel
-        if self._options.labels is not None:
-            return load_labels(self._options.labels, multilabel)
-        if self._y is None:
-            return None
-        values = _Member(archive, self._y, self.path, stack).whole()
-        return labels_in(values, multilabel, self.path, self._y)
-
-    def _shape(self, shape: NDArray[Any]) -> tuple[int, int]:
-        if shape.size != 2 or (shape < 0).any():
-            raise DataError("shape is not rows and columns", path=self.path)
-        rows, columns = shape.ravel().tolist()
-        return rows, columns
-
-    def _check_format(self, form: NDArray[Any]) -> None:
-        text = form.item() if form.size == 1 else b"?"
-        if text not in (b"csr", "csr"):
-            raise DataError(
-                f"the matrix has the format '{clean(text)}', rows are read from csr",
-                path=self.path,
-                hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
-            )
 
 
 def guessed_labels(path: Path) -> Path | None:

@@ -34,6 +34,7 @@ N_SLOTS = 3
 THREAD_BYTES = 1 << 20  # of a thread that decodes: chunks of which a part alone is wanted
 POINTER_BYTES = 8  # of a row of a pool that several threads decode
 PATIENCE_SECONDS = 1.0
+_Item = tuple[BatchSlot, Batch] | BaseException | None  # a batch, why there are no more, the end
 
 
 class _Pool:
@@ -150,15 +151,11 @@ class Reader:
         self._kept = False  # whether a single pool is filled already
         self._slots = [
             BatchSlot(
-                batch_size,
-                batch_nnz,
-                facts.n_features,
-                by_feature=by_feature,
-                n_labels=batch_labels,
-                shared=shared,
+                batch_size, batch_nnz, facts.n_features, by_feature=by_feature,
+                n_labels=batch_labels, shared=shared,
             )
             for _ in range(N_SLOTS)
-        ]
+        ]  # fmt: skip
         self._batch_size = batch_size
         self.n_rows = order.n_rows  # rows of an epoch
         self.waited_seconds = 0.0  # how long the caller waited for batches
@@ -188,7 +185,7 @@ class Reader:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch; each is valid until the next one is asked for."""
-        ready: queue.Queue[tuple[BatchSlot, Batch] | BaseException | None] = queue.Queue()
+        ready: queue.Queue[_Item] = queue.Queue()
         free: queue.Queue[BatchSlot | None] = queue.Queue()
         for slot in self._slots:
             free.put(slot)
@@ -207,11 +204,7 @@ class Reader:
             free.put(None)
             thread.join()
 
-    def _next(
-        self,
-        ready: queue.Queue[tuple[BatchSlot, Batch] | BaseException | None],
-        thread: threading.Thread,
-    ) -> tuple[BatchSlot, Batch] | BaseException | None:
+    def _next(self, ready: queue.Queue[_Item], thread: threading.Thread) -> _Item:
         began = time.monotonic()
         try:
             while True:
@@ -224,11 +217,7 @@ class Reader:
             self.waited_seconds += time.monotonic() - began
 
     def _produce(
-        self,
-        epoch: int,
-        start: int,
-        ready: queue.Queue[tuple[BatchSlot, Batch] | BaseException | None],
-        free: queue.Queue[BatchSlot | None],
+        self, epoch: int, start: int, ready: queue.Queue[_Item], free: queue.Queue[BatchSlot | None]
     ) -> None:
         try:
             with self._workers("batches") as workers:

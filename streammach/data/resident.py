@@ -7,7 +7,7 @@ are those of streamed batches, so that training has the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -43,24 +43,23 @@ def block_batches(
 
 def row_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32]:
     """Return how many values each of a store's first rows has: int32 (stop,)."""
-    out, step = np.empty(stop, np.int32), dataset.facts.block_rows
-    indptr = np.empty(step + 1, np.int64)
-    for first in range(0, stop, step):
-        last = min(first + step, stop)
-        ends = indptr[: last - first + 1]
-        dataset.pointers(first, last, ends)
-        out[first:last] = np.diff(ends)
-    return out
+    return _lengths(dataset.pointers, stop, dataset.facts.block_rows)
 
 
 def label_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32] | None:
     """Return how many labels each of the first rows has, int32 (stop,); None where each has one."""
     if not dataset.listed:
         return None
-    out, step = np.empty(stop, np.int32), dataset.facts.block_rows
+    return _lengths(dataset.label_pointers, stop, dataset.facts.block_rows)
+
+
+def _lengths(
+    pointers: Callable[[int, int], NDArray[np.int64]], stop: int, step: int
+) -> NDArray[np.int32]:
+    out = np.empty(stop, np.int32)
     for first in range(0, stop, step):
         last = min(first + step, stop)
-        out[first:last] = np.diff(dataset.label_pointers(first, last))
+        out[first:last] = np.diff(pointers(first, last))
     return out
 
 

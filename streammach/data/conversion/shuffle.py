@@ -53,14 +53,6 @@ class ShuffleState(msgspec.Struct, kw_only=True):
     labels: list[int] = msgspec.field(default_factory=list)
     longest_list: int = 0
 
-    def take_blocks(self, first: int, nnz: list[int], labels: list[int]) -> None:
-        """Take in blocks from `first` on; that may be the last one, which is being filled."""
-        for held, more in ((self.nnz, nnz), (self.labels, labels)):
-            open_one = int(bool(more) and first < len(held))
-            if open_one:
-                held[-1] += more[0]
-            held.extend(more[open_one:])
-
 
 class Shuffle:
     """Writes rows in the order of their keys."""
@@ -160,18 +152,19 @@ class Shuffle:
         self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
     ) -> None:
         """Take rows into the sizes of their blocks."""
-        first = first_row // self.block_rows
-        blocks = (first_row + np.arange(len(lengths))) // self.block_rows - first
-        nnz, labels = _sums(blocks, lengths), []
+        blocks = (first_row + np.arange(len(lengths))) // self.block_rows
+        _add(self.written.nnz, blocks, lengths)
         if lists is not None:
-            labels = _sums(blocks, lists.lengths)
+            _add(self.written.labels, blocks, lists.lengths)
             self.written.longest_list = max(self.written.longest_list, int(lists.lengths.max()))
-        self.written.take_blocks(first, nnz, labels)
 
 
-def _sums(blocks: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[int]:
-    """Return the sum of lengths by block."""
-    return [int(n) for n in np.bincount(blocks, weights=lengths)]
+def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    """Add lengths to the sums of their blocks, which rise; the last one may not be full yet."""
+    first, last = int(blocks[0]), int(blocks[-1])
+    sums.extend([0] * (last + 1 - len(sums)))
+    for block, n in enumerate(np.bincount(blocks - first, weights=lengths), first):
+        sums[block] += int(n)
 
 
 def _cuts(lengths: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -25,6 +25,11 @@ MAX_DOCUMENT = 8 << 20  # bytes of the root, which holds the recipe of a table o
 MAX_ARRAY_DOCUMENT = 64 << 10
 MAX_MANIFEST = 64 << 20
 NO_STORE = "it is no store that streammach made"
+# How an array is cut: the codec of its shards, their chunks, and the shards themselves.
+OF_ARRAYS = ("shape", "data_type", "codecs")
+STORED_AS = "sharding_indexed", [CHUNK], {
+    "name": "regular", "configuration": {"chunk_shape": [CHUNK * SHARD_CHUNKS]},
+}  # fmt: skip
 ARRAYS: dict[str, tuple[str, ...]] = {
     "X/indptr": ("int64",), "X/indices": ("int32",), "X/data": ("uint8", "float32"),
     "labels/offsets": ("int64",), "labels/bytes": ("uint8",), "labels/count": ("int64",),
@@ -41,44 +46,7 @@ MORE_ARRAYS: dict[str, tuple[str, ...]] = {
     "features/column": ("int32",),
 }  # fmt: skip
 
-T = TypeVar("T")
-DataType = Literal["int64", "int32", "uint8", "float32"]
 Kind = Literal["integer", "utf8", "bytes"]
-
-
-class _Inner(msgspec.Struct, frozen=True):
-    """A codec of an array."""
-
-    name: str
-    configuration: dict[str, Any] = {}
-
-
-class _Grid(msgspec.Struct, frozen=True):
-    """How an array is cut."""
-
-    name: str
-    configuration: dict[str, tuple[int, ...]]
-
-
-class _ArrayDocument(msgspec.Struct, frozen=True):
-    """The document of an array, as far as it matters."""
-
-    shape: tuple[int]
-    data_type: DataType
-    chunk_grid: _Grid
-    codecs: tuple[_Inner]
-
-
-class _Kinds(msgspec.Struct, frozen=True):
-    """The attributes of a group of names."""
-
-    kind: Kind
-
-
-class _NamesDocument(msgspec.Struct, frozen=True):
-    """The document of a group of names."""
-
-    attributes: _Kinds
 
 
 def read_root(blobs: Blobs) -> Root:
@@ -184,42 +152,38 @@ def _open_array(
     blobs: Blobs, name: str, manifest: Manifest, documents: Mapping[str, bytes],
     types: tuple[str, ...],
 ) -> ArrayReader:  # fmt: skip
-    folder = blobs.place
-    document = _document(folder, name, documents, _ArrayDocument)
-    sharding = document.codecs[0].configuration
-    inner = sharding.get("codecs")
-    listed = inner if isinstance(inner, list) else []
-    names = [codec.get("name") if isinstance(codec, dict) else None for codec in listed]
-    codec = codec_of(names)
-    shard = document.chunk_grid.configuration.get("chunk_shape")
-    known = (
-        document.codecs[0].name == "sharding_indexed"
-        and sharding.get("chunk_shape") == [CHUNK]
-        and shard == (CHUNK * SHARD_CHUNKS,)
-        and document.data_type in types
-        and 0 <= document.shape[0] <= MOST_ROWS
-    )
-    if codec is None or not known:
-        raise damaged(folder, f"{name} is not stored as this format stores it")
+    document = _document(blobs.place, name, documents)
+    codec = None
+    try:
+        (n_values,), data_type, (sharding,) = (document[x] for x in OF_ARRAYS)
+        cut = sharding["name"], sharding["configuration"]["chunk_shape"], document["chunk_grid"]
+        if cut == STORED_AS and type(n_values) is int and 0 <= n_values <= MOST_ROWS:
+            codec = codec_of([inner["name"] for inner in sharding["configuration"]["codecs"]])
+    except (ValueError, KeyError, TypeError):
+        data_type = ""
+    if codec is None or data_type not in types:
+        raise damaged(blobs.place, f"{name} is not stored as this format stores it")
     files = {
         n.removeprefix(name + "/"): f for n, f in manifest.files.items() if n.startswith(name + "/")
     }
-    n_values = document.shape[0]
     n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
     if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
-        raise damaged(folder, f"{name} has {len(files):,} files for {n_values:,} values")
-    return ArrayReader(blobs, name, np.dtype(document.data_type), n_values, files, codec)
+        raise damaged(blobs.place, f"{name} has {len(files):,} files for {n_values:,} values")
+    return ArrayReader(blobs, name, np.dtype(data_type), n_values, files, codec)
 
 
 def kind_of_names(folder: Path, group: str, documents: Mapping[str, bytes]) -> Kind:
     """Return the type that names of ``labels`` or ``features`` come in, or raise StoreError."""
-    return _document(folder, group, documents, _NamesDocument).attributes.kind
-
-
-def _document(folder: Path, name: str, documents: Mapping[str, bytes], kind: type[T]) -> T:
-    text = documents.get(f"{name}/zarr.json", b"")
+    attributes = _document(folder, group, documents).get("attributes")
     try:
-        return from_json(text, kind)
+        return msgspec.convert(attributes, dict[str, Kind])["kind"]
+    except (ValueError, KeyError) as error:
+        raise damaged(folder, f"{group}/zarr.json ({clean(error)})") from None
+
+
+def _document(folder: Path, name: str, documents: Mapping[str, bytes]) -> dict[str, Any]:
+    try:
+        return from_json(documents.get(f"{name}/zarr.json", b""), dict[str, Any])
     except ValueError as error:
         raise damaged(folder, f"{name}/zarr.json ({clean(error)})") from None
 

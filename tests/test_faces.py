@@ -113,7 +113,7 @@ def test_the_callbacks_that_come_with_it(made, tiny, capsys, caplog):
     assert "progress" in events
     told = capsys.readouterr().err
     assert " epoch    loss  accuracy    top-5  best" in told
-    assert any("Validated" in record.getMessage() for record in caplog.records)
+    assert any("validation" in record.getMessage() for record in caplog.records)
 
 
 def test_progress_is_told_to_what_is_called(tiny, capsys):

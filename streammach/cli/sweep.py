@@ -25,7 +25,7 @@ from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import UsageError
 from streammach.figures import words
 from streammach.machine import size_text, time_text
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.figures import Reached
@@ -64,17 +64,9 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @debug_option
 @recorded(TrainingArguments)
 def sweep(
-    *,
-    store: Path,
-    memory: str,
-    out: Path,
-    buckets: tuple[int, ...],
-    repetitions: tuple[int, ...],
-    test: Path | None,
-    arguments: TrainingArguments,
-    progress: str,
-    as_json: bool,
-) -> None:
+    *, store: Path, memory: str, out: Path, buckets: tuple[int, ...], repetitions: tuple[int, ...],
+    test: Path | None, arguments: TrainingArguments, progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Train a grid of models and show which are worth their bytes.
 
     Every B goes with every R; what does not fit the budget is listed. The same command goes on
@@ -84,7 +76,7 @@ def sweep(
     from streammach.training.callbacks import EarlyStopping, watcher  # compiled code loads late
     from streammach.training.sweep import sweep as run
 
-    with Progress(progress, "") as shown:
+    with ProgressBar(progress, "") as shown:
 
         def callbacks(plan: Plan) -> list[Any]:
             shown.tell(
@@ -123,7 +115,7 @@ def _draw(found: Sweep, out: Path) -> Path | None:
     """Write the page; where it cannot be drawn, warn."""
     from streammach.files.destinations import Destination  # loads on demand
     from streammach.reports.sweep_page import sweep_page
-    from streammach.training.ours import PAGE
+    from streammach.training.run import PAGE
 
     try:
         content = sweep_page(found, out)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from streammach.reports.drawing import Plot, night_rules
-from streammach.training.ours import MARK
+from streammach.training.run import MARK
 
 STYLE = (
     """

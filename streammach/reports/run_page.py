@@ -18,7 +18,7 @@ from streammach.reports.row_plots import deciles_plot, reliability_plot, repetit
 from streammach.reports.size_plot import size_plot
 from streammach.reports.training_plots import epochs_plot, memory_plot, speed_plot, stages_plot
 from streammach.reports.verdict import verdict
-from streammach.training.record import read_log
+from streammach.training.events import read_log
 from streammach.training.run import Run
 from streammach.training.sweep import open_sweep
 

@@ -25,7 +25,7 @@ from streammach.reports.drawing import (
     whole_ticks,
 )
 from streammach.spec.plan import Plan
-from streammach.training.record import Speed, Stage
+from streammach.training.events import SpeedPoint, StagePoint
 
 GB = 1e9
 SEEN = 0.02  # of the sum: the least that a bar is drawn for
@@ -81,7 +81,7 @@ def epochs_plot(
     return drawn("epochs", draw, height=height, finding=finding, alt=alt, header=header, rows=rows)
 
 
-def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None:
+def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot | None:
     """Return held-out accuracy over time, a line a kind of model; None without two points."""
     if len(stages) < 2:
         return None
@@ -175,7 +175,7 @@ def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
     legend_above(axes)
 
 
-def speed_plot(beats: Sequence[Speed]) -> Plot | None:
+def speed_plot(beats: Sequence[SpeedPoint]) -> Plot | None:
     """Return rows per second and the share of time waiting, over time; None without notes."""
     if not beats:
         return None

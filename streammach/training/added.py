@@ -65,15 +65,10 @@ class Added:
 
 
 def add(
-    run: str | os.PathLike[str],
-    rows: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    options: SourceOptions = GUESSED,
-    memory: str | int | None = None,
-    threads: int | None = None,
-    force: bool = False,
-) -> Model:
+    run: str | os.PathLike[str], rows: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
+    memory: str | int | None = None, threads: int | None = None, force: bool = False,
+) -> Model:  # fmt: skip
     """Add the classes to a model that it does not know, from rows of theirs; return the new model.
 
     No weight changes: old classes keep their scores, to the last bit. A class gets the buckets in
@@ -115,17 +110,11 @@ def add(
 
 
 def added(
-    run: str | os.PathLike[str],
-    rows: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    options: SourceOptions = GUESSED,
-    memory: str | int | None = None,
-    threads: int | None = None,
-    force: bool = False,
-    on: Path | None = None,
-    progress: Told | None = None,
-) -> Added:
+    run: str | os.PathLike[str], rows: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
+    memory: str | int | None = None, threads: int | None = None, force: bool = False,
+    on: Path | None = None, progress: Told | None = None,
+) -> Added:  # fmt: skip
     """Return a model with more classes, not written yet, and what they were made of."""
     path, threads = located(rows), threads or cores()
     if out is not None:

@@ -94,16 +94,9 @@ class Stream:
 
 
 def begun(
-    labels: list[bytes],
-    features: Names,
-    columns: TrainedColumns,
-    training: TrainSpec,
-    *,
-    shape: tuple[int | None, int | None],
-    dense: bool,
-    memory: str | int,
-    libraries_bytes: int = 0,
-) -> Model:
+    labels: list[bytes], features: Names, columns: TrainedColumns, training: TrainSpec, *,
+    shape: tuple[int | None, int | None], dense: bool, memory: str | int, libraries_bytes: int = 0,
+) -> Model:  # fmt: skip
     """Return a model that has learnt nothing, for rows as they will come, or raise BudgetError."""
     wanted = SHAPES if shape[0] is None or shape[1] is None else ((shape[0], shape[1]),)
     budget, needed = parse_size(memory), 0

@@ -30,7 +30,7 @@ from streammach.progress import ProgressBar
 if TYPE_CHECKING:
     from streammach.figures import Reached
     from streammach.spec.plan import Plan
-    from streammach.training.sweep import Infeasible, Point, Sweep
+    from streammach.training.sweep import Sweep
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -88,7 +88,10 @@ def sweep(
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
             training=arguments.training(), callbacks=callbacks, progress=shown,
-            told=lambda one: shown.tell(_told(one)),
+            told=lambda one: shown.tell(
+                f"{one.buckets} x {one.repetitions} "
+                f"{'done' if hasattr(one, 'run') else 'does not fit'}"
+            ),
             constraints=Constraints(
                 seed=arguments.seed, threads=arguments.threads, parts=arguments.parts
             ),
@@ -104,11 +107,6 @@ def sweep(
     rows = "test" if found.tested else "held-out"
     say(f"{short_path(page or out)}: {len(found.points)} points; *: no other has fewer bytes and "
         f"more {rows} {words(bool(found.listed)).first}")  # fmt: skip
-
-
-def _told(found: Point | Infeasible) -> str:
-    what = "done" if hasattr(found, "run") else "does not fit"
-    return f"{found.buckets} x {found.repetitions} {what}"
 
 
 def _draw(found: Sweep, out: Path) -> Path | None:
@@ -135,15 +133,15 @@ def _rows(found: Sweep) -> list[tuple[str, ...]]:
         "B x R", "model", "peak", "time", f"held-out {said.first}", said.five,
         f"test {said.first}", said.five, "frontier",
     )  # fmt: skip
-    return [header, *(_row(found, point) for point in found.points)]
-
-
-def _row(found: Sweep, point: Point) -> tuple[str, ...]:
-    return (
-        found.shape_of(point),
-        size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
-        *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
+    rows = (
+        (
+            found.shape_of(point),
+            size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
+            *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
+        )
+        for point in found.points
     )  # fmt: skip
+    return [header, *rows]
 
 
 def _figures(reached: Reached | None) -> tuple[str, str]:

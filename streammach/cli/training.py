@@ -85,7 +85,7 @@ def train(
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
     with _weighed_rows(store, out, arguments, progress) as (rows, shown):
-        from streammach.training.run import begun, planned  # compiled code loads on demand
+        from streammach.training.run import begun, planned, replaced  # loads on demand
 
         if arguments.pilot is not None and begun(out, resume=arguments.resume):
             chosen = planned(out)  # what goes on after a pilot has its plan
@@ -94,7 +94,8 @@ def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> R
             chosen = made_plan(rows, arguments, beside)
         trainer = _trainer(chosen, arguments, shown)
         _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
-        _make_way(out, arguments)
+        if arguments.force:
+            replaced(out)
         return trainer.fit(rows, out, resume=arguments.resume)
 
 
@@ -110,6 +111,7 @@ def _trained_apart(
     from streammach.cluster.distributed import train as train_apart  # loads on demand
     from streammach.cluster.local import CPU, devices_of, started_here
     from streammach.cluster.workers import check_installed, connected
+    from streammach.training.run import replaced
 
     (address, devices), device = where, arguments.device
     check_installed()
@@ -126,7 +128,8 @@ def _trained_apart(
         if client is None:
             threads = plan.config.placement.threads
             client = opened.enter_context(started_here(named, threads))
-        _make_way(out, arguments)
+        if arguments.force:
+            replaced(out)
         return train_apart(
             store, plan, client, out=out, options=arguments.training(),
             class_weight=arguments.class_weight, callbacks=_watchers(shown),
@@ -194,14 +197,6 @@ def _weighed_rows(
             rows = weighed(data, arguments.class_weight)
         speed()
         yield rows, shown
-
-
-def _make_way(out: Path, arguments: RunArguments) -> None:
-    """Remove the run that is there, where it is to be replaced."""
-    from streammach.training.run import replaced  # loads on demand
-
-    if arguments.force:
-        replaced(out)
 
 
 def _trainer(plan: Plan, arguments: RunArguments, shown: ProgressBar) -> Trainer:

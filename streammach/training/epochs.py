@@ -120,7 +120,8 @@ class Epochs:
             if self._session.clock.left <= 0 and done < reader.n_rows:
                 self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
                 return state
-            if self._session.stop.requested or self._is_time_to_save():
+            due = time.monotonic() - self._saved_at > self._checkpoint_seconds
+            if self._session.stop.requested or due:
                 self._between_batches(state)
         return state
 
@@ -172,9 +173,6 @@ class Epochs:
             top_5_accuracy=found.top_5_accuracy,
             selection_score=found.selection_score,
         )
-
-    def _is_time_to_save(self) -> bool:
-        return time.monotonic() - self._saved_at > self._checkpoint_seconds
 
     def _between_batches(self, state: State) -> None:
         """Save, and end where a signal asks for it."""

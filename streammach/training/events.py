@@ -38,11 +38,6 @@ class Events:
         self.folder, self._path, self._callbacks = folder, folder / LOG, tuple(callbacks)
         self._began = self._beaten = time.monotonic()
 
-    @property
-    def seconds(self) -> float:
-        """Time since the session began."""
-        return time.monotonic() - self._began
-
     def stage(self, state: StageState) -> None:
         """Note how far the run is, and tell those who watch it; called by a thread of its own."""
         self.call("on_stage", state)
@@ -63,7 +58,7 @@ class Events:
         if figures is not None:
             fields |= msgspec.to_builtins(figures)
         LOGGER.info("%s %s", event, fields)
-        line = {"t": round(self.seconds, 3), "event": event, **fields}
+        line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
         try:
             with open(self._path, "ab", opener=regular) as log:
                 log.write(msgspec.json.encode(line) + b"\n")

@@ -142,9 +142,9 @@ class FitRequest:
         plan, speed = self.plan, known_speed()
         found = timetable(plan.facts, plan.config, self.options, speed=speed)
         if self.share is not None:
-            until, mine = list(found).index(EPOCHS), self.share.plan(plan).config
-            found = dict(list(found.items())[: until + 1])
-            found[EPOCHS] = timetable(plan.facts, mine, self.options, speed=speed)[EPOCHS]
+            first, last = self.share.repetitions(plan.n_repetitions)
+            found = dict(list(found.items())[: list(found).index(EPOCHS) + 1])
+            found[EPOCHS] *= (last - first) / plan.n_repetitions
         elif self.shares:  # they are read
             settings = self.shares[0].settings
             assert settings is not None, "it is finished"

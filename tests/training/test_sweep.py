@@ -132,6 +132,7 @@ def test_another_grid_adds_points_and_other_options_are_refused(stores, tiny):
 def test_a_damaged_file_is_refused(stores, tiny):
     out = tiny.folder / "sw"
     out.mkdir()
+    (out / "streammach.json").write_text('{"streammach": "sweep"}')
     (out / SWEEP).write_text('{"store": 3}')
     with pytest.raises(MismatchError, match="not the file of a sweep"):
         sweep(stores[0], out, **GRID)

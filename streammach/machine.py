@@ -20,15 +20,8 @@ for _power, _letter in enumerate("kmgt", 1):
     UNITS[_letter] = UNITS[f"{_letter}b"] = 1000**_power
     UNITS[f"{_letter}ib"] = 1024**_power
 SECONDS = {
-    "": 1.0,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "min": 60.0,
-    "m": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-}
+    "": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0,
+}  # fmt: skip
 QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 LEAST_BARE = 1_000_000  # bytes that are written without a unit: fewer are meant to have one
 CGROUPS = Path("/sys/fs/cgroup")
@@ -99,19 +92,12 @@ def size_text(n_bytes: float) -> str:
     """Return a size for people, in decimal units: ``1.34 GB``."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= factor:
-            return (
-                f"{n_bytes / factor:.3g} {unit}"
-                if n_bytes < 100 * factor
-                else (f"{n_bytes / factor:,.0f} {unit}")
-            )
+            digits = ".3g" if n_bytes < 100 * factor else ",.0f"
+            return f"{n_bytes / factor:{digits}} {unit}"
     return f"{n_bytes:.0f} bytes"
 
 
-RANGE_UNITS = (
-    (7200, 3600, "h"),
-    (120, 60, "min"),
-    (0, 1, "s"),
-)  # from so many seconds on, of so many
+RANGE_UNITS = ((7200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))  # from so many seconds, of so many
 
 
 def time_text(seconds: float) -> str:
@@ -222,7 +208,7 @@ def within(limit: MemoryLimit, asked: str | int | float) -> int:
 
 
 @dataclass(frozen=True)
-class Budget:
+class MemoryBudget:
     """The most bytes that a piece of work may take."""
 
     n_bytes: int  # so many
@@ -232,15 +218,15 @@ class Budget:
     limit: int  # what this process may take at all
 
 
-def budget(asked: str | int | float | None) -> Budget:
+def budget(asked: str | int | float | None, limit: MemoryLimit | None = None) -> MemoryBudget:
     """Return what the user named as the memory, or the default: 2 GB, or what there is if less."""
-    limit = memory_limit()
+    limit = limit or memory_limit()
     if asked is not None:
-        return Budget(within(limit, asked), "--memory", True, limit.n_bytes)
+        return MemoryBudget(within(limit, asked), "--memory", True, limit.n_bytes)
     usual = parse_size(DEFAULT_MEMORY)
     if limit.n_bytes < usual:
-        return Budget(limit.n_bytes, limit.source, False, limit.n_bytes)
-    return Budget(usual, "default", False, limit.n_bytes)
+        return MemoryBudget(limit.n_bytes, limit.source, False, limit.n_bytes)
+    return MemoryBudget(usual, "default", False, limit.n_bytes)
 
 
 def advised(n_bytes: int) -> str:
@@ -252,9 +238,8 @@ def advised(n_bytes: int) -> str:
 
 def cores() -> int:
     """Return the number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def reset_peak() -> None:

@@ -64,7 +64,7 @@ def fitted(text: str, stream: TextIO) -> str:
     return "\n".join(lines)
 
 
-class Progress:
+class ProgressBar:
     """Progress of long work: a bar on a terminal, a line now and then in a pipe.
 
     Stages that take less than a second have no line.
@@ -143,7 +143,7 @@ class Progress:
         with self._lock:
             self._take_off()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, kind: object, *exc: object) -> None:
@@ -213,7 +213,7 @@ def shown(
     if callable(wanted):
         yield wanted
     else:
-        with Progress(wanted, unit, expected) as progress:
+        with ProgressBar(wanted, unit, expected) as progress:
             yield progress
 
 

@@ -74,14 +74,10 @@ class Stages:
     """The stages of a piece of work, one after another."""
 
     def __init__(
-        self,
-        told: Callable[[StageState], None],
-        expected: Mapping[str, float] | None = None,
-        *,
-        relative: bool = False,
-        limit: Callable[[], float] | None = None,
+        self, told: Callable[[StageState], None], expected: Mapping[str, float] | None = None, *,
+        relative: bool = False, limit: Callable[[], float] | None = None,
         began: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._told, self._limit = told, limit
         self._expected = dict(expected or {})  # seconds of the stages to come
         self._sure: set[str] = set()  # those whose seconds were measured, in this work or before

@@ -17,7 +17,7 @@ Node = ast.FunctionDef | ast.ClassDef
 RECORDS = {
     "BackendKind", "Conversion", "EstimatorKind", "Evaluation", "Exploration", "OutputFormat",
     "Part", "Predicted", "Predictions", "Product", "Reached", "SetMetrics", "Source", "StageState",
-    "State", "Switch", "Sweep", "Table", "TableOptions", "TextFormat",
+    "FigureTable", "State", "Switch", "Sweep", "Table", "TableOptions", "TextFormat",
 }  # fmt: skip
 FILES = ("errors.py", "training/callbacks.py", "cluster/distributed.py", "cluster/ranges.py")
 BASES = {"Protocol", "ABC"}

@@ -12,7 +12,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.errors import UsageError
 from streammach.prediction.predictor import Predictor
-from streammach.spec.reported import Table
+from streammach.spec.reported import FigureTable
 from tests.builders import fit, listed_lines
 
 FIXED = {"epochs": 2, "learning_rate": 0.5, "transform": "binary"}
@@ -94,7 +94,7 @@ def test_the_history_is_a_table(made):
     assert history.n_rows == 2
     assert str(history).splitlines()[0].split() == list(history)
     assert "Table(2 rows: epoch" in repr(history)
-    assert Table.of((), "a").n_rows == 0
+    assert FigureTable.of((), "a").n_rows == 0
 
 
 def test_the_callbacks_that_come_with_it(made, tiny, capsys, caplog):
@@ -113,7 +113,7 @@ def test_the_callbacks_that_come_with_it(made, tiny, capsys, caplog):
     assert "progress" in events
     told = capsys.readouterr().err
     assert " epoch    loss  accuracy    top-5  best" in told
-    assert any("Validated" in record.getMessage() for record in caplog.records)
+    assert any("validation" in record.getMessage() for record in caplog.records)
 
 
 def test_progress_is_told_to_what_is_called(tiny, capsys):

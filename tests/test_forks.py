@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock
 import streammach as sm
 from streammach.errors import UsageError
 from streammach.forks import Turn
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 from streammach.stages import Stages
 from streammach.threads import Workers, ahead
 from tests.model.models import counts_of, model_of
@@ -102,7 +102,7 @@ def stages_begin():
 
 
 def progress_tells():
-    progress = Progress(lambda *given: time.sleep(0.001), "rows")
+    progress = ProgressBar(lambda *given: time.sleep(0.001), "rows")
 
     def work():
         progress("stage", 1, 2)

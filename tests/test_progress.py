@@ -1,4 +1,4 @@
-"""Progress as it is shown: lines in a pipe, JSON, a bar of one line, or a call."""
+"""ProgressBar as it is shown: lines in a pipe, JSON, a bar of one line, or a call."""
 
 import io
 import json
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from streammach.errors import UsageError
-from streammach.progress import Progress, clock_text, fitted, line_width
+from streammach.progress import ProgressBar, clock_text, fitted, line_width
 from streammach.stages import StageState
 
 
@@ -20,7 +20,7 @@ def state(**changed):
 
 
 def shown(capsys, mode, *states, unit="rows"):
-    with Progress(mode, unit) as progress:
+    with ProgressBar(mode, unit) as progress:
         for one in states:
             progress.show(one)
     return capsys.readouterr().err.splitlines()
@@ -48,7 +48,7 @@ def test_json_has_an_object_a_line(capsys):
     assert found[0]["stage"] == "counting pairs"
     assert (found[0]["share"], found[0]["left_seconds"]) == (0.41, 95.0)
     assert found[1]["left_seconds"] is None
-    with Progress("json", "rows") as progress:
+    with ProgressBar("json", "rows") as progress:
         progress.tell("a word")
     assert json.loads(capsys.readouterr().err)["text"] == "a word"
 
@@ -62,7 +62,7 @@ def test_a_bar_is_a_line_of_80_columns(monkeypatch):
     for name, value in {"COLUMNS": "80", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stderr", screen)
-    with Progress("auto", "") as progress:
+    with ProgressBar("auto", "") as progress:
         assert progress.mode == "bar"
         note = "epoch 3/12  10,920 rows/s  loss 4.980"
         progress.show(state(stage="counts beside models", note=note, left_seconds=36_000.0))
@@ -81,7 +81,7 @@ def test_a_bar_is_a_line_of_80_columns(monkeypatch):
 
 def test_what_is_called_is_told_stage_done_and_total():
     calls = []
-    progress = Progress(lambda *given: calls.append(given), "rows")
+    progress = ProgressBar(lambda *given: calls.append(given), "rows")
     progress("evaluate", 5, 10)
     progress.show(state())
     progress.show(state(moment="end"))
@@ -93,13 +93,13 @@ def test_what_is_called_is_told_stage_done_and_total():
     ("wanted", "mode"), [(True, "plain"), (False, "none"), (None, "none"), ("plain", "plain")]
 )
 def test_what_is_said_in_python_becomes_a_mode(wanted, mode, capsys):
-    assert Progress(wanted, "rows").mode == mode
+    assert ProgressBar(wanted, "rows").mode == mode
     assert not capsys.readouterr().err
 
 
 def test_another_word_is_refused():
     with pytest.raises(UsageError, match="'loud' is not one of auto, bar"):
-        Progress("loud", "rows")
+        ProgressBar("loud", "rows")
 
 
 def test_durations_are_those_of_a_clock():

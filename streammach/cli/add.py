@@ -23,7 +23,7 @@ from streammach.cli.options import (
 )
 from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.cli.places import STORE_PATH, cache_options
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
@@ -50,24 +50,11 @@ if TYPE_CHECKING:
 @json_option
 @debug_option
 def add(
-    *,
-    run: Path,
-    source: Path,
-    out: Path,
-    store: Path | None,
-    force: bool,
-    form: str | None,
-    layout: Layout,
-    labels: tuple[Path, ...],
-    x_path: str | None,
-    y_path: str | None,
-    first_label: bool,
-    multilabel: Multilabel,
-    memory: str | None,
-    threads: int | None,
-    progress: str,
-    as_json: bool,
-) -> None:
+    *, run: Path, source: Path, out: Path, store: Path | None, force: bool, form: str | None,
+    layout: Layout, labels: tuple[Path, ...], x_path: str | None, y_path: str | None,
+    first_label: bool, multilabel: Multilabel, memory: str | None, threads: int | None,
+    progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Add classes to a trained model, from rows of their own.
 
     ROWS is a store, or a labelled file of any format that can be converted; - is text on standard
@@ -85,7 +72,7 @@ def add(
     stages = {"open": 0.5, "read": 5.0, "add": 2.0, "write": 1.0}
     if store is not None:
         stages |= dict.fromkeys(NAMES, 5.0)
-    with Progress(progress, {"read": "rows", **UNITS}, stages) as shown:
+    with ProgressBar(progress, {"read": "rows", **UNITS}, stages) as shown:
         shown("open", 0, 0)
         found = added(
             run, source, out, options=options, memory=memory, threads=threads, force=force,

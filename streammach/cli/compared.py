@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from streammach.cli.output import Document, say, short_path
 from streammach.figures import figures_text
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.model.model import Model
@@ -25,7 +25,7 @@ def reached(
     *,
     memory: str | None,
     threads: int | None,
-    shown: Progress,
+    shown: ProgressBar,
 ) -> list[Evaluation]:
     """Return what models reach on the rows of a store, one after the other."""
     from streammach.prediction.evaluate import evaluate  # compiled code loads on demand

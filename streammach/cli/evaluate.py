@@ -40,7 +40,7 @@ from streammach.cli.places import STORE_PATH, cache_options
 from streammach.clock import Clock
 from streammach.errors import clean
 from streammach.machine import time_text
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 from streammach.spec.estimators import BLEND, ESTIMATORS
 from streammach.spec.types import Decoding, Multilabel
 
@@ -150,7 +150,7 @@ def evaluate(
     asked: dict[str, Any] = {
         "threshold": threshold, "propensity": propensity, "estimators": estimators, "by": by,
     }  # fmt: skip
-    with Progress(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
+    with ProgressBar(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
         if dask is None and devices is None:
             predictor = opened.enter_context(Predictor(

@@ -57,8 +57,7 @@ def fit(
     with --resume where the training was.
     """
     from streammach.machine import memory_limit, within  # loads on demand
-    from streammach.training.ours import entered
-    from streammach.training.run import workplace
+    from streammach.training.run import entered, workplace
 
     if arguments.memory is not None:
         within(memory_limit(), arguments.memory)
@@ -122,14 +121,11 @@ def _same(wanted: StoreRequest, arguments: RunArguments) -> bool:
     from streammach.data.source_options import SourceOptions, TableOptions
 
     alike = SourceOptions(
-        form=arguments.form,
-        x_path=arguments.x_path,
-        y_path=arguments.y_path,
-        first_label=arguments.first_label,
-        multilabel=arguments.multilabel,
+        form=arguments.form, x_path=arguments.x_path, y_path=arguments.y_path,
+        first_label=arguments.first_label, multilabel=arguments.multilabel,
         table=TableOptions() if wanted.like is not None else arguments.table,
         layout=arguments.layout,
-    )
+    )  # fmt: skip
     wrong = difference_from(
         wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),
         like=wanted.like, on_bad_row=arguments.on_bad_row, seed=arguments.seed,

@@ -95,7 +95,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
 
 def _of_begun(path: Path) -> tuple[Document, Lines]:
     from streammach.reports.about import begun_lines  # loads on demand
-    from streammach.training.ours import opened_so_far
+    from streammach.training.run import opened_so_far
 
     plan, settings, left = opened_so_far(path)
     document: dict[str, object] = {"kind": "run", "path": str(path), "left": left}

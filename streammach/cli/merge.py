@@ -13,7 +13,7 @@ from streammach.cli.output import say_json
 from streammach.cli.places import STORE_PATH, cache_options
 from streammach.cli.training import run_document, say_run
 from streammach.files.urls import located
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
@@ -39,16 +39,9 @@ if TYPE_CHECKING:
 @json_option
 @debug_option
 def merge(
-    *,
-    run: Path,
-    parts: tuple[Path, ...],
-    store: Path | None,
-    validation: str | None,
-    class_weight: str | None,
-    resume: bool,
-    progress: str,
-    as_json: bool,
-) -> None:
+    *, run: Path, parts: tuple[Path, ...], store: Path | None, validation: str | None,
+    class_weight: str | None, resume: bool, progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Join the parts of a run, in any order: all that train --part made with the same options.
 
     The model has the bytes of one that was trained at once. The parts are read only.
@@ -57,7 +50,7 @@ def merge(
     from streammach.training.callbacks import EarlyStopping, watcher
     from streammach.training.trainer import merge as joined
 
-    with ExitStack() as opened, Progress(progress, "") as shown:
+    with ExitStack() as opened, ProgressBar(progress, "") as shown:
         speed()
         data = _data(store, parts[0], class_weight, opened)
         made = joined(

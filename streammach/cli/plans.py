@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,22 +32,17 @@ def made_plan(store: Path | Dataset, arguments: RunArguments, folder: Path | Non
     constraints = arguments.constraints()
     if arguments.pilot is None:
         return choose(store, constraints)
-    how = PilotRun(arguments.pilot, constraints, arguments.training(), folder)
-    made: Plan = run("streammach.cli.plans:pilot_here", store, how, patience=PATIENCE_SECONDS)
+    made: Plan = run(
+        "streammach.cli.plans:pilot_here", store, arguments.pilot, constraints,
+        arguments.training(), folder, patience=PATIENCE_SECONDS,
+    )  # fmt: skip
     return made
 
 
-@dataclasses.dataclass(frozen=True)
-class PilotRun:
-    """A pilot: its time, what is fixed of plan and trainings, and its folder if one is given."""
-
-    within: str
-    constraints: Constraints
-    training: TrainingOptions
-    folder: Path | None
-
-
-def pilot_here(store: Path, how: PilotRun) -> Plan:
+def pilot_here(
+    store: Path, within: str, constraints: Constraints, training: TrainingOptions,
+    folder: Path | None,
+) -> Plan:  # fmt: skip
     """Train on samples, in a process of its own."""
     from streammach.data.store.dataset import Dataset  # compiled code loads on demand
     from streammach.reports.plan_text import pilot_line
@@ -58,8 +52,8 @@ def pilot_here(store: Path, how: PilotRun) -> Plan:
         with Dataset.open(store) as data:
             listed = data.listed
         return pilot(
-            store, how.within, constraints=how.constraints, training=how.training,
-            folder=how.folder, told=lambda one: tell(pilot_line(one, listed=listed)),
+            store, within, constraints=constraints, training=training, folder=folder,
+            told=lambda one: tell(pilot_line(one, listed=listed)),
         )  # fmt: skip
 
 

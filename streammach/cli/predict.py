@@ -30,7 +30,7 @@ from streammach.cli.options import (
 from streammach.cli.output import peak_of, say, say_json, short_path, warn_of_skipped
 from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import UsageError
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 from streammach.spec.types import Decoding
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def predict(
         "force": force, "memory": memory, "decode": decode,
     }  # fmt: skip
     with ExitStack() as opened:
-        shown = opened.enter_context(Progress("none" if printed else progress, UNITS))
+        shown = opened.enter_context(ProgressBar("none" if printed else progress, UNITS))
         if dask is None and devices is None:
             done = write(
                 run, source, out, on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects,

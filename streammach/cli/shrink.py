@@ -20,7 +20,7 @@ from streammach.cli.output import peak_of, say, say_json, short_path
 from streammach.cli.places import STORE_PATH, cache_options
 from streammach.files.destinations import Destination
 from streammach.machine import size_text
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.model.document import Width
@@ -87,7 +87,7 @@ def shrink(
     stages = {"open": 0.5, "shrink": 3.0, "write": 1.0, **dict.fromkeys(NAMES, 5.0)}
     if store is None:
         stages = {name: stages[name] for name in ("open", "shrink", "write")}
-    with Progress(progress, UNITS, stages) as shown:
+    with ProgressBar(progress, UNITS, stages) as shown:
         shown("open", 0, 0)
         whole = Model.load(run)
         shown("shrink", 0, 0)

@@ -25,12 +25,12 @@ from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import UsageError
 from streammach.figures import words
 from streammach.machine import size_text, time_text
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.figures import Reached
     from streammach.spec.plan import Plan
-    from streammach.training.sweep import Infeasible, Point, Sweep
+    from streammach.training.sweep import Sweep
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -64,17 +64,9 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @debug_option
 @recorded
 def sweep(
-    *,
-    store: Path,
-    memory: str,
-    out: Path,
-    buckets: tuple[int, ...],
-    repetitions: tuple[int, ...],
-    test: Path | None,
-    arguments: RunArguments,
-    progress: str,
-    as_json: bool,
-) -> None:
+    *, store: Path, memory: str, out: Path, buckets: tuple[int, ...], repetitions: tuple[int, ...],
+    test: Path | None, arguments: RunArguments, progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Train a grid of models and show which are worth their bytes.
 
     Every B goes with every R; what does not fit the budget is listed. The same command goes on
@@ -84,7 +76,7 @@ def sweep(
     from streammach.training.callbacks import EarlyStopping, watcher  # compiled code loads late
     from streammach.training.sweep import sweep as run
 
-    with Progress(progress, "") as shown:
+    with ProgressBar(progress, "") as shown:
 
         def callbacks(plan: Plan) -> list[Any]:
             shown.tell(
@@ -96,7 +88,10 @@ def sweep(
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
             training=arguments.training(), callbacks=callbacks, progress=shown,
-            told=lambda one: shown.tell(_told(one)),
+            told=lambda one: shown.tell(
+                f"{one.buckets} x {one.repetitions} "
+                f"{'done' if hasattr(one, 'run') else 'does not fit'}"
+            ),
             constraints=Constraints(
                 seed=arguments.seed, threads=arguments.threads, parts=arguments.parts
             ),
@@ -114,16 +109,11 @@ def sweep(
         f"more {rows} {words(bool(found.listed)).first}")  # fmt: skip
 
 
-def _told(found: Point | Infeasible) -> str:
-    what = "done" if hasattr(found, "run") else "does not fit"
-    return f"{found.buckets} x {found.repetitions} {what}"
-
-
 def _draw(found: Sweep, out: Path) -> Path | None:
     """Write the page; where it cannot be drawn, warn."""
     from streammach.files.destinations import Destination  # loads on demand
     from streammach.reports.pages import sweep_page
-    from streammach.training.ours import PAGE
+    from streammach.training.run import PAGE
 
     try:
         content = sweep_page(found, out)
@@ -143,15 +133,15 @@ def _rows(found: Sweep) -> list[tuple[str, ...]]:
         "B x R", "model", "peak", "time", f"held-out {said.first}", said.five,
         f"test {said.first}", said.five, "frontier",
     )  # fmt: skip
-    return [header, *(_row(found, point) for point in found.points)]
-
-
-def _row(found: Sweep, point: Point) -> tuple[str, ...]:
-    return (
-        found.shape_of(point),
-        size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
-        *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
+    rows = (
+        (
+            found.shape_of(point),
+            size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
+            *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
+        )
+        for point in found.points
     )  # fmt: skip
+    return [header, *rows]
 
 
 def _figures(reached: Reached | None) -> tuple[str, str]:

@@ -26,13 +26,12 @@ from streammach.cli.plans import made_plan
 from streammach.errors import UsageError, clean
 from streammach.figures import figures_text
 from streammach.machine import size_text, time_text
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.spec.plan import Plan
     from streammach.training.run import Result, Run
-    from streammach.training.run_part import RunPart
     from streammach.training.trainer import Trainer
 
 LARGE = 0.1  # share of the time from which on a stage is named
@@ -86,10 +85,17 @@ def train(
 def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
     """Plan and train as asked; tell how it goes."""
     with _weighed_rows(store, out, arguments, progress) as (rows, shown):
-        chosen = _planned(rows, out, arguments)
+        from streammach.training.run import begun, planned, replaced  # loads on demand
+
+        if arguments.pilot is not None and begun(out, resume=arguments.resume):
+            chosen = planned(out)  # what goes on after a pilot has its plan
+        else:
+            beside = next(folder for folder in out.absolute().parents if folder.is_dir())
+            chosen = made_plan(rows, arguments, beside)
         trainer = _trainer(chosen, arguments, shown)
         _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
-        _make_way(out, arguments)
+        if arguments.force:
+            replaced(out)
         return trainer.fit(rows, out, resume=arguments.resume)
 
 
@@ -104,6 +110,7 @@ def _trained_apart(
         )
     from streammach.cluster.distributed import train as train_apart  # loads on demand
     from streammach.cluster.workers import CPU, check_installed, connected, devices_of, started_here
+    from streammach.training.run import replaced
 
     (address, devices), device = where, arguments.device
     check_installed()
@@ -120,7 +127,8 @@ def _trained_apart(
         if client is None:
             threads = plan.config.placement.threads
             client = opened.enter_context(started_here(named, threads))
-        _make_way(out, arguments)
+        if arguments.force:
+            replaced(out)
         return train_apart(
             store, plan, client, out=out, options=arguments.training(),
             class_weight=arguments.class_weight, callbacks=_watchers(shown),
@@ -149,11 +157,16 @@ def _train_part(
         part = _trainer(plan, arguments, shown).fit_part(
             rows, out, (number.number, number.of), settings=settings, resume=arguments.resume
         )
-    if as_json:
-        say_json(_part_document(part, projected))
-        return
     first, last = part.repetitions
     assert part.settings is not None, "it is finished"
+    if as_json:
+        say_json({
+            "part": str(part.path), "number": number.number, "of": number.of,
+            "first_repetition": first + 1, "last_repetition": last,
+            "repetitions": plan.n_repetitions, "epochs": part.settings.training.epochs,
+            "projected_bytes": projected, "peak_bytes": peak_of(projected),
+        })  # fmt: skip
+        return
     say(
         f"{short_path(part.path)}: part {number}, repetitions {first + 1} to {last} of "
         f"{plan.n_repetitions}, {part.settings.training.epochs} epochs; peak "
@@ -162,31 +175,19 @@ def _train_part(
     say("all parts make a run: streammach merge RUN PART...")
 
 
-def _part_document(part: RunPart, projected: int) -> Document:
-    """Return a finished part as one JSON-ready object."""
-    assert part.settings is not None, "it is finished"
-    first, last = part.repetitions
-    return {
-        "part": str(part.path), "number": part.facts.part.number, "of": part.facts.part.of,
-        "first_repetition": first + 1, "last_repetition": last,
-        "repetitions": part.plan.n_repetitions, "epochs": part.settings.training.epochs,
-        "projected_bytes": projected, "peak_bytes": peak_of(projected),
-    }  # fmt: skip
-
-
 @contextmanager
 def _weighed_rows(
     store: Path, out: Path, arguments: RunArguments, progress: str, kind: str = "run"
-) -> Iterator[tuple[Path | Dataset, Progress]]:
+) -> Iterator[tuple[Path | Dataset, ProgressBar]]:
     """Yield a store, or its view by weights of classes, and what tells."""
     if arguments.pilot is not None and arguments.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
-    with ExitStack() as opened, Progress(progress, "") as shown:
+    with ExitStack() as opened, ProgressBar(progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weighed  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
         from streammach.planning.speed import speed
-        from streammach.training.ours import entered
+        from streammach.training.run import entered
 
         entered(out, resume=arguments.resume, force=arguments.force, kind=kind)
         rows: Path | Dataset = store
@@ -197,15 +198,7 @@ def _weighed_rows(
         yield rows, shown
 
 
-def _make_way(out: Path, arguments: RunArguments) -> None:
-    """Remove the run that is there, where it is to be replaced."""
-    from streammach.training.ours import replaced  # loads on demand
-
-    if arguments.force:
-        replaced(out)
-
-
-def _trainer(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
+def _trainer(plan: Plan, arguments: RunArguments, shown: ProgressBar) -> Trainer:
     """Return the trainer by a plan and options."""
     from streammach.training.trainer import Trainer  # compiled code loads on demand
 
@@ -215,7 +208,7 @@ def _trainer(plan: Plan, arguments: RunArguments, shown: Progress) -> Trainer:
     )  # fmt: skip
 
 
-def _watchers(shown: Progress) -> list[object]:
+def _watchers(shown: ProgressBar) -> list[object]:
     """Return what watches a training."""
     from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
 
@@ -223,7 +216,7 @@ def _watchers(shown: Progress) -> list[object]:
 
 
 def _say_plan(
-    rows: Path | Dataset, out: Path, chosen: Plan, told: tuple[int, Progress], note: str = ""
+    rows: Path | Dataset, out: Path, chosen: Plan, told: tuple[int, ProgressBar], note: str = ""
 ) -> None:
     """Say what will be trained, and the bytes that it takes of those that it may take."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
@@ -242,18 +235,6 @@ def _say_plan(
             f"{'GPU' if what else 'memory':<9}{size_text(taken)} projected of "
             f"{size_text(allowed)} allowed ({source})"
         )
-
-
-def _planned(rows: Path | Dataset, out: Path, arguments: RunArguments) -> Plan:
-    """Return the plan of a training: that of its run, where it goes on after a pilot."""
-    from streammach.training.run import begun, planned  # loads on demand
-
-    if arguments.pilot is None:
-        return made_plan(rows, arguments)
-    if begun(out, resume=arguments.resume):
-        return planned(out)
-    beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-    return made_plan(rows, arguments, beside)
 
 
 def run_document(run: Run) -> Document:

@@ -226,7 +226,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     )  # fmt: skip
     first = RunConfig(
         shape=shape, dense=dense,
-        optimizer=constraints.fixed_optimizer or USUAL[dense],
+        optimizer=USUAL[dense] if constraints.optimizer == "auto" else constraints.optimizer,
         batching=Batching(batch_size=batches[0], batch_nnz=0),
         placement=Placement(
             device=device, threads=constraints.n_threads, weights=constraints.weight_type,

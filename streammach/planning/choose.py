@@ -12,14 +12,7 @@ from streammach import hashing
 from streammach.backends.registry import BACKENDS, on_device
 from streammach.data.store.dataset import Dataset
 from streammach.jit import TRAINING_COMPILER_BYTES
-from streammach.machine import (
-    DEFAULT_MEMORY,
-    MemoryLimit,
-    memory_limit,
-    parse_size,
-    size_text,
-    within,
-)
+from streammach.machine import MemoryLimit, budget, memory_limit, size_text
 from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
@@ -41,12 +34,9 @@ SHOWN = 9
 
 
 def plan(
-    data: Dataset | DataFacts | str | os.PathLike[str],
-    constraints: Constraints | None = None,
-    *,
-    pilots: Sequence[Pilot] = (),
-    **options: Any,
-) -> Plan:
+    data: Dataset | DataFacts | str | os.PathLike[str], constraints: Constraints | None = None, *,
+    pilots: Sequence[Pilot] = (), **options: Any,
+) -> Plan:  # fmt: skip
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
     Weighed are a bucket for every class, counts without hashed models, and B of 8 to 1,024 with R
@@ -134,22 +124,18 @@ def _weighed(
 
 def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
     """Return what may be used of the host's and a device's memory, and who says so."""
-
-    def allowed(limit: MemoryLimit) -> MemoryLimit:
-        if memory is not None:
-            return MemoryLimit(within(limit, memory), "--memory")
-        usual = MemoryLimit(parse_size(DEFAULT_MEMORY), "default")
-        return limit if shaped or limit.n_bytes < usual.n_bytes else usual
-
     host, kind = memory_limit(), BACKENDS[device]
     own = kind.memory()
+    limit = MemoryLimit(own, f"free on the {kind.title}") if own else host
+    if memory is not None or not shaped:
+        allowed = budget(memory, limit)
+        limit = MemoryLimit(allowed.n_bytes, allowed.source)
     if not own:
-        host = allowed(host)
-        return Limits(host=host.n_bytes, host_source=host.source)
-    free = allowed(MemoryLimit(own, f"free on the {kind.title}"))
+        return Limits(host=limit.n_bytes, host_source=limit.source)
     return Limits(
-        host=host.n_bytes, host_source=host.source, device=free.n_bytes, device_source=free.source
-    )
+        host=host.n_bytes, host_source=host.source,
+        device=limit.n_bytes, device_source=limit.source,
+    )  # fmt: skip
 
 
 def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:
@@ -246,11 +232,10 @@ def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]
 
 def _budgets(weighing: Weighing, pilots: Sequence[Pilot]) -> tuple[Budget, ...]:
     """Return what smaller and larger budgets would bring."""
-    found = []
+    constraints, found = weighing.constraints, []
     for factor in FACTORS:
-        other, found_there = _roomy(replace(weighing, limits=weighing.limits.times(factor)))
-        weighed = _expected(found_there, weighing.constraints.seconds, pilots, weighing)
-        best = _best(weighed, weighing.constraints)
+        other, free = _roomy(replace(weighing, limits=weighing.limits.times(factor)))
+        best = _best(_expected(free, constraints.seconds, pilots, weighing), constraints)
         found.append(Budget(other.limits.budget, None if best is None else best.option))
     return tuple(found)
 
@@ -272,8 +257,8 @@ def _deadlines(
         return ()
     for factor in TIMES[constraints.seconds is not None]:
         limit = ROUND * max(round(chosen.option.seconds * factor / ROUND), 1)
-        weighed = _expected(free, limit, pilots, weighing)
-        best = _best(weighed, replace(constraints, time=f"{limit}s"))
+        timed = replace(constraints, time=f"{limit}s")
+        best = _best(_expected(free, limit, pilots, weighing), timed)
         found.append(Deadline(limit, None if best is None else best.option))
     return tuple(found)
 

@@ -14,7 +14,7 @@ from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.plan import Option
-from streammach.spec.types import MOST, Objective, Optimizer, Weights
+from streammach.spec.types import MOST, Objective, Weights
 
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16")
 OBJECTIVES: tuple[Objective, ...] = ("accuracy", "smallest", "fastest")
@@ -148,11 +148,6 @@ class Constraints:
     def weight_type(self) -> Weights:
         """Type of the weights while they are trained."""
         return _one_of(WEIGHTS, self.weights, "--weights")
-
-    @property
-    def fixed_optimizer(self) -> Optimizer | None:
-        """The optimiser; None where it is chosen."""
-        return None if self.optimizer == "auto" else self.optimizer
 
     @cached_property
     def seconds(self) -> float | None:

@@ -12,7 +12,6 @@ from streammach.planning.schedule import EPOCHS, LISTS_TRIALS, TRANSFORM_TRIALS,
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Stage
-from streammach.spec.training import TrainSpec
 
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
 STEP = 0.8e-9  # a value and a column of a sparse training step
@@ -131,13 +130,6 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     )  # fmt: skip
 
 
-def closing(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> dict[str, float]:
-    """Return the seconds of ranking by all estimators and of learning held-out rows at the end."""
-    held, scale = config.batching.held_out_rows, 1 / (config.placement.threads * speed)
-    learnt = held * step_seconds(facts, config)
-    return {"rank": held * _ranked(config) * scale, "learn": learnt * scale}
-
-
 def moved_bytes(config: RunConfig) -> int:
     """Return the bytes of tables that a step of dense rows reads and writes, however few rows.
 
@@ -146,16 +138,6 @@ def moved_bytes(config: RunConfig) -> int:
     """
     table = 4 * (config.weight_rows + 1) * config.shape.n_columns
     return 5 * table + 2 * config.optimizer_kind.n_bytes(config.wide)
-
-
-def step_seconds(facts: DataFacts, config: RunConfig, spec: TrainSpec | None = None) -> float:
-    """Return the seconds of a row in a step of training, on one thread of the reference machine."""
-    seconds = _step(facts, config)
-    for part in planned(config):
-        work = part.work(facts, config)
-        used = spec is None or part.used(spec) is not False
-        seconds += work.step + (work.own_step if used else 0.0)
-    return seconds
 
 
 def search_trials(facts: DataFacts, config: RunConfig) -> float:

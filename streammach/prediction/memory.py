@@ -18,7 +18,7 @@ from streammach.data.text import is_piped
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes
-from streammach.machine import Budget, advised, cores, size_text
+from streammach.machine import MemoryBudget, advised, cores, size_text
 from streammach.machine import budget as budget_of
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.inputs import Room, is_store
@@ -144,7 +144,7 @@ def room_for(
     *,
     device: str,
     threads: int,
-    budget: Budget,
+    budget: MemoryBudget,
     beside: Mapping[str, int] = NOTHING,
 ) -> Room:
     """Return how much of an input is held at a time, or raise BudgetError."""
@@ -174,7 +174,7 @@ def room_for(
         ordered = max(ordered // 2, LEAST_SORTED)
 
 
-def _refused(lines: tuple[Line, ...], budget: Budget) -> BudgetError:
+def _refused(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:
     n_bytes = bytes_in(lines, "host")
     named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in lines[:3])
     return BudgetError(

@@ -20,9 +20,9 @@ from streammach.prediction.slices import Slice
 from streammach.reports import html as pieces
 from streammach.reports.plan_text import plan_lines, plan_tables
 from streammach.spec.plan import Plan
-from streammach.spec.reported import Table
-from streammach.training.record import read_log
-from streammach.training.run import Result, Run, Settings
+from streammach.spec.reported import FigureTable
+from streammach.training.events import read_log
+from streammach.training.run import Result, Run, RunSettings
 from streammach.training.run_part import RunPart
 
 DECODINGS = {
@@ -45,7 +45,7 @@ def text(value: Any) -> str:
 
 def html(value: Any) -> str:
     """Return the report of a record as tables of a notebook; everything is escaped."""
-    if isinstance(value, Table):
+    if isinstance(value, FigureTable):
         return pieces.table(tuple(value), value.cells)
     if isinstance(value, Predictions):
         return pieces.paragraph(repr(value)) + html(predictions_table(value))
@@ -115,7 +115,7 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
     ]  # fmt: skip
 
 
-def begun_lines(path: Path, plan: Plan | None, settings: Settings | None, left: str) -> Lines:
+def begun_lines(path: Path, plan: Plan | None, settings: RunSettings | None, left: str) -> Lines:
     """Return what is known of a run that is not finished."""
     lines = [("run", f"{clean(path, 60)}: not finished")]
     if plan is not None:
@@ -286,7 +286,7 @@ def _class_lines(found: Evaluation) -> Lines:
     ]  # fmt: skip
 
 
-def predictions_table(found: Predictions) -> Table:
+def predictions_table(found: Predictions) -> FigureTable:
     """Return the first classes of the first rows: ids and scores."""
     n, k = (min(most, size) for most, size in zip(
         (SHOWN_ROWS, SHOWN_CLASSES), found.ids.shape, strict=True
@@ -298,4 +298,4 @@ def predictions_table(found: Predictions) -> Table:
         ]
         for i in range(k)
     }
-    return Table({"row": found.rows[:n].tolist(), **best})
+    return FigureTable({"row": found.rows[:n].tolist(), **best})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from streammach.reports.drawing import NIGHT, Plot
-from streammach.training.ours import MARK
+from streammach.training.run import MARK
 
 STYLE = """
 :root { color-scheme: light dark; --text: #222; --soft: #505050; --ground: #fff; --line: #e2e2e2;

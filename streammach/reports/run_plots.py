@@ -26,7 +26,7 @@ from streammach.reports.drawing import (
     whole_ticks,
 )
 from streammach.spec.plan import Plan
-from streammach.training.record import Speed, Stage, read_log
+from streammach.training.events import SpeedPoint, StagePoint, read_log
 from streammach.training.run import Run
 from streammach.training.sweep import Point, Sweep, open_sweep
 
@@ -98,7 +98,7 @@ def epochs_plot(
     )
 
 
-def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None:
+def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot | None:
     """Return held-out accuracy over time, a line a kind of model; None without two points."""
     if len(stages) < 2:
         return None
@@ -193,7 +193,7 @@ def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
     legend_above(axes)
 
 
-def speed_plot(beats: Sequence[Speed]) -> Plot | None:
+def speed_plot(beats: Sequence[SpeedPoint]) -> Plot | None:
     """Return rows per second and the share of time waiting, over time; None without notes."""
     if not beats:
         return None

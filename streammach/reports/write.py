@@ -16,8 +16,7 @@ from streammach.prediction.queries import QueryTime, query_time
 from streammach.progress import Wanted, shown
 from streammach.reports.drawing import require
 from streammach.reports.pages import Page, run_page
-from streammach.training.ours import PAGE
-from streammach.training.run import Run
+from streammach.training.run import PAGE, Run
 
 ROWS = 20_000  # of a store, that plots are of
 STAGES = {

@@ -44,13 +44,6 @@ class ModelShape:
         """Whether there are no hashed models."""
         return not self.n_repetitions
 
-    @property
-    def without_hashes(self) -> ModelShape:
-        """The shape of a model without hashed models, of the same classes and features."""
-        return ModelShape(
-            n_classes=self.n_classes, n_features=self.n_features, n_buckets=1, n_repetitions=0
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(ModelShape):
@@ -138,7 +131,10 @@ class ModelSpec(ModelShape):
     @classmethod
     def unhashed_of(cls, shape: ModelShape) -> ModelSpec:
         """Return the model of a shape without hashed models."""
-        return cls(**vars(shape.without_hashes), hash_a=(), hash_b=())
+        return cls(
+            n_classes=shape.n_classes, n_features=shape.n_features, n_buckets=1, n_repetitions=0,
+            hash_a=(), hash_b=(),
+        )  # fmt: skip
 
     @property
     def shape(self) -> ModelShape:

@@ -30,13 +30,13 @@ class Reported:
         return html
 
 
-class Table(dict[str, list[Any]]):
+class FigureTable(dict[str, list[Any]]):
     """Columns by name, all of one length; ``pandas.DataFrame(table)`` takes them as they are."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Any], *names: str) -> Table:
+    def of(cls, rows: Sequence[Any], *names: str) -> FigureTable:
         """Return a table of records.
 
         Parameters

@@ -191,18 +191,13 @@ class TrainSpec:
         return math.log(share / (1 - share)) if share else 0.0
 
     @property
-    def target_text(self) -> str:
-        """How the labels of a row weigh, for people, where that is not a matter of course."""
-        return ", 1 a label" if self.label_share == "each" and not self.logistic else ""
-
-    @property
     def searched_text(self) -> str:
         """What trials choose of it, for people."""
         more = f", Fourier features of bandwidth {self.bandwidth:g}" if self.bandwidth else ""
+        target = ", 1 a label" if self.label_share == "each" and not self.logistic else ""
         return (
             f"{self.transform} values{', whitened' if self.whitened else ''}{more}, "
-            f"loss {self.loss}, "
-            f"rate {self.learning_rate:.3g}{self.target_text}"
+            f"loss {self.loss}, rate {self.learning_rate:.3g}{target}"
         )
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streammach.backends.registry import fallback, open_to_predict
 from streammach.data.source_options import GUESSED, SourceOptions
@@ -63,15 +63,10 @@ class Added:
 
 
 def add(
-    run: str | os.PathLike[str],
-    rows: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    options: SourceOptions = GUESSED,
-    memory: str | int | None = None,
-    threads: int | None = None,
-    force: bool = False,
-) -> Model:
+    run: str | os.PathLike[str], rows: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
+    memory: str | int | None = None, threads: int | None = None, force: bool = False,
+) -> Model:  # fmt: skip
     """Add the classes to a model that it does not know, from rows of theirs; return the new model.
 
     No weight changes: old classes keep their scores, to the last bit. A class gets the buckets in
@@ -113,17 +108,11 @@ def add(
 
 
 def added(
-    run: str | os.PathLike[str],
-    rows: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    options: SourceOptions = GUESSED,
-    memory: str | int | None = None,
-    threads: int | None = None,
-    force: bool = False,
-    on: Path | None = None,
-    progress: Told | None = None,
-) -> Added:
+    run: str | os.PathLike[str], rows: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
+    memory: str | int | None = None, threads: int | None = None, force: bool = False,
+    on: Path | None = None, progress: Told | None = None,
+) -> Added:  # fmt: skip
     """Return a model with more classes, not written yet, and what they were made of."""
     path, threads = located(rows), threads or cores()
     if out is not None:
@@ -140,14 +129,19 @@ def added(
     def read(n: int) -> None:
         tell("read", n, seen.total)
 
-    blocks = (
-        _checked(block, model, path)
-        for block in rows_of(path, model, seen, room, options=options, met=met)
-    )
-    found, present = new_rows(blocks, model.spec.n_classes, left, read)
+    def blocks() -> Iterator[RowBlock]:
+        for block in rows_of(path, model, seen, room, options=options, met=met):
+            if block.labels is not None and not model.listed:
+                raise lists_of_labels(path)
+            yield block
+
+    found, present = new_rows(blocks(), model.spec.n_classes, left, read)
     if not len(present):
         raise DataError("no row has a label that the model does not know", path=clean(path, 300))
-    labels = _labels(met, len(model.labels), present)
+    assert met.names is not None
+    new_labels = np.zeros(len(met.names), np.bool_)
+    new_labels[len(model.labels) + present] = True
+    labels = met.names.some(new_labels)
     tell("add", 0, 0)
     _, backend = open_to_predict(
         fallback(), model.spec, dense=model.dense, threads=threads, weights=model.hashed,
@@ -162,20 +156,6 @@ def added(
         left_out=found.left_out, unknown_values=seen.unknown_values,
         projected_bytes=room.projected_bytes,
     )  # fmt: skip
-
-
-def _checked(block: RowBlock, model: Model, path: Path) -> RowBlock:
-    if block.labels is not None and not model.listed:
-        raise lists_of_labels(path)
-    return block
-
-
-def _labels(met: MetLabels, n_known: int, present: NDArray[np.int64]) -> Names:
-    """Return the labels that have rows, of those that were met."""
-    assert met.names is not None
-    kept = np.zeros(len(met.names), np.bool_)
-    kept[n_known + present] = True
-    return met.names.some(kept)
 
 
 def _room(

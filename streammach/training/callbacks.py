@@ -14,11 +14,10 @@ from streammach.errors import UsageError
 from streammach.figures import EpochFigures, figures_text, words
 from streammach.forks import Turn
 from streammach.machine import parse_seconds, time_text
-from streammach.progress import JSON_SECONDS, Wanted, state_fields
-from streammach.progress import Progress as Bar
-from streammach.spec.reported import Table
+from streammach.progress import JSON_SECONDS, ProgressBar, Wanted, state_fields
+from streammach.spec.reported import FigureTable
 from streammach.stages import StageState
-from streammach.training.timetable import EPOCHS
+from streammach.training.pace import EPOCHS
 
 
 @dataclass(kw_only=True)
@@ -136,7 +135,7 @@ class History:
 
     Attributes
     ----------
-    epochs : Table
+    epochs : FigureTable
         Columns by name, a row for each epoch; ``pandas.DataFrame(history.epochs)`` takes it.
     """
 
@@ -224,16 +223,16 @@ class Progress:
     mode : str, bool or callable
         ``auto`` or True: a bar on a terminal and in a notebook, a line now and then elsewhere;
         ``bar``, ``plain``, ``json`` or ``none``; or what is called with (stage, done, total).
-    bar : Progress, optional
+    bar : ProgressBar, optional
         Shows it; one for the mode otherwise.
     stages : bool
         Whether stages are shown.
     """
 
     def __init__(
-        self, mode: Wanted = "auto", *, bar: Bar | None = None, stages: bool = True
+        self, mode: Wanted = "auto", *, bar: ProgressBar | None = None, stages: bool = True
     ) -> None:
-        self._bar, self._stages = Bar(mode, "") if bar is None else bar, stages
+        self._bar, self._stages = ProgressBar(mode, "") if bar is None else bar, stages
         self._headed, self._epochs = False, ""
 
     def on_stage(self, state: StageState) -> None:
@@ -283,12 +282,12 @@ class Progress:
         self._bar.close()
 
 
-def watcher(bar: Bar, *, stages: bool = True) -> object:
+def watcher(bar: ProgressBar, *, stages: bool = True) -> object:
     """Return the callback that tells how a training goes: by lines of JSON, or in a bar or lines.
 
     Parameters
     ----------
-    bar : Progress
+    bar : ProgressBar
         Shows it.
     stages : bool
         Whether stages are shown.
@@ -298,13 +297,13 @@ def watcher(bar: Bar, *, stages: bool = True) -> object:
     return Progress(bar=bar, stages=stages)
 
 
-def epochs_table(epochs: Sequence[EpochFigures]) -> Table:
+def epochs_table(epochs: Sequence[EpochFigures]) -> FigureTable:
     """Return what was measured at the end of epochs, as columns by name."""
     names = (
         "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second", "waited_share",
         "peak_bytes",
     )  # fmt: skip
-    return Table.of(epochs, *names)
+    return FigureTable.of(epochs, *names)
 
 
 def call(callbacks: Sequence[object], method: str, *args: object) -> None:

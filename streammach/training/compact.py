@@ -42,9 +42,9 @@ from streammach.rows.pairs import CountWeights
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import SIZES, TrainSpec
 from streammach.spec.types import Ranker
+from streammach.training.pace import MOST_ROWS
 from streammach.training.session import Session
 
-MOST_ROWS, FEW_ROWS = 10_000, 1000  # held-out rows that judge; where time is short
 LEAST_ROWS = 50  # fewer say nothing
 FREE = 0.5  # standard errors of accuracy that a form may lose
 MOST_HALVINGS = 6  # of the pairs

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.errors import DiskError, Interrupted, MismatchError, clean
+from streammach.errors import DiskError, Interrupted, MismatchError, ModelError, clean
 from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
@@ -19,8 +20,9 @@ from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
-from streammach.training.events import Interruption, Pulse, Saved, Validated
+from streammach.training.events import Pulse
 from streammach.training.loop import Feed, Start, Step, check_loss, open_reader, train_epoch
+from streammach.training.run_part import RunPart
 from streammach.training.session import Session
 
 OUT_OF_TIME = "the time is used up"
@@ -92,7 +94,7 @@ class Epochs:
         self._keep(epoch)
         state = self.state()
         state.epoch = epoch
-        self._events.log(Validated(entry))
+        self._events.log("validation", entry)
         self._events.call("on_epoch_end", state)
         stopped = self._asked or state.stop_reason
         self.progress = msgspec.structs.replace(self.progress, stopped=stopped)
@@ -118,7 +120,8 @@ class Epochs:
             if self._session.clock.left <= 0 and done < reader.n_rows:
                 self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
                 return state
-            if self._session.stop.requested or self._is_time_to_save():
+            due = time.monotonic() - self._saved_at > self._checkpoint_seconds
+            if self._session.stop.requested or due:
                 self._between_batches(state)
         return state
 
@@ -136,15 +139,11 @@ class Epochs:
         """Take a batch into the progress."""
         at, same_wave = self.progress, step.wave == self.progress.wave
         self.progress = msgspec.structs.replace(
-            at,
-            step=at.step + 1,
-            row=(at.row if same_wave else 0) + step.n_rows,
-            wave=step.wave,
+            at, step=at.step + 1, row=(at.row if same_wave else 0) + step.n_rows, wave=step.wave,
             wave_steps=(at.wave_steps if same_wave else 0) + 1,
-            loss_sum=at.loss_sum + step.loss.total,
-            loss_rows=at.loss_rows + step.loss.n_rows,
+            loss_sum=at.loss_sum + step.loss.total, loss_rows=at.loss_rows + step.loss.n_rows,
             seconds=seconds,
-        )
+        )  # fmt: skip
 
     def _done(self) -> int:
         """Return the rows of the epoch that are done: all of them when the last wave is."""
@@ -175,9 +174,6 @@ class Epochs:
             selection_score=found.selection_score,
         )
 
-    def _is_time_to_save(self) -> bool:
-        return time.monotonic() - self._saved_at > self._checkpoint_seconds
-
     def _between_batches(self, state: State) -> None:
         """Save, and end where a signal asks for it."""
         loss, at = self._backend.drain_losses(), self.progress
@@ -186,11 +182,11 @@ class Epochs:
             at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
         )
         if self._session.stop.requested and not self._lasting:
-            self._events.log(Interruption(step=at.step, epoch=at.epoch, row=at.row))
+            self._events.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)
             raise Interrupted("interrupted: nothing is kept of a run in a temporary folder")
         if self._session.stop.requested:
             self._checkpoints.save(at, self._backend.arrays())
-            self._events.log(Interruption(step=at.step, epoch=at.epoch, row=at.row))
+            self._events.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)
             raise Interrupted(
                 f"interrupted: saved step {at.step:,} (epoch {at.epoch + 1}, row {at.row:,})",
                 hint=GOES_ON,
@@ -204,7 +200,7 @@ class Epochs:
         try:
             self._checkpoints.save(at, self._backend.arrays())
             self._failed_saves = 0
-            self._events.log(Saved(step=at.step, epoch=at.epoch, row=at.row))
+            self._events.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
         except DiskError as error:
             self._failed_saves += 1
             if self._failed_saves == FAILED_SAVES:
@@ -217,20 +213,12 @@ class Epochs:
         speed = (row - first_row) / seconds if seconds > 0 else 0.0
         rows = max(at.loss_rows * self._plan.n_repetitions, 1)
         return State(
-            epoch=at.epoch,
-            epochs=self._spec.epochs,
-            row=row,
-            n_rows=reader.n_rows,
-            step=at.step,
-            loss=at.loss_sum * self._backend.n_waves / rows,
-            rows_per_second=speed,
-            seconds=at.seconds,
-            left_seconds=self._session.stages.left_seconds or 0.0,
+            epoch=at.epoch, epochs=self._spec.epochs, row=row, n_rows=reader.n_rows, step=at.step,
+            loss=at.loss_sum * self._backend.n_waves / rows, rows_per_second=speed,
+            seconds=at.seconds, left_seconds=self._session.stages.left_seconds or 0.0,
             waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
-            listed=self._plan.facts.listed,
-            history=at.history,
-            best_epoch=at.best_epoch,
-        )
+            listed=self._plan.facts.listed, history=at.history, best_epoch=at.best_epoch,
+        )  # fmt: skip
 
 
 def begin_from(arrays: dict[str, NDArray[Any]], start: Model) -> None:
@@ -250,16 +238,101 @@ def _after_epoch(progress: RunPosition, entry: EpochFigures, seconds: float) -> 
     score = float(progress.epoch) if entry.selection_score is None else entry.selection_score
     better = score > progress.best_score
     return msgspec.structs.replace(
-        progress,
-        epoch=progress.epoch + 1,
-        row=0,
-        wave=0,
-        wave_steps=0,
-        loss_sum=0.0,
-        loss_rows=0,
-        seconds=seconds,
-        history=(*progress.history, entry),
+        progress, epoch=progress.epoch + 1, row=0, wave=0, wave_steps=0, loss_sum=0.0, loss_rows=0,
+        seconds=seconds, history=(*progress.history, entry),
         best_step=progress.step if better else progress.best_step,
         best_epoch=progress.epoch if better else progress.best_epoch,
         best_score=score if better else progress.best_score,
-    )
+    )  # fmt: skip
+
+
+STEPS = "steps"  # an array that all repetitions share
+
+
+class ShareEpochs(Epochs):
+    """Trains all epochs of a share: each one's end is kept, and none is measured.
+
+    Held-out rows say something of all repetitions together.
+    """
+
+    def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
+        """Return what callbacks see: no epoch is the best."""
+        return replace(super().state(first_row, seconds), best_epoch=-1)
+
+    def _measured(self, speed: float) -> EpochFigures:
+        return self._entry(speed)
+
+    def _keep(self, epoch: int) -> None:
+        """Save at the end of every epoch; without it the share is of no use."""
+        at = self.progress
+        self._checkpoints.save(at, self._backend.arrays())
+        self._events.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
+
+
+class MergedEpochs(Epochs):
+    """Goes through the epochs that shares trained."""
+
+    _read: tuple[RunPosition, ...] = ()  # where the shares were at the end of the epoch
+
+    @property
+    def _shares(self) -> tuple[RunPart, ...]:
+        return self._session.request.shares
+
+    def _train_rows(self, first_row: int, before: float) -> State:
+        """Read the end of the epoch from the shares."""
+        found, first = self._joined(self.progress.epoch + 1), self._shares[0]
+        self._backend.restore()
+        self._read = found
+        loss_sum = 0.0
+        for share, at in zip(self._shares, found, strict=True):
+            begin, end = share.repetitions
+            loss_sum += at.history[-1].loss * self._reader.n_rows * (end - begin)
+        self.progress = msgspec.structs.replace(
+            self.progress, step=found[0].step // first.waves * self._backend.n_waves,
+            row=0, wave=0, wave_steps=0, loss_sum=loss_sum,
+        )  # fmt: skip
+        return self.state()
+
+    def _joined(self, epochs: int) -> tuple[RunPosition, ...]:
+        """Read what the shares were after so many epochs; return where each of them was."""
+        arrays, found, n = self._backend.arrays(), list[RunPosition](), len(self._shares)
+        for i, share in enumerate(self._shares):
+            self._session.check()
+            step = share.checkpoints.ends()[epochs]
+            found.append(share.checkpoints.read(step, _columns(arrays, share)))
+            if step * self._shares[0].waves != found[0].step * share.waves:
+                raise ModelError(
+                    "damaged: its epochs are not those of the first part",
+                    path=clean(share.path, 300), hint="Train it again.",
+                )  # fmt: skip
+            self._session.at((epochs - 1) * n + i + 1, self._spec.epochs * n)
+        return tuple(found)
+
+    def _keep(self, epoch: int) -> None:
+        """Write nothing: the shares keep all epochs."""
+
+    def _read_best(self) -> None:
+        self._joined(self.progress.best_epoch + 1)
+
+    def _measured(self, speed: float) -> EpochFigures:
+        """Measure; what is said of time is that of the slowest share."""
+        parts = [at.history[-1] for at in self._read]
+        return msgspec.structs.replace(
+            super()._measured(speed),
+            rows_per_second=min(one.rows_per_second for one in parts),
+            waited_share=max(one.waited_share for one in parts),
+        )
+
+    def _seconds(self, before: float, began: float) -> float:
+        return max(at.seconds for at in self._read)
+
+
+def _columns(arrays: dict[str, NDArray[Any]], share: RunPart) -> dict[str, NDArray[Any]]:
+    """Return the columns of a share's repetitions in the arrays of a whole model."""
+    n, (first, last) = share.plan.n_repetitions, share.repetitions
+
+    def some(array: NDArray[Any]) -> NDArray[Any]:
+        width = array.shape[-1] // n
+        return array[..., first * width : last * width]
+
+    return {name: a if name == STEPS else some(a) for name, a in arrays.items()}

@@ -25,7 +25,6 @@ from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 from streammach.training.compact import (
     LEAST_ROWS,
-    MOST_ROWS,
     Compact,
     Judge,
     SmallForm,
@@ -35,8 +34,8 @@ from streammach.training.compact import (
     judging_rows,
 )
 from streammach.training.loop import open_reader, train_epoch
+from streammach.training.pace import CALIBRATION, LEARNING, MOST_ROWS, RANKING, SMALLER, WRITING
 from streammach.training.session import Session
-from streammach.training.timetable import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 
 
 @dataclass(frozen=True, kw_only=True)

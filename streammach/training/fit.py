@@ -6,10 +6,8 @@ Of a share (``--part``) only the epochs of its repetitions are trained; a merge 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -30,14 +28,12 @@ from streammach.parts.registry import decided
 from streammach.planning.ledger import kernels
 from streammach.spec.documents import to_json
 from streammach.spec.plan import Plan
-from streammach.stages import Stages, StageState
 from streammach.training.callbacks import State
-from streammach.training.compact import FEW_ROWS, Compact
-from streammach.training.epochs import Epochs
-from streammach.training.events import Ended, Events, Held, Started, held_bytes
+from streammach.training.compact import Compact
+from streammach.training.epochs import Epochs, MergedEpochs, ShareEpochs
+from streammach.training.events import Events, held_bytes
 from streammach.training.finalize import finalize, finalize_alone
-from streammach.training.pace import Pace
-from streammach.training.request import FitRequest
+from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, WRITING, Pace
 from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,
@@ -46,18 +42,15 @@ from streammach.training.run import (
     RESULT,
     SETTINGS,
     Result,
-    Settings,
+    RunSettings,
     check_request,
     workplace,
 )
 from streammach.training.run_part import PART, PartFacts, RunPart, named
 from streammach.training.search import decide
-from streammach.training.session import Session, opened
-from streammach.training.share_epochs import MergedEpochs, ShareEpochs
+from streammach.training.session import FitRequest, Session, opened, stages_of
 from streammach.training.signals import StopSignals
-from streammach.training.timetable import ALONE, EPOCHS, WRITING, expected
 
-STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
 Opening = Callable[[Plan], AbstractContextManager[Session]]
 
 
@@ -86,8 +79,8 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         remove_temporaries(folder)
         write_atomic(folder / PLAN, to_json(plan))
         events = Events(folder, request.callbacks)
-        events.log(Started(name_of(folder / PLAN)))
-        stages = closing.enter_context(_stages(request, events, stop))
+        events.log("start", plan=name_of(folder / PLAN))
+        stages = closing.enter_context(stages_of(request, events, stop))
         opening = partial(opened, request, dataset, events=events, stop=stop, stages=stages)
         if request.share is None:
             with opening(plan) as session:
@@ -99,20 +92,9 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
             keep_compiled(*kernels(plan.facts, plan.config))
 
 
-def _stages(request: FitRequest, events: Events, stop: StopSignals) -> Stages:
-    """Return the stages, and how long they should take."""
-    clock = request.clock
-
-    def told(state: StageState) -> None:
-        events.stage(replace(state, note=STOPPING) if stop.requested else state)
-
-    limit = (lambda: clock.left) if clock.limited else None
-    return Stages(told, expected(request), limit=limit, began=time.monotonic() - clock.spent)
-
-
 def _train(session: Session, projected_bytes: int) -> None:
     """Do the stages of a whole run, or of a merge, one after another while there is time."""
-    request, shape, pace = session.request, session.plan.model, Pace(session)
+    request, shape, pace = session.request, session.plan.model, session.pace()
     if request.lasting and not request.clock.limited:  # else time decides what is found
         session.keep_findings()
     # What parts do without hashed models. It is let go below: no name may stay for it.
@@ -149,7 +131,7 @@ def _train(session: Session, projected_bytes: int) -> None:
     session.events.call("on_fit_end", state)
 
 
-def _train_epochs(session: Session, settings: Settings) -> tuple[State, RunPosition]:
+def _train_epochs(session: Session, settings: RunSettings) -> tuple[State, RunPosition]:
     """Train, or read what shares trained; what reads the rows takes no memory behind it."""
     kind = MergedEpochs if session.request.shares else Epochs
     epochs = kind(session, settings.training)
@@ -176,7 +158,7 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
             session.keep_findings()
             first, last = part.repetitions
             session.trained_share = (last - first) / plan.n_repetitions
-            settings = decide(session, Pace(session))  # first: other shares may wait for it
+            settings = decide(session, session.pace())  # first: other shares may wait for it
             if part.ahead:
                 session.work_ahead()
                 with session.stages.one(ALONE):
@@ -216,7 +198,7 @@ def _finish_alone(session: Session, pace: Pace, projected_bytes: int) -> None:
         "without hashed models", pace.judges, pace.model_size
     )
     compact, spec, reasons = finalize_alone(session, pace.model_size, judges=pace.judges)
-    settings = Settings(
+    settings = RunSettings(
         training=spec, held_out=session.held.origin, trials=(), reasons=(),
         request=session.request.identity,
     )  # fmt: skip
@@ -247,5 +229,8 @@ def _save(
     write_atomic(folder / RESULT, to_json(result))
     remove_folder(folder / CHECKPOINTS)
     session.stages.close()
-    session.events.log(Held(held_bytes(session.backend.arrays(), session.held.rows, model)))
-    session.events.log(Ended(result.seconds, result.peak_bytes, result.device_peak_bytes))
+    session.events.log("memory", **held_bytes(session.backend.arrays(), session.held.rows, model))
+    session.events.log(
+        "end", seconds=result.seconds, peak_bytes=result.peak_bytes,
+        device_peak_bytes=result.device_peak_bytes,
+    )  # fmt: skip

@@ -23,12 +23,9 @@ Feed = Reader | OrderReader
 
 
 def open_reader(
-    session: Session,
-    spec: TrainSpec,
-    *,
-    rows: int | None = None,
+    session: Session, spec: TrainSpec, *, rows: int | None = None,
     held: NDArray[np.bool_] | None = None,
-) -> Feed:
+) -> Feed:  # fmt: skip
     """Return the reader of a training, whose batches have the room that the plan gives them.
 
     A backend that keeps the store's rows is shown those that it does not have yet.
@@ -89,13 +86,8 @@ class Start:
 
 
 def train_epoch(
-    backend: Backend,
-    reader: Feed,
-    spec: TrainSpec,
-    epoch: int,
-    *,
-    start: Start = Start(),
-) -> Iterator[Step]:
+    backend: Backend, reader: Feed, spec: TrainSpec, epoch: int, *, start: Start = Start(),
+) -> Iterator[Step]:  # fmt: skip
     """Train on the rows of one epoch, each wave in the same order; yield after each batch."""
     total, before = spec.epochs * reader.n_rows, epoch * reader.n_rows
     for wave in range(start.wave, backend.n_waves):

@@ -2,42 +2,82 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from streammach.clock import Clock
 from streammach.model.checkpoint import RunPosition
 from streammach.parts.base import Ahead
+from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
-from streammach.planning.cost import BYTE, cost, making_smaller
-from streammach.planning.schedule import EPOCHS
+from streammach.planning import schedule
+from streammach.planning.cost import BYTE, JUDGES, cost, making_smaller, query, search_trials
 from streammach.planning.speed import known_speed
-from streammach.training.compact import FEW_ROWS, MOST_ROWS
-from streammach.training.session import Session
+from streammach.spec.config import RunConfig
+from streammach.spec.facts import DataFacts
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions
+from streammach.stages import Stages
 
-if TYPE_CHECKING:
-    from streammach.training.search import SearchResult
-
+HELD_OUT, ALONE = "held-out rows", "model of counts"
+SEARCH, EPOCHS, RANKING, CALIBRATION = "search", "epochs", "ranking", "calibration"
+SMALLER, LEARNING, WRITING = "smaller model", "held-out rows, learnt", "writing"
+OPENING = 0.3  # seconds of one thread of the reference machine
 CLOSING = 1.0  # seconds of a run's end, beside writing the model
+FIXED_RATES = 0.6  # of the trials of parts, what is left out where the rate is given
 LEAST_SEARCH = 0.3  # of the search that is planned, without which no epoch is trained
 LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
 AHEAD_SHARE = 0.5  # of the time, at least, for what comes before hashed models
 SEARCH_SHARE = {False: 0.3, True: 0.5}  # of the time, for the search, by dense
 SMALLER_SHARE = 0.15  # of the time, for making the model small, if all held-out rows judge
 QUICK_SHARE = 0.5  # where few do: a whole model is many times as large
-JUDGES = (MOST_ROWS, FEW_ROWS)  # held-out rows that judge how small a model may be
+MOST_ROWS, FEW_ROWS = JUDGES, 1000  # held-out rows that judge; where time is short
 MARGIN = 1.1  # by which epochs may take longer than trials said
+
+
+def timetable(
+    facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float
+) -> dict[str, float]:  # fmt: skip
+    """Return the seconds of each stage, in their order."""
+    scale, parts = 1 / (config.placement.threads * speed), planned(config)
+    seconds, found = cost(facts, config, speed), {HELD_OUT: OPENING}
+    for part in parts:
+        found |= part.stages_ahead(facts, config, scale)
+    if not config.shape.unhashed:
+        epochs = schedule.EPOCHS[config.dense]
+        share = (epochs if options.epochs is None else options.epochs) / epochs
+        share_open = open_trials(facts, config, options) / search_trials(facts, config)
+        found[SEARCH] = seconds.search * share_open
+        found[EPOCHS] = seconds.epochs * share
+    for within in (True, False):
+        for part in parts:
+            if part.changes_weights == within:
+                found |= part.stages(facts, config, scale)
+        if within and not config.shape.unhashed:
+            found[RANKING] = seconds.finish
+    found[CALIBRATION] = config.batching.held_out_rows * query(facts, config) * scale
+    if options.model_size == "auto":
+        found[SMALLER] = seconds.smaller
+    return found | {LEARNING: 0.0, WRITING: CLOSING}
+
+
+def open_trials(facts: DataFacts, config: RunConfig, options: TrainingOptions) -> float:
+    """Return about how many trials a search takes where some things are fixed."""
+    trials = search_trials(facts, config)
+    fixed = schedule.TRANSFORM_TRIALS * (options.fixed_transform is not None)
+    if options.learning_rate is not None:
+        fixed += RATES + FIXED_RATES * max(trials - RATES - schedule.TRANSFORM_TRIALS, 0.0)
+    return max(trials - fixed, 0.0)
 
 
 class Pace:
     """Divides the time of a training among its stages; without a limit, none is held to one."""
 
-    def __init__(self, session: Session) -> None:
-        plan, self._session, clock = session.plan, session, session.clock
+    def __init__(self, plan: Plan, options: TrainingOptions, clock: Clock, stages: Stages) -> None:
+        self._plan, self._options, self._clock, self._stages = plan, options, clock, stages
         speed = known_speed()
         expected = cost(plan.facts, plan.config, speed)
         closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
-        options = session.options
-        wanted = (options.judge_rows,) if options.judge_rows else JUDGES
+        wanted = (options.judge_rows,) if options.judge_rows else (MOST_ROWS, FEW_ROWS)
         # The size of the model, whole without the time to make it small; rows that judge how small.
         self.model_size, self.judges = options.model_size, wanted[0]
         if clock.seconds is not None and self.model_size == "auto":
@@ -47,20 +87,20 @@ class Pace:
             fits = took[self.judges] <= QUICK_SHARE * clock.seconds
             self.model_size = "auto" if fits else "full"
             closing += took[self.judges] if fits else 0.0
-        self._expected, self._clock, self._closing, self._beside = expected, clock, closing, 0.0
+        self._expected, self._closing, self._beside = expected, closing, 0.0
         self._ahead: dict[str, int] = {}  # what was done ahead, as options
 
     @property
     def _whole(self) -> Clock:
         """The time but for the end of a run, on a machine as busy as it is."""
-        return self._clock.without(self._closing * self._session.stages.slowness)
+        return self._clock.without(self._closing * self._stages.slowness)
 
     def take(self, ahead: dict[str, Ahead]) -> None:
         """Take note of what was done ahead, and of what it says of stages to come."""
         self._beside = sum(one.beside_seconds for one in ahead.values())
         for one in ahead.values():
             self._ahead |= one.named
-            self._session.stages.expect(one.measured)
+            self._stages.expect(one.measured)
 
     def again(self, progress: RunPosition, **options: str | float) -> tuple[str, ...]:
         """Return what gives the same bytes without a limit of time, if there is one."""
@@ -69,7 +109,7 @@ class Pace:
         if progress.row:
             return ("stopped within an epoch: what is trained in the same time differs a little",)
         options |= self._ahead
-        if self.model_size != self._session.options.model_size:
+        if self.model_size != self._options.model_size:
             options["model_size"] = self.model_size
         if self.judges != MOST_ROWS:
             options["judge_rows"] = self.judges
@@ -80,14 +120,14 @@ class Pace:
     def ahead(self) -> Clock:
         """The time for what comes before hashed models: what they leave, but a half at least."""
         seconds = self._whole.seconds or 0.0
-        hashed = self._expected.hashed * self._session.stages.slowness
+        hashed = self._expected.hashed * self._stages.slowness
         return self._whole.without(min(hashed, (1 - AHEAD_SHARE) * seconds))
 
     @property
     def search(self) -> Clock:
         """The time for the search."""
         left = max(self._whole.left - self._finish, 0.0) if self._whole.limited else 0.0
-        share = SEARCH_SHARE[self._session.plan.config.dense]
+        share = SEARCH_SHARE[self._plan.config.dense]
         return self._whole.without(self._finish + (1 - share) * left)
 
     @property
@@ -101,23 +141,27 @@ class Pace:
 
     def epoch_fits(self) -> bool:
         """Return whether there is time for an epoch, after a short search."""
-        dense = self._session.plan.config.dense
-        least = self._expected.epochs / EPOCHS[dense] + LEAST_SEARCH * self._expected.search
+        least = self._epoch + LEAST_SEARCH * self._expected.search
         return not self._whole.limited or self._whole.left >= self._finish + least
 
-    def epochs_that_fit(self, found: SearchResult) -> int:
-        """Return how many epochs there is time for, at least one and at most those wanted."""
-        wanted, session = found.spec.epochs, self._session
+    def epochs_that_fit(self, wanted: int, speeds: Sequence[float]) -> int:
+        """Return how many epochs there is time for, at least one and at most those wanted.
+
+        `speeds` are those of trials, in rows per second.
+        """
         if not self._whole.limited:
             return wanted
-        planned = self._expected.epochs / EPOCHS[session.plan.config.dense]
-        speeds = [trial.rows_per_second for trial in found.trials if trial.rows_per_second]
-        each = session.dataset.n_rows / speeds[-1] if speeds else planned
+        each = self._plan.facts.n_rows / speeds[-1] if speeds else self._epoch
         return max(1, min(wanted, int(self.epochs.left / (MARGIN * each))))
+
+    @property
+    def _epoch(self) -> float:
+        """Seconds that an epoch is expected to take."""
+        return self._expected.epochs / schedule.EPOCHS[self._plan.config.dense]
 
     @property
     def _finish(self) -> float:
         """Seconds from the last epoch to the end."""
-        config, seconds = self._session.plan.config, self._expected.parts
+        config, seconds = self._plan.config, self._expected.parts
         parts = sum(seconds[part.name] for part in planned(config) if not part.ranks_alone)
-        return (self._expected.finish + parts) * self._session.stages.slowness + self._beside
+        return (self._expected.finish + parts) * self._stages.slowness + self._beside

@@ -42,15 +42,11 @@ SHAPED = "a pilot chooses buckets and repetitions: leave --buckets, --repetition
 
 
 def pilot(
-    data: Dataset | str | os.PathLike[str],
-    within: str | float,
-    *,
-    constraints: Constraints | None = None,
-    training: TrainingOptions | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    told: Callable[[Pilot], None] | None = None,
+    data: Dataset | str | os.PathLike[str], within: str | float, *,
+    constraints: Constraints | None = None, training: TrainingOptions | None = None,
+    folder: str | os.PathLike[str] | None = None, told: Callable[[Pilot], None] | None = None,
     **options: Any,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Return a plan that rests on trainings of several models on samples of the rows.
 
     Compared are the model that would be planned without a pilot and up to three others that could
@@ -144,15 +140,9 @@ class _Pilots:
     """Trains rivals on samples that grow as the time allows."""
 
     def __init__(
-        self,
-        dataset: Dataset,
-        made: Plan,
-        constraints: Constraints,
-        *,
-        training: TrainingOptions,
-        folder: Path,
-        pace: float,
-    ) -> None:
+        self, dataset: Dataset, made: Plan, constraints: Constraints, *, training: TrainingOptions,
+        folder: Path, pace: float,
+    ) -> None:  # fmt: skip
         self._dataset, self._made, self._training = dataset, made, training
         self._constraints, self._folder, self._pace = constraints, folder, pace
         self._known = False  # whether transform and rate are

@@ -24,7 +24,7 @@ from streammach.machine import parse_size
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
-from streammach.progress import Progress, Wanted
+from streammach.progress import ProgressBar, Wanted
 from streammach.rows.names import Label
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
@@ -38,21 +38,12 @@ OF_COLUMNS = {"text", "category", "number", "date", "names"}
 
 
 def train(
-    X: Any,
-    y: Any,
-    *,
-    memory: str | int = "1GB",
-    sample_weight: Any = None,
-    class_weight: ClassWeights | None = None,
-    on_bad_row: str = "error",
-    columns: Sequence[Label] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    validation: Any = None,
-    callbacks: Sequence[object] | None = None,
-    progress: Wanted = None,
-    seed: int = 0,
-    **options: Any,
-) -> Run:
+    X: Any, y: Any, *, memory: str | int = "1GB", sample_weight: Any = None,
+    class_weight: ClassWeights | None = None, on_bad_row: str = "error",
+    columns: Sequence[Label] | None = None, out: str | os.PathLike[str] | None = None,
+    validation: Any = None, callbacks: Sequence[object] | None = None, progress: Wanted = None,
+    seed: int = 0, **options: Any,
+) -> Run:  # fmt: skip
     """Train a model on rows in memory, within a budget.
 
     Rows are taken in as a conversion does, so that the weights are those of a training on a store
@@ -131,7 +122,7 @@ def train(
                 validation = (validation, y)
             training["validation"], n = _validation(validation, memory, closing, table)
             constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
-        bar = closing.enter_context(Progress(progress, ""))
+        bar = closing.enter_context(ProgressBar(progress, ""))
         if progress:
             callbacks = (*((EarlyStopping(),) if callbacks is None else callbacks), watcher(bar))
         made, dataset = planned(data, constraints, closing)

@@ -11,21 +11,26 @@ from pathlib import Path
 
 import msgspec
 
+from streammach.data.store.opening import STORE
 from streammach.errors import DiskError, MismatchError, UsageError, clean
 from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
-from streammach.files.destinations import Destination
+from streammach.files.destinations import Destination, Product, not_regular
+from streammach.files.folders import MARKER, remove_folder
+from streammach.files.locks import locked
 from streammach.files.reading import read_small
-from streammach.files.workplaces import Workplace
-from streammach.files.writing import TEMPORARY
+from streammach.files.workplaces import LOCK, Workplace
+from streammach.files.writing import TEMPORARY, write_atomic
+from streammach.model.checkpoint import Checkpoints
 from streammach.model.model import Model
 from streammach.model.ours import MODEL
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan
-from streammach.spec.reported import Reported, Table
+from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 from streammach.training.callbacks import epochs_table
+from streammach.training.events import LOG
 
 MAX_DOCUMENT = 16 << 20
 PART_OF_RUN = "part"  # what the marker of such a folder says
@@ -39,7 +44,7 @@ CHECKPOINT_FILES = re.compile(
 )
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run decided before its first epoch, and why."""
 
     training: TrainSpec  # the training
@@ -107,7 +112,7 @@ class Run(Reported):
         The folder.
     plan : Plan
         The plan.
-    settings : Settings
+    settings : RunSettings
         What was decided.
     result : Result
         What was measured.
@@ -119,7 +124,7 @@ class Run(Reported):
 
     path: Path
     plan: Plan
-    settings: Settings
+    settings: RunSettings
     result: Result
     label_kind: str = ""
     kept: FolderLease | None = field(default=None, repr=False, compare=False)
@@ -139,7 +144,7 @@ class Run(Reported):
         return self.plan.facts.listed
 
     @property
-    def history(self) -> Table:
+    def history(self) -> FigureTable:
         """What was measured at the end of each epoch: columns by name."""
         return epochs_table(self.result.history)
 
@@ -186,7 +191,7 @@ class Run(Reported):
             raise UsageError("there is no such run", path=clean(folder, 300), hint=hint)
         try:
             plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
-            settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
+            settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), RunSettings)
             result = from_json(read_small(folder / RESULT, MAX_DOCUMENT), Result)
         except (ValueError, DiskError) as error:
             hint = "It is a part of one: streammach merge RUN PART..."
@@ -198,8 +203,8 @@ class Run(Reported):
 
 
 def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
-    """Return the place of a run, or of a part of one; the plan tells a run of an older release."""
-    return Workplace(Path(folder), kind, (PLAN,) if kind == "run" else ())
+    """Return the place of a run, or of a part of one."""
+    return Workplace(Path(folder), kind)
 
 
 def begun(folder: str | os.PathLike[str], *, resume: bool, kind: str = "run") -> bool:
@@ -217,22 +222,12 @@ def begun(folder: str | os.PathLike[str], *, resume: bool, kind: str = "run") ->
     return found
 
 
-def known_request(folder: str | os.PathLike[str], kind: str = "run") -> str | None:
-    """Return the digest of what a run was begun with, if it was, or raise MismatchError."""
-    place = Path(folder)
-    settings = decided(place)
-    if settings is not None:
-        return settings.request
-    known = (workplace(place, kind).facts() or {}).get("request")
-    return known if isinstance(known, str) else None
-
-
-def decided(folder: Path) -> Settings | None:
+def decided(folder: Path) -> RunSettings | None:
     """Return what was decided of a run, None before that; or raise MismatchError."""
     if not (folder / SETTINGS).exists():
         return None
     try:
-        return from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
+        return from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), RunSettings)
     except (ValueError, DiskError) as error:
         raise MismatchError(
             f"damaged: {SETTINGS} ({clean(error, 120)})", path=clean(folder, 300)
@@ -241,7 +236,11 @@ def decided(folder: Path) -> Settings | None:
 
 def check_request(folder: str | os.PathLike[str], request: str, kind: str = "run") -> None:
     """Raise MismatchError if a run was begun with another request; nothing is written."""
-    if known_request(folder, kind) not in (None, request):
+    settings = decided(Path(folder))
+    known = (workplace(folder, kind).facts() or {}).get("request")
+    if settings is not None:
+        known = settings.request
+    if known not in (None, request):
         raise MismatchError(
             f"the {kind} was started with another store, plan or options",
             path=clean(folder, 300),
@@ -257,3 +256,87 @@ def planned(folder: str | os.PathLike[str]) -> Plan:
         raise MismatchError(
             f"not the folder of a run ({clean(error, 120)})", path=clean(folder, 300)
         ) from None
+
+
+MAX_PAGE = 256 << 20
+MARK = '<meta name="generator" content="streammach">'
+SAVED = (".json", ".safetensors")  # what lies among checkpoints
+REPORT = "report.html"
+
+
+def _foreign_page(path: Path) -> str | None:
+    """Return why a file is not a page of ours; None if it is."""
+    why = not_regular(path)
+    if why is not None:
+        return why
+    try:
+        ours = MARK.encode() in read_small(path, MAX_PAGE)[:1000]
+    except DiskError:
+        ours = False
+    return None if ours else "it is no page that streammach made"
+
+
+PAGE = Product("a page", _foreign_page)
+WITHIN = {"model": MODEL, "train.zarr": STORE, "validation.zarr": STORE, REPORT: PAGE}
+
+
+def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
+    """Return an unfinished run's plan, what it decided, what is left; or raise MismatchError."""
+    if workplace(folder).facts() is None:
+        raise MismatchError("not the folder of a run", path=clean(folder, 300))
+    if not (folder / PLAN).exists():
+        return None, None, "nothing is planned yet"
+    plan, settings = planned(folder), decided(folder)
+    if settings is None:
+        return plan, None, "nothing is decided yet"
+    ends = Checkpoints(folder / CHECKPOINTS, settings.request).ends()
+    return plan, settings, f"{max(ends, default=0)} of {settings.training.epochs} epochs are saved"
+
+
+def foreign(folder: Path) -> str | None:
+    """Return why a folder is not that of a run of ours, with nothing else in it; None if it is."""
+    if folder.is_dir() and not os.listdir(folder):
+        return None
+    if workplace(folder).facts() is None:
+        return "it is no run that streammach made"
+    for place in sorted(folder.iterdir()):
+        if place.name in WITHIN:
+            why = WITHIN[place.name].foreign(place)
+        elif place.name == CHECKPOINTS and place.is_dir():
+            files = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
+            odd = next((f for f in files if not_regular(f) or f.suffix not in SAVED), None)
+            why = None if odd is None else f"{clean(odd.name)} was not made by streammach"
+        else:
+            own = place.name in (PLAN, SETTINGS, RESULT, LOG, MARKER, LOCK)
+            why = not_regular(place) if own else "it was not made by streammach"
+        if why is not None or place.is_symlink():
+            return f"{clean(place.name)} in it: {why or 'it is a link'}"
+    return None
+
+
+RUN = Product("a run", foreign)
+
+
+def entered(folder: Path, *, resume: bool, force: bool, kind: str = "run") -> None:
+    """Refuse a folder in which work may not begin, nor go on, nor replace what is there."""
+    if force and (resume or kind != "run"):
+        raise UsageError("a whole run is replaced, and not gone on with: --force")
+    if force:
+        Destination(folder, RUN, force=True)
+    else:
+        begun(folder, resume=resume, kind=kind)
+
+
+def replaced(folder: Path) -> None:
+    """Remove a run of ours that nobody works on, but for its stores, or raise StreammachError."""
+    Destination(folder, RUN, force=True)
+    if not (folder / MARKER).exists():
+        return
+    with locked(folder / LOCK, clean(folder)):
+        for name in (RESULT, "model", CHECKPOINTS, SETTINGS, LOG, REPORT, PLAN):
+            place = folder / name
+            if place.is_dir():
+                remove_folder(place)
+            else:
+                place.unlink(missing_ok=True)
+        write_atomic(folder / MARKER, b'{"streammach":"run"}\n')  # without what was asked for

@@ -29,7 +29,7 @@ from streammach.training.run import (
     PART_OF_RUN,
     PLAN,
     SETTINGS,
-    Settings,
+    RunSettings,
     workplace,
 )
 
@@ -139,7 +139,7 @@ class RunPart:
     path: Path  # the folder
     facts: PartFacts  # which share it is, and of what
     plan: Plan  # the plan of the whole run
-    settings: Settings | None  # what was decided; None before that
+    settings: RunSettings | None  # what was decided; None before that
 
     def __repr__(self) -> str:
         return f"RunPart({str(self.path)!r}: {self.facts.part})"
@@ -192,7 +192,7 @@ class RunPart:
             facts = from_json(read_small(folder / PART, MAX_DOCUMENT), PartFacts)
             settings = None
             if (folder / SETTINGS).exists():
-                settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), Settings)
+                settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), RunSettings)
             if facts.part.of > plan.n_repetitions:
                 raise ValueError("it has no repetitions")
         except (ValueError, DiskError) as error:
@@ -213,7 +213,9 @@ class RunPart:
             )  # fmt: skip
 
 
-def settings_of(folder: str | os.PathLike[str], plan: Plan, options: TrainingOptions) -> Settings:
+def settings_of(
+    folder: str | os.PathLike[str], plan: Plan, options: TrainingOptions
+) -> RunSettings:
     """Return what another share of the same run decided, or raise UsageError or MismatchError."""
     other = RunPart.open(folder)
     if other.settings is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,9 +17,8 @@ from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
-from streammach.planning.cost import search_trials, step_seconds
+from streammach.planning.cost import search_trials
 from streammach.planning.schedule import EPOCHS, rungs, trial
-from streammach.planning.speed import known_speed
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
@@ -30,14 +28,10 @@ from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Amount, Count, Transform
 from streammach.training import label_loss
-from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.run import MAX_DOCUMENT, SETTINGS, Settings
+from streammach.training.pace import SEARCH, Pace, open_trials
+from streammach.training.run import MAX_DOCUMENT, SETTINGS, RunSettings
 from streammach.training.session import Session
-from streammach.training.timetable import SEARCH, timetable
-
-if TYPE_CHECKING:
-    from streammach.training.pace import Pace
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
@@ -64,10 +58,6 @@ class Trial:
         """What trials are compared by."""
         return self.measured.selection_score
 
-    def epoch_seconds(self, n_rows: int) -> float:
-        """Return what an epoch of so many rows takes at its speed, which is above 0."""
-        return n_rows / self.rows_per_second + self.measuring_seconds
-
     @property
     def figures(self) -> TrialFigures:
         """What is saved of it."""
@@ -92,14 +82,6 @@ class SearchResult:
     trials: tuple[Trial, ...]
     reasons: tuple[str, ...]
 
-    def epoch_seconds(self, n_rows: int) -> float | None:
-        """Return what an epoch of so many rows takes, by the last trial like it; None without."""
-        for one in reversed(self.trials):
-            same = replace(self.spec, epochs=one.spec.epochs, learning_rate=0.0)
-            if replace(one.spec, learning_rate=0.0) == same and one.rows_per_second:
-                return one.epoch_seconds(n_rows)
-        return None
-
 
 def typical_value(rows: RowBlock, transform: Transform) -> float:
     """Return the root mean square of the stored values after a transform; 1 without any."""
@@ -114,11 +96,9 @@ class Search:
         self._session, self._options = session, options
         self._rows, self._n_rows = session.held.rows, session.dataset.n_rows
         self._trials: dict[tuple[TrainSpec, int], Trial] = {}
-        self._done = 0.0  # seconds that all of them should have taken
         self._wanted = search_trials(session.plan.facts, session.plan.config)
-        self._expected = timetable(
-            session.plan.facts, session.plan.config, options, speed=known_speed()
-        ).get(SEARCH, 0.0)  # fmt: skip
+        self._open = open_trials(session.plan.facts, session.plan.config, options)
+        self._done = 0.0  # of these trials
         self.climbs = options.learning_rate is None
 
     def choose(self) -> SearchResult:
@@ -284,8 +264,9 @@ class Search:
         done = Trial(spec=short, listed=session.dataset.listed, **asdict(found))
         self._trials[key] = done
         if done.rows_per_second:
-            session.expect_epochs(spec.epochs, done.epoch_seconds(self._n_rows))
-        session.events.log(Tried(done.figures))
+            seconds = self._n_rows / done.rows_per_second + done.measuring_seconds
+            session.expect_epochs(spec.epochs, seconds)
+        session.events.log("search", done.figures)
         session.events.call("on_search", done)
         return done
 
@@ -295,12 +276,14 @@ class Search:
         session.prepare(short, session.basis(spec))
         reader = open_reader(session, short, rows=rows)
         began, speed, measuring = time.monotonic(), 0.0, 0.0
-        row = self._row_seconds(spec)
+        usual, passes = trial(self._n_rows, spec.epochs, self._wanted)
+        each = 1 / (backend.n_waves * max(usual * passes, 1))
         try:
             for epoch in range(epochs):
                 for step in train_epoch(backend, reader, short, epoch):
                     session.check()
-                    self._advance(row * step.n_rows / backend.n_waves)
+                    self._done += each * step.n_rows
+                    session.at(self._done, max(self._open, self._done / MOST_SHARE))
             speed = epochs * reader.n_rows / (time.monotonic() - began)
             over = time.monotonic()
             measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
@@ -309,19 +292,8 @@ class Search:
             measured = Reached(0.0, 0.0)
         return Rehearsal(reader.n_rows, measured, speed, measuring)
 
-    def _row_seconds(self, spec: TrainSpec) -> float:
-        """Return what a row of a trial should take."""
-        plan = self._session.plan
-        scale = 1 / (plan.config.placement.threads * known_speed())
-        return step_seconds(plan.facts, plan.config, spec) * scale
 
-    def _advance(self, seconds: float) -> None:
-        """Note the share of the search that is done; it may be longer than most are."""
-        self._done += seconds
-        self._session.at(self._done, max(self._expected, self._done / MOST_SHARE))
-
-
-def decide(session: Session, pace: Pace) -> Settings:
+def decide(session: Session, pace: Pace) -> RunSettings:
     """Return what was decided before the first epoch, here or by shares, or decide it now."""
     path, request = session.request.folder / SETTINGS, session.request
     if request.shares:
@@ -333,7 +305,7 @@ def decide(session: Session, pace: Pace) -> Settings:
     session.clock = pace.search
     session.begin(SEARCH)
     if path.exists():
-        return from_json(read_small(path, MAX_DOCUMENT), Settings)
+        return from_json(read_small(path, MAX_DOCUMENT), RunSettings)
     search, epochs = Search(session, request.options), 0
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0
@@ -341,11 +313,9 @@ def decide(session: Session, pace: Pace) -> Settings:
         found = search.untrained(parts[0])
     else:
         found = search.choose()
-        epochs = pace.epochs_that_fit(found)
-    each = found.epoch_seconds(session.dataset.n_rows)
-    if each is not None:
-        session.expect_epochs(epochs, each)
-    settings = Settings(
+        speeds = [one.rows_per_second for one in found.trials if one.rows_per_second]
+        epochs = pace.epochs_that_fit(found.spec.epochs, speeds)
+    settings = RunSettings(
         training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
         trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,
         request=request.identity,

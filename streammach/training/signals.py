@@ -6,7 +6,6 @@ import os
 from contextlib import ExitStack
 from types import FrameType
 
-from streammach.errors import Interrupted
 from streammach.processes import INTERRUPTED, handled
 
 
@@ -26,11 +25,6 @@ class StopSignals:
 
     def __exit__(self, *exc: object) -> None:
         self._handled.close()
-
-    def check(self) -> None:
-        """Raise Interrupted if a signal came."""
-        if self.requested:
-            raise Interrupted("interrupted", hint="Nothing is saved yet; run the command again.")
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:

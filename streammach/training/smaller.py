@@ -40,18 +40,11 @@ class ShrinkOptions:
 
 
 def shrink(
-    run: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    size: str | int | None = None,
-    weights: Width | None = None,
-    repetitions: int | None = None,
-    pairs: int | None = None,
-    min_count: int | None = None,
-    store: str | os.PathLike[str] | None = None,
-    memory: str | int | None = None,
-    force: bool = False,
-) -> Model:
+    run: str | os.PathLike[str], out: str | os.PathLike[str], *, size: str | int | None = None,
+    weights: Width | None = None, repetitions: int | None = None, pairs: int | None = None,
+    min_count: int | None = None, store: str | os.PathLike[str] | None = None,
+    memory: str | int | None = None, force: bool = False,
+) -> Model:  # fmt: skip
     """Make a smaller model from that of a run, or from a smaller one; return it.
 
     Parameters

@@ -94,16 +94,9 @@ class Stream:
 
 
 def begun(
-    labels: list[bytes],
-    features: Names,
-    columns: TrainedColumns,
-    training: TrainSpec,
-    *,
-    shape: tuple[int | None, int | None],
-    dense: bool,
-    memory: str | int,
-    libraries_bytes: int = 0,
-) -> Model:
+    labels: list[bytes], features: Names, columns: TrainedColumns, training: TrainSpec, *,
+    shape: tuple[int | None, int | None], dense: bool, memory: str | int, libraries_bytes: int = 0,
+) -> Model:  # fmt: skip
     """Return a model that has learnt nothing, for rows as they will come, or raise BudgetError."""
     wanted = SHAPES if shape[0] is None or shape[1] is None else ((shape[0], shape[1]),)
     budget, needed = parse_size(memory), 0
@@ -112,19 +105,15 @@ def begun(
             n_classes=len(labels), n_features=len(features), n_buckets=n_buckets,
             n_repetitions=n_repetitions,
         )  # fmt: skip
-        needed = CODE_BYTES + libraries_bytes + _bytes(sized, training, dense=dense)
+        config = RunConfig(
+            shape=sized, dense=dense, optimizer=training.optimizer,
+            batching=Batching(batch_size=training.batch_size, batch_nnz=0),
+            placement=Placement(device="cpu", threads=1),
+        )  # fmt: skip
+        needed = CODE_BYTES + libraries_bytes + sum(CpuBackend.footprint(config).values())
         if needed <= budget:
             return _empty(sized, labels, features, columns, training, dense=dense)
     raise BudgetError(f"{size_text(needed)} are needed, {size_text(budget)} are allowed: memory")
-
-
-def _bytes(shape: ModelShape, training: TrainSpec, *, dense: bool) -> int:
-    batching = Batching(batch_size=training.batch_size, batch_nnz=0)
-    config = RunConfig(
-        shape=shape, dense=dense, optimizer=training.optimizer, batching=batching,
-        placement=Placement(device="cpu", threads=1),
-    )  # fmt: skip
-    return sum(CpuBackend.footprint(config).values())
 
 
 def _empty(

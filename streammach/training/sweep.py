@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -28,8 +28,7 @@ from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.inputs import is_store
 from streammach.prediction.predictor import Predictor
-from streammach.progress import Progress as Bar
-from streammach.progress import Wanted
+from streammach.progress import ProgressBar, Wanted
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan
@@ -124,19 +123,13 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def sweep(
-    store: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    memory: str | int,
-    buckets: Sequence[int] = BUCKETS,
-    repetitions: Sequence[int] = REPETITIONS,
-    test: str | os.PathLike[str] | None = None,
-    training: TrainingOptions | None = None,
+    store: str | os.PathLike[str], out: str | os.PathLike[str], *, memory: str | int,
+    buckets: Sequence[int] = BUCKETS, repetitions: Sequence[int] = REPETITIONS,
+    test: str | os.PathLike[str] | None = None, training: TrainingOptions | None = None,
     constraints: Constraints | None = None,
     callbacks: Callable[[Plan], Sequence[object] | None] | None = None,
-    told: Callable[[Point | Infeasible], None] | None = None,
-    progress: Wanted | Bar = None,
-) -> Sweep:
+    told: Callable[[Point | Infeasible], None] | None = None, progress: Wanted | ProgressBar = None,
+) -> Sweep:  # fmt: skip
     """Train every model of a grid that fits a budget; leave ``sweep.json`` in a folder.
 
     The same call goes on where an interrupted one stopped; points that are finished are not trained
@@ -162,7 +155,7 @@ def sweep(
         Gives the trainer's callbacks for a point's plan.
     told : callable, optional
         Told each point that this call finished, and those that do not fit.
-    progress : bool, str, callable or Progress, optional
+    progress : bool, str, callable or ProgressBar, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
         called with (stage, done, total): seconds of the training of a point.
 
@@ -181,7 +174,7 @@ def sweep(
     """
     folder, tell = Path(out), told or (lambda found: None)
     with Dataset.open(store) as data:
-        place = Workplace(folder, "sweep", (SWEEP,))
+        place = Workplace(folder, "sweep")
         place.check()
         constraints = replace(constraints or Constraints(), memory=parse_size(memory))
         training = replace(training or TrainingOptions(), seed=constraints.seed)
@@ -196,15 +189,18 @@ def sweep(
             raise BudgetError(f"nothing of the grid fits; {refused[0].reason}", path="--memory")
         place.open()
         found = _joined(before, before.points, (*before.refused, *refused))
-        bar = progress if isinstance(progress, Bar) else Bar(progress, "")
-        lasting = {_name(p): _seconds(p) for p in plans if _known(found, p) is None}
+        bar = progress if isinstance(progress, ProgressBar) else ProgressBar(progress, "")
+        lasting = {
+            _name(p): p.expected.seconds if p.expected is not None else 1.0
+            for p in plans if _known(found, p) is None
+        }  # fmt: skip
         with locked(folder / LOCK, clean(folder)), Stages(bar.show, lasting) as stages:
             for chosen in plans:
                 point = _known(found, chosen)
                 if point is None:
                     stages.begin(_name(chosen))
                     given = None if callbacks is None else callbacks(chosen)
-                    given = (*((EarlyStopping(),) if given is None else given), Within(stages))
+                    given = (*((EarlyStopping(),) if given is None else given), PointStage(stages))
                     trainer = Trainer(chosen, training, callbacks=given)
                     point = _train(trainer, data, folder)
                 if test is not None and point.test is None:
@@ -242,12 +238,9 @@ def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
 
 
 def _wanted(
-    data: Dataset,
-    store: str | os.PathLike[str],
-    test: str | os.PathLike[str] | None,
-    training: TrainingOptions,
-    constraints: Constraints,
-) -> Sweep:
+    data: Dataset, store: str | os.PathLike[str], test: str | os.PathLike[str] | None,
+    training: TrainingOptions, constraints: Constraints,
+) -> Sweep:  # fmt: skip
     """Return a sweep without points yet: what is asked for."""
     test_digest = None
     if test is not None:
@@ -266,18 +259,16 @@ def _wanted(
     )  # fmt: skip
 
 
-def _fixed(options: Mapping[str, str | float | None]) -> dict[str, str | float]:
-    """Return the options that were not left open."""
-    return {name: x for name, x in options.items() if x is not None and x != "auto"}
-
-
 def _before(folder: Path, wanted: Sweep) -> Sweep:
     """Return what the folder holds of the same sweep; test figures of other rows are dropped."""
     found = open_sweep(folder)
     if found is None:
         return wanted
-    same = _fixed(found.options) == _fixed(wanted.options)
-    if not same or (found.digest, found.memory) != (wanted.digest, wanted.memory):
+    fixed, asked = (
+        {name: x for name, x in one.options.items() if x not in (None, "auto")}
+        for one in (found, wanted)
+    )
+    if fixed != asked or (found.digest, found.memory) != (wanted.digest, wanted.memory):
         raise MismatchError(
             "the folder holds a sweep of another store, budget or options",
             path=clean(folder, 300),
@@ -316,13 +307,8 @@ def _name(chosen: Plan) -> str:
     return f"{chosen.n_buckets} x {chosen.n_repetitions}"
 
 
-def _seconds(chosen: Plan) -> float:
-    """Return what the training of a point should take."""
-    return chosen.expected.seconds if chosen.expected is not None else 1.0
-
-
-class Within:
-    """Tells how far a training is within a larger piece of work, whose present stage it is."""
+class PointStage:
+    """Tells how far the training of a point is within the sweep, whose present stage it is."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -343,17 +329,12 @@ def _train(trainer: Trainer, data: Dataset, folder: Path) -> Point:
     except Interrupted as error:
         hint = "The same command goes on; finished points are not trained again."
         raise Interrupted(error.message, hint=hint) from None
-    return _point(run, name)
-
-
-def _point(run: Run, name: str) -> Point:
-    result, model = run.result, run.model
-    reached = result.validation.get(result.estimator)
+    result = run.result
     return Point(
         buckets=run.plan.n_buckets, repetitions=run.plan.n_repetitions, run=name,
-        model_bytes=model.n_bytes, projected_bytes=result.projected_bytes,
+        model_bytes=run.model.n_bytes, projected_bytes=result.projected_bytes,
         peak_bytes=result.peak_bytes, seconds=result.seconds, estimator=result.estimator,
-        held_out=reached, test=None,
+        held_out=result.validation.get(result.estimator), test=None,
     )  # fmt: skip
 
 

@@ -18,9 +18,9 @@ from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.fit import fit
-from streammach.training.request import FitRequest
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, in_order
+from streammach.training.session import FitRequest
 from streammach.training.signals import StopSignals
 
 CHECKPOINT_MINUTES = 10.0
@@ -49,16 +49,10 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        options: TrainingOptions | None = None,
-        *,
-        callbacks: Sequence[object] | None = None,
-        checkpoint_minutes: float = CHECKPOINT_MINUTES,
-        clock: Clock | None = None,
-        start: Model | None = None,
-        stop: StopSignals | None = None,
-    ) -> None:
+        self, plan: Plan, options: TrainingOptions | None = None, *,
+        callbacks: Sequence[object] | None = None, checkpoint_minutes: float = CHECKPOINT_MINUTES,
+        clock: Clock | None = None, start: Model | None = None, stop: StopSignals | None = None,
+    ) -> None:  # fmt: skip
         self._start, self._stop = start, stop
         self.plan, self.options = plan, options or TrainingOptions()
         self._clock = clock
@@ -66,12 +60,9 @@ class Trainer:
         self._checkpoint_seconds = checkpoint_minutes * 60
 
     def fit(
-        self,
-        data: Dataset | str | os.PathLike[str],
-        out: str | os.PathLike[str] | None = None,
-        *,
+        self, data: Dataset | str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *,
         resume: bool = False,
-    ) -> Run:
+    ) -> Run:  # fmt: skip
         """Train on a store or on rows in memory; leave the run in a folder.
 
         Parameters
@@ -109,14 +100,10 @@ class Trainer:
             return replace(Run.open(folder), kept=FolderLease(lease.pop_all()))
 
     def fit_part(
-        self,
-        data: Dataset | str | os.PathLike[str],
-        out: str | os.PathLike[str],
-        part: tuple[int, int],
-        *,
-        settings: str | os.PathLike[str] | None = None,
+        self, data: Dataset | str | os.PathLike[str], out: str | os.PathLike[str],
+        part: tuple[int, int], *, settings: str | os.PathLike[str] | None = None,
         resume: bool = False,
-    ) -> RunPart:
+    ) -> RunPart:  # fmt: skip
         """Train a part of a run, for :func:`streammach.training.trainer.merge`.
 
         Parameters
@@ -158,14 +145,11 @@ class Trainer:
 
 
 def merge(
-    run: str | os.PathLike[str],
-    parts: Sequence[str | os.PathLike[str]],
-    *,
+    run: str | os.PathLike[str], parts: Sequence[str | os.PathLike[str]], *,
     data: Dataset | str | os.PathLike[str] | None = None,
-    validation: str | os.PathLike[str] | None = None,
-    callbacks: Sequence[object] | None = None,
+    validation: str | os.PathLike[str] | None = None, callbacks: Sequence[object] | None = None,
     resume: bool = False,
-) -> Run:
+) -> Run:  # fmt: skip
     """Join the parts of a run, which were trained apart, into the run.
 
     The epochs are gone through as in a training: held-out rows measure all repetitions together,

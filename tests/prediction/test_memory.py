@@ -13,7 +13,7 @@ import pytest
 from streammach.cli.main import main
 from streammach.cli.output import peak_of
 from streammach.errors import BudgetError
-from streammach.machine import Budget, advised, budget, parse_size
+from streammach.machine import MemoryBudget, advised, budget, parse_size
 from streammach.model.model import Model
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction.evaluate import evaluate
@@ -46,7 +46,7 @@ def job(done, tmp_path, monkeypatch):
 
 
 def of(n_bytes, *, named=True, limit=64 * GB):
-    return Budget(n_bytes, "--memory", named, limit)
+    return MemoryBudget(n_bytes, "--memory", named, limit)
 
 
 def rooms(held, task, n_bytes, k=5, longest=100):

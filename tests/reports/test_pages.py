@@ -19,8 +19,7 @@ from streammach.reports.row_plots import figures_plot, labels_plot, reliability_
 from streammach.reports.run_plots import epochs_plot, size_plot, speed_plot, stages_plot
 from streammach.reports.verdict import verdict
 from streammach.spec.documents import to_json
-from streammach.training.events import LOG
-from streammach.training.record import Speed, read_log
+from streammach.training.events import LOG, SpeedPoint, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
 from tests.reports.reading import Reader
 
@@ -166,7 +165,7 @@ def test_speed_over_time_is_that_of_the_log(made, tmp_path):
     beats = read_log(run.path).beats
     plot = speed_plot(beats)
     assert [row[2] for row in plot.rows] == [f"{beat.rows_per_second:,.0f}" for beat in beats]
-    many = [Speed(float(i), 1, 5.0, 0.1) for i in range(1200)]
+    many = [SpeedPoint(float(i), 1, 5.0, 0.1) for i in range(1200)]
     assert len(speed_plot(many).rows) == 400
     assert speed_plot([]) is None
 

@@ -7,9 +7,7 @@ import pytest
 import streammach as sm
 from streammach.clock import Clock
 from streammach.stages import Stages
-from streammach.training.compact import FEW_ROWS, MOST_ROWS
-from streammach.training.pace import Pace
-from tests.builders import session_of
+from streammach.training.pace import FEW_ROWS, MOST_ROWS, Pace
 
 PLANNED = {"memory": "1GB", "n_buckets": 8, "n_repetitions": 6, "threads": 1}
 
@@ -25,9 +23,8 @@ def paced(tiny, monkeypatch):
             monkeypatch.setattr(
                 "streammach.training.pace.making_smaller", lambda facts, config, n, speed: took[n]
             )
-            session = session_of(data, plan, None)
-            session.clock, session.stages = Clock(seconds), SimpleNamespace(slowness=slowness)
-            return Pace(session)
+            stages = SimpleNamespace(slowness=slowness)
+            return Pace(plan, sm.TrainingOptions(), Clock(seconds), stages)
 
         yield made
 

@@ -11,8 +11,7 @@ from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training import events
-from streammach.training.events import LOG, Beat, Pulse
-from streammach.training.record import RunLog, read_log
+from streammach.training.events import LOG, Pulse, RunLog, read_log
 from streammach.training.signals import StopSignals
 from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
 
@@ -133,6 +132,7 @@ def test_another_grid_adds_points_and_other_options_are_refused(stores, tiny):
 def test_a_damaged_file_is_refused(stores, tiny):
     out = tiny.folder / "sw"
     out.mkdir()
+    (out / "streammach.json").write_text('{"streammach": "sweep"}')
     (out / SWEEP).write_text('{"store": 3}')
     with pytest.raises(MismatchError, match="not the file of a sweep"):
         sweep(stores[0], out, **GRID)
@@ -185,12 +185,12 @@ def test_a_log_is_read_over_its_sessions(tmp_path):
 def test_a_pulse_notes_what_happened_since_the_last_one(monkeypatch):
     now, noted = [100.0], []
     monkeypatch.setattr(events.time, "monotonic", lambda: now[0])
-    pulse = Pulse(noted.append, 2, 50)
+    pulse = Pulse(lambda event, **fields: noted.append(fields), 2, 50)
     for seconds, row, waited, last in ((4, 90, 1.0, False), (12, 170, 3.0, False),
                                        (15, 200, 3.3, True)):  # fmt: skip
         now[0] = 100.0 + seconds
         pulse.beat(row, waited, last=last)
     assert noted == [
-        Beat(epoch=2, row=170, seconds=12.0, rows_per_second=10.0, waited_share=0.25),
-        Beat(epoch=2, row=200, seconds=3.0, rows_per_second=10.0, waited_share=0.1),
+        dict(epoch=2, row=170, seconds=12.0, rows_per_second=10.0, waited_share=0.25),
+        dict(epoch=2, row=200, seconds=3.0, rows_per_second=10.0, waited_share=0.1),
     ]  # fmt: skip

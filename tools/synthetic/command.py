@@ -8,7 +8,7 @@ from streammach.cli.options import debug_option, epilog, json_option, progress_o
 from streammach.cli.output import say, say_json
 from streammach.errors import UsageError, clean
 from streammach.machine import size_text
-from streammach.progress import Progress
+from streammach.progress import ProgressBar
 from tools.synthetic.files import FORMS, LAYOUTS, Written, destination_of, write_rows
 from tools.synthetic.lists import Lists
 from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows
@@ -89,7 +89,7 @@ def make(
     done = []
     for name, path, known in jobs:
         made = SyntheticRows(shape, part=name, seed=seed)
-        with Progress(progress, "rows") as shown:
+        with ProgressBar(progress, "rows") as shown:
             done.append(
                 write_rows(made, path, form=form, layout=layout, like=known, force=force,
                            progress=shown)

@@ -28,6 +28,7 @@ medians over turns. What is not installed is left out.
 
 import gzip
 import itertools
+import json
 import os
 import statistics
 import tempfile
@@ -69,19 +70,16 @@ RATIOS = {"times_vw": ("vw", "streammach"), "times_sklearn": ("sklearn", "stream
 
 
 def with_streammach(source, folder):
-    """Convert."""
     convert(source, folder / "out.zarr", force=True)
 
 
 def with_vw(source, folder):
-    """Parse with Vowpal Wabbit."""
     from vowpalwabbit import Workspace
 
     Workspace(arg_list=["--noop", "--quiet", "--no_stdin", "-d", str(source)]).finish()
 
 
 def with_sklearn(source, folder):
-    """Parse with scikit-learn."""
     from sklearn.datasets import load_svmlight_file
 
     load_svmlight_file(str(source))
@@ -290,21 +288,6 @@ def ratio(clock, a, b):
     return statistics.median(x / y for x, y in zip(clock[a], clock[b], strict=True))
 
 
-def show(name, text, store):
-    print(f"{name}: {text['rows']:,} rows, {text['values'] / text['rows']:.1f} values a row")
-    for system, found in text["mb_per_second"].items():
-        worked = text["processor_seconds"][system]
-        print(f"  {system:<20}{found['median']:>8.0f} MB/s, best {found['best']:.0f}"
-              f" ({worked:.2f} s of processor time)")  # fmt: skip
-    for key in filter(text.__contains__, RATIOS):
-        print(f"  {key.replace('_', ' as fast as '):<20}{text[key]:>8.2f}")
-    for system, found in store["rows_per_second"].items():
-        print(f"  {system:<20}{found['median']:>12,.0f} rows/s, best {found['best']:,.0f}")
-    for part in ("blocks", "reader"):
-        print(f"  {part + ', share':<20}{store[part + '_share_of_decode']:>8.2f} of decoding")
-        print(f"  {part + ', first':<20}{store['first_over_later'][part]:>8.3f} times as long")
-
-
 def main():
     arguments = parser(__doc__)
     arguments.add_argument("text", type=Path, help="VW text, plain or gzip")
@@ -323,24 +306,10 @@ def main():
             text = of_text(folder / f"{name}.vw", folder, options.turns)
             store = of_store(folder / f"{name}.zarr", options.turns)
             figures[name] = {"text": text, "store": store}
-            show(name, text, store)
+            print(name, json.dumps(figures[name]), flush=True)
             remove_folder(folder / f"{name}.zarr")
-    figures["machine"] = facts(*installed("vowpalwabbit", "scikit-learn"))
+    figures["machine"] = facts("vowpalwabbit", "scikit-learn")
     report(figures, options.json)
-
-
-def installed(*names):
-    """Those of some distributions that are there."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = []
-    for name in names:
-        try:
-            version(name)
-        except PackageNotFoundError:
-            continue
-        found.append(name)
-    return found
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def run(given):
         print(given.name, json.dumps(row), flush=True)
         if path is not None:
             results["machine"] = machine_facts.facts()
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            machine_facts.report(results, path)
 
 
 def draw(given):

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 LIBRARIES = ("numpy", "numba", "zarr", "numcodecs", "scipy")
+WIDTH = 500  # letters of a line of figures
 
 
 def facts(*more_libraries):
@@ -38,7 +39,7 @@ def facts(*more_libraries):
 def installed(name):
     """The version of a library; None where it is not there."""
     try:
-        return version(name)
+        return None if name is None else version(name)
     except PackageNotFoundError:
         return None
 
@@ -52,8 +53,22 @@ def parser(description):
     return out
 
 
+def text_of(figures, indent=0):
+    """Figures as JSON: what has room in a line stands in one."""
+    line = json.dumps(figures, default=str)
+    if not isinstance(figures, dict | list) or indent + len(line) <= WIDTH:
+        return line
+    if isinstance(figures, dict):
+        inner = [f"{json.dumps(key)}: {text_of(x, indent + 1)}" for key, x in figures.items()]
+    else:
+        inner = [text_of(x, indent + 1) for x in figures]
+    space = "\n" + " " * (indent + 1)
+    first, last = "{}" if isinstance(figures, dict) else "[]"
+    return f"{first}{space}{f',{space}'.join(inner)}{space[:-1]}{last}"
+
+
 def report(figures, path):
     """Write the figures as JSON where asked for."""
     if path:
-        Path(path).write_text(json.dumps(figures, indent=1) + "\n")
+        Path(path).write_text(text_of(figures) + "\n")
         print(f"written: {path}")

@@ -18,6 +18,7 @@ two threads, by the run's own way of ranking and by its hashed models alone. Wha
 turns; the best turn of each counts, since others may use the machine.
 """
 
+import json
 import os
 import time
 from pathlib import Path
@@ -25,15 +26,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
-from benchmarks.sizes import test_rows
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cpu.decode_perm import within_limits
 from streammach.backends.cpu.decoder import TILE_ROWS
+from streammach.data.store.dataset import Dataset
 from streammach.jit import kernel
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
 from streammach.simd import LANES, aligned, table_width
 from streammach.spec.estimators import SUM
 from streammach.spec.model import ModelSpec
@@ -217,10 +219,19 @@ def of_shape(name, turns, rng):
     return figures
 
 
+def first_rows(model, store):
+    """Return the first rows of a store with the model's ids."""
+    with Dataset.open(store) as data:
+        rows = data.rows(0, min(RUN_ROWS, data.n_rows))
+        return canonicalize(
+            rows, model.features.ids_of(data.features), model.labels.plain().ids_of(data.labels)
+        )
+
+
 def of_run(folder, store, turns):
     """Figures of a run on the rows of a store."""
     model = Model.load(folder)
-    rows = test_rows(model, store, RUN_ROWS)
+    rows = first_rows(model, store)
     rankers = [model.estimator]
     if model.counts is not None and not model.spec.unhashed:
         rankers.append("logsum")
@@ -250,19 +261,6 @@ def of_run(folder, store, turns):
     return figures
 
 
-def show(name, found):
-    """Print the figures of a shape."""
-    print(f"{name} {found['shape']}: {found['ways']}, {found['grown_mb']:.0f} MB more")
-    for part in ("decode", "whole"):
-        single = found[part]["single_us"]
-        print(f"  {part:<8}single {single['p50']:>9.1f} (p99 {single['p99']:.1f}) us, "
-              f"batch {found[part]['batch_us']:>8.1f} us a row")  # fmt: skip
-    shares = ", ".join(f"{k} {v:.2f}" for k, v in found["share_of_floor"].items())
-    times = found["times_numpy"]
-    print(f"  numpy   {found['numpy_us']:.0f} us, {times['single']:.0f} times the single row's and "
-          f"{times['batch']:.0f} times the batch's; share of the floor: {shares}")  # fmt: skip
-
-
 def main():
     arguments = parser(__doc__)
     arguments.add_argument("runs", nargs="*", metavar="RUN=TEST")
@@ -272,7 +270,7 @@ def main():
     figures = {"batch": BATCH, "k": TOP, "tile_rows": TILE_ROWS, "shapes": {}, "runs": {}}
     for name in filter(None, options.shapes.split(",")):
         figures["shapes"][name] = of_shape(name, options.turns, np.random.default_rng(0))
-        show(name, figures["shapes"][name])
+        print(name, json.dumps(figures["shapes"][name]), flush=True)
     for pair in options.runs:
         folder, _, store = pair.partition("=")
         found = of_run(folder, store, min(options.turns, LONG_TURNS))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machine_facts import facts, parser, report
+from benchmarks.machine_facts import facts, parser, report, text_of
 from streammach.backends.cpu import kernels
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
@@ -64,15 +64,10 @@ class Ours:
     def __init__(self, chosen, threads):
         self.backend = BACKENDS["cpu"].open(chosen.model, chosen.config)
         spec = TrainSpec(
-            epochs=1,
-            batch_size=chosen.config.batching.batch_size,
-            learning_rate=RATE,
-            transform="binary",
-            label_smoothing=SMOOTHING,
-            optimizer="adagrad",
-            epsilon=EPSILON,
+            epochs=1, batch_size=chosen.config.batching.batch_size, learning_rate=RATE,
+            transform="binary", label_smoothing=SMOOTHING, optimizer="adagrad", epsilon=EPSILON,
             seed=0,
-        )
+        )  # fmt: skip
         self.backend.prepare(spec, chosen.config.batching.batch_nnz)
 
     def step(self, batches):
@@ -179,7 +174,7 @@ def main():
     if "torch" in seconds:
         figures["times_torch"] = ratio(seconds, "torch", "step")
         figures["times_torch_per_weight"] = ratio(seconds, "torch per-weight", "step")
-    show(figures)
+    print(text_of(figures))
     report(figures, options.json)
     ours.backend.close()
 
@@ -187,21 +182,6 @@ def main():
 def ratio(seconds, a, b):
     """Median over turns of the time of `a` over that of `b`."""
     return statistics.median(x / y for x, y in zip(seconds[a], seconds[b], strict=True))
-
-
-def show(figures):
-    print(
-        f"{figures['store']}: {figures['rows']:,} rows of {figures['values_per_row']:.1f} values, "
-        f"(32, 25), batch {figures['batch']}, {figures['threads']} threads"
-    )
-    for name, speed in figures["rows_per_second"].items():
-        low, high = figures["range"][name]
-        print(f"{name:<17}{speed:>10,.0f} rows/s  ({low:,.0f} to {high:,.0f})")
-    print(f"share of the floor's bandwidth    {figures['share_of_floor']:.2f}")
-    print(f"bandwidth of the floor            {figures['floor_gb_per_second']:.1f} GB/s")
-    if "times_torch" in figures:
-        print(f"times as fast as torch            {figures['times_torch']:.1f}")
-        print(f"times as fast as torch per-weight {figures['times_torch_per_weight']:.1f}")
 
 
 if __name__ == "__main__":

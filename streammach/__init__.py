@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from streammach.cluster import distributed
     from streammach.data.convert import convert
     from streammach.data.explore import explore
-    from streammach.data.store.dataset import Dataset
-    from streammach.data.store.verify import verify
+    from streammach.data.store.dataset import Dataset, verify
     from streammach.model.model import Model
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.added import add
-    from streammach.training.merge import merge
     from streammach.training.pilot import pilot
     from streammach.training.rows import train
     from streammach.training.run import Run
     from streammach.training.smaller import shrink
     from streammach.training.sweep import sweep
-    from streammach.training.trainer import Trainer
+    from streammach.training.trainer import Trainer, merge
 
 __version__ = "0.1.0"
 __all__ = [
@@ -80,14 +78,14 @@ _HOMES = {
     "convert": "streammach.data.convert",
     "evaluate": "streammach.prediction.evaluate",
     "explore": "streammach.data.explore",
-    "merge": "streammach.training.merge",
+    "merge": "streammach.training.trainer",
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
     "predict": "streammach.prediction.predict",
     "report": "streammach.reports.write",
     "shrink": "streammach.training.smaller",
     "sweep": "streammach.training.sweep",
-    "verify": "streammach.data.store.verify",
+    "verify": "streammach.data.store.dataset",
     "train": "streammach.training.rows",
 }
 

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.ours import STORE
+from streammach.data.store.opening import STORE
 from streammach.errors import UsageError, clean, escaped
 from streammach.files.destinations import Destination, not_regular
 from streammach.files.folders import remove_folder

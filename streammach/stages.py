@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from streammach.forks import Turn
@@ -70,36 +70,6 @@ class _Present:
         return min(max(self.done / self.total, 0.0), 1.0) if self.total > 0 else None
 
 
-@dataclass
-class _Expected:
-    """What a stage should take; sure where it was measured, in this work or before."""
-
-    seconds: float
-    sure: bool = False
-
-
-@dataclass
-class _Pace:
-    """Seconds of the stages that are over: what they took, and what was expected of them."""
-
-    took: float = 0.0
-    expected: float = 0.0
-
-    def factor(self, prior: float) -> float | None:
-        """Return how many times as long as expected stages take; None where nothing is known."""
-        known = prior + self.expected
-        return (prior + self.took) / known if known > 0 else None
-
-
-@dataclass
-class _Account:
-    """What was expected and what was."""
-
-    expected: dict[str, _Expected]
-    pace: _Pace = field(default_factory=_Pace)
-    took: dict[str, float] = field(default_factory=dict)
-
-
 class Stages:
     """The stages of a piece of work, one after another."""
 
@@ -112,9 +82,13 @@ class Stages:
         limit: Callable[[], float] | None = None,
         began: float | None = None,
     ) -> None:
-        self._told, self._relative, self._limit = told, relative, limit
-        self._account = _Account({n: _Expected(time) for n, time in (expected or {}).items()})
-        self._weight = PRIOR * sum(self._account.expected[name].seconds for name in expected or ())
+        self._told, self._limit = told, limit
+        self._expected = dict(expected or {})  # seconds of the stages to come
+        self._sure: set[str] = set()  # those whose seconds were measured, in this work or before
+        self._prior = 0.0 if relative else PRIOR * sum(self._expected.values())
+        # Seconds of the stages that are over: what was expected of them, and what they took.
+        self._foreseen, self._needed = 0.0, 0.0
+        self._took: dict[str, float] = {}
         self._began = time.monotonic() if began is None else began
         self._present: _Present | None = None
         self._whole = False  # whether stages within the present one are not told
@@ -132,11 +106,10 @@ class Stages:
     def took(self) -> dict[str, float]:
         """Seconds of the stages by name, that of the present one included."""
         with self._lock:
-            found, present = dict(self._account.took), self._present
+            found, present = dict(self._took), self._present
             if present is not None:
-                found[present.name] = found.get(present.name, 0.0) + (
-                    time.monotonic() - present.began
-                )
+                seconds = time.monotonic() - present.began
+                found[present.name] = found.get(present.name, 0.0) + seconds
             return found
 
     @property
@@ -148,7 +121,7 @@ class Stages:
     def slowness(self) -> float:
         """How many times as long as expected the stages took that are over, at least 1."""
         with self._lock:
-            return max(self._account.pace.factor(self._weight) or 1.0, 1.0)
+            return max(self._pace(self._needed, self._foreseen) or 1.0, 1.0)
 
     @property
     def left_seconds(self) -> float | None:
@@ -159,9 +132,9 @@ class Stages:
     def expect(self, seconds: Mapping[str, float]) -> None:
         """Take note of what stages to come should take, by what was measured meanwhile."""
         with self._lock:
-            for name, known in seconds.items():
-                if name in self._account.expected:
-                    self._account.expected[name] = _Expected(known, sure=True)
+            known = {name: took for name, took in seconds.items() if name in self._expected}
+            self._expected |= known
+            self._sure |= known.keys()
 
     def begin(self, name: str, *, total: float = 0.0) -> None:
         """End the present stage and begin another one, unless it is under way."""
@@ -170,9 +143,9 @@ class Stages:
                 return
             if self._present is None or self._present.name != name:
                 self._end()
-                names = list(self._account.expected)
+                names = list(self._expected)
                 for passed in names[: names.index(name)] if name in names else ():
-                    del self._account.expected[passed]
+                    del self._expected[passed]
                 self._present = _Present(name, time.monotonic(), total=total)
                 self._tell("begin")
         if self._thread is None:
@@ -210,15 +183,13 @@ class Stages:
             raise self._failed
 
     def _end(self) -> None:
-        present, account = self._present, self._account
-        if present is None:
+        if self._present is None:
             return
-        seconds = time.monotonic() - present.began
-        expected = account.expected.pop(present.name, None)
-        account.took[present.name] = account.took.get(present.name, 0.0) + seconds
-        if expected is not None and (not expected.sure or seconds > expected.seconds):
-            account.pace.took += seconds
-            account.pace.expected += expected.seconds
+        name, seconds = self._present.name, time.monotonic() - self._present.began
+        expected = self._expected.pop(name, None)
+        self._took[name] = self._took.get(name, 0.0) + seconds
+        if expected is not None and (name not in self._sure or seconds > expected):
+            self._needed, self._foreseen = self._needed + seconds, self._foreseen + expected
         self._tell("end")
 
     def _tick(self) -> None:
@@ -241,40 +212,35 @@ class Stages:
             note=present.note,
         ))  # fmt: skip
 
+    def _pace(self, needed: float, foreseen: float) -> float | None:
+        """Return how many times as long as expected stages take; None where nothing is known."""
+        known = self._prior + foreseen
+        return (self._prior + needed) / known if known > 0 else None
+
     def _left(self, now: float, *, over: bool) -> float | None:
         """Return the seconds that are left of all stages; None where nothing is known."""
-        present, account = self._present, self._account
+        present = self._present
         assert present is not None
-        elapsed, share = now - present.began, present.share
-        expected = None if over else account.expected.get(present.name)
-        pace = _Pace(account.pace.took, account.pace.expected)
-        if expected is not None and not expected.sure and share:
-            weight = share / (share + DOUBT)  # the stage itself says how fast the work goes
-            pace.took += weight * elapsed / share
-            pace.expected += weight * expected.seconds
-        elif expected is not None and elapsed > expected.seconds:  # it is late
-            pace.took += elapsed
-            pace.expected += expected.seconds
-        factor = pace.factor(0.0 if self._relative else self._weight)
-        later = [one for name, one in account.expected.items() if name != present.name]
-        if factor is None:
-            if over or any(not one.sure for one in later) or (not share and expected is None):
-                return None
-            factor = 1.0
-        left = 0.0 if over else _left_of(elapsed, share, expected, factor)
-        left += sum(one.seconds * (1.0 if one.sure else factor) for one in later)
+        name, elapsed, share = present.name, now - present.began, present.share
+        expected = None if over else self._expected.get(name)
+        weight = 0.0 if not share else share / (share + DOUBT)  # of the stage's own pace
+        needed, foreseen = self._needed, self._foreseen
+        if expected is not None and name not in self._sure and share:
+            needed, foreseen = needed + weight * elapsed / share, foreseen + weight * expected
+        elif expected is not None and elapsed > expected:  # it is late
+            needed, foreseen = needed + elapsed, foreseen + expected
+        later = {one: seconds for one, seconds in self._expected.items() if one != name}
+        pace = self._pace(needed, foreseen)
+        if pace is None and (over or later.keys() - self._sure or (not share and expected is None)):
+            return None
+        scales = {one: 1.0 if one in self._sure else pace or 1.0 for one in (name, *later)}
+        left = sum(seconds * scales[one] for one, seconds in later.items())
+        if not over:
+            known = 0.0 if expected is None else expected * scales[name]
+            if share:
+                own = elapsed * (1 - share) / share
+                weight = 1.0 if expected is None else weight
+                left += weight * own + (1 - weight) * known * (1 - share)
+            else:
+                left += max(known - elapsed, LATE * elapsed)
         return left if self._limit is None else max(min(left, self._limit()), 0.0)
-
-
-def _left_of(
-    elapsed: float, share: float | None, expected: _Expected | None, factor: float
-) -> float:
-    """Return the seconds that are left of a stage, by its own pace and by what was expected."""
-    known = None if expected is None else expected.seconds * (1.0 if expected.sure else factor)
-    if not share:
-        return max(0.0 if known is None else known - elapsed, LATE * elapsed)
-    own = elapsed * (1 - share) / share
-    if known is None:
-        return own
-    weight = share / (share + DOUBT)
-    return weight * own + (1 - weight) * known * (1 - share)

@@ -2,61 +2,174 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streammach.errors import UsageError
 from streammach.forks import Forked
 
 T = TypeVar("T")
-PIECES = 4  # of work for each thread: some take longer than others
+Pair = tuple[int, int]
+PIECES = 16  # of a stage's work, at least one a thread: each of them wants the GIL once
 PATIENCE = 0.5  # seconds that a thread is waited for which may be waiting for input itself
 
 
+def pieces_of(n: int, threads: int, cost: NDArray[Any] | None = None) -> list[Pair]:
+    """Return ranges of n units for the threads; `cost` (n + 1,) says what all before a unit cost.
+
+    What takes long is in few pieces for each of many threads, since handing out is serial work.
+    """
+    parts = 1 if threads == 1 or n < 2 else min(n, max(PIECES, threads))
+    if cost is None:
+        edges = [n * i // parts for i in range(parts + 1)]
+    else:
+        edges = [0, *np.searchsorted(cost, np.linspace(0, cost[-1], parts + 1)[1:-1]).tolist(), n]
+    return [(a, b) for a, b in itertools.pairwise(edges) if a < b]
+
+
+def _nothing(first: int, last: int) -> None:
+    """Do no work."""
+
+
+class _Team:
+    """Threads that sleep until there is work, each behind locks of its own.
+
+    A thread that is woken takes pieces until there are no more. The calling thread takes some, too.
+    """
+
+    def __init__(self, n_more: int, name: str) -> None:
+        self._work: Callable[[int, int], None] = _nothing
+        self._pieces: Iterator[Pair] = iter(())
+        self._errors: list[BaseException] = []
+        self._ended = False
+        self._locks = [(threading.Lock(), threading.Lock()) for _ in range(n_more)]
+        self._threads = [
+            threading.Thread(target=self._run, args=pair, name=f"{name}_{i}", daemon=True)
+            for i, pair in enumerate(self._locks)
+        ]
+        for (begin, done), thread in zip(self._locks, self._threads, strict=True):
+            begin.acquire()
+            done.acquire()
+            thread.start()
+
+    def do(self, work: Callable[[int, int], None], pieces: Sequence[Pair]) -> None:
+        """Do all pieces; raise what the first piece that failed raised."""
+        self._work, self._pieces = work, iter(pieces)
+        awake = self._locks[: len(pieces) - 1]
+        for begin, _ in awake:
+            begin.release()
+        self._take()
+        for _, done in awake:
+            done.acquire()
+        self._work = _nothing  # whose arrays would be kept
+        if self._errors:
+            raise self._errors[0]
+
+    def stop(self) -> None:
+        """Have the threads end after their pieces."""
+        self._ended = True
+        for begin, _ in self._locks:
+            with contextlib.suppress(RuntimeError):  # it is open: its thread has yet to wake
+                begin.release()
+
+    def join(self) -> None:
+        """Wait until the threads have ended."""
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, begin: threading.Lock, done: threading.Lock) -> None:
+        while begin.acquire() and not self._ended:
+            self._take()
+            done.release()
+
+    def _take(self) -> None:
+        work = self._work
+        try:
+            for a, b in self._pieces:  # an iterator of a list gives each piece to one thread
+                work(a, b)
+        except BaseException as error:  # raised in the calling thread
+            self._pieces = iter(())
+            self._errors.append(error)
+
+
 class Workers(Forked):
-    """A pool of threads, which is made anew in a forked child."""
+    """Threads that share the work of one caller at a time; made anew in a forked child."""
 
     def __init__(self, n_threads: int, name: str) -> None:
         super().__init__()
         self.n_threads, self._name, self._closed = n_threads, name, False
-        self._pool: ThreadPoolExecutor | None = None
+        self._team: _Team | None = None
+        self._turn = threading.Lock()
 
-    def each(self, work: Callable[[int, int], None], pieces: Iterable[tuple[int, int]]) -> None:
-        """Call `work` with every piece on the threads, or raise UsageError if they were stopped."""
-        pool = self._ready()
-        for future in [pool.submit(work, a, b) for a, b in pieces]:
-            future.result()
+    def each(self, work: Callable[[int, int], None], pieces: Iterable[Pair]) -> None:
+        """Call `work` with every piece on the threads, or raise UsageError if they were stopped.
+
+        What is called while the threads are at work, by them or by another thread, works alone.
+        """
+        if self._closed:
+            raise UsageError("it was closed, and works no more", hint="Open it again.")
+        some = list(pieces)
+        if min(self.n_threads, len(some)) < 2 or not self._turn.acquire(blocking=False):
+            for a, b in some:
+                work(a, b)
+            return
+        turn = self._turn
+        try:
+            if self._team is None:
+                self._team = _Team(self.n_threads - 1, self._name)
+                weakref.finalize(self, self._team.stop).atexit = False
+            self._team.do(work, some)
+        except BaseException:
+            if self._team is not None:  # a thread may be at a piece yet
+                self._team.stop()
+            self.forked()
+            raise
+        finally:
+            turn.release()
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads, and wait for them."""
         self._closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        if self._team is not None:
+            self._team.stop()
+            self._team.join()
 
     def forked(self) -> None:
         """Forget the threads."""
-        self._pool = None
-
-    def _ready(self) -> ThreadPoolExecutor:
-        if self._closed:
-            raise UsageError("it was closed, and works no more", hint="Open it again.")
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_threads, self._name)
-        return self._pool
+        self._team, self._turn = None, threading.Lock()
 
 
 def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None]) -> None:
     """Do n units of work, in pieces on the threads if there are any."""
-    pieces = 1 if workers is None else min(n, PIECES * workers.n_threads)
-    if workers is None or pieces < 2:
+    if workers is None:
         work(0, n)
-        return
-    edges = [n * i // pieces for i in range(pieces + 1)]
-    workers.each(work, itertools.pairwise(edges))
+    else:
+        workers.each(work, pieces_of(n, workers.n_threads))
+
+
+def in_order(pool: Executor, calls: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
+    """Yield what the calls return, in their order; at most so many are made or done ahead."""
+    pending: deque[Future[T]] = deque()
+    try:
+        for call in calls:
+            pending.append(pool.submit(call))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 def ahead(items: Iterable[T], name: str) -> Iterator[T]:

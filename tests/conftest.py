@@ -9,6 +9,7 @@ import pytest
 from streammach.planning import speed
 from tests import turns
 from tests.builders import TinyData
+from tests.selection import at_night
 
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     turns.install()
@@ -26,6 +27,11 @@ def pytest_addoption(parser):
         default=[],
         help="fail, do not skip, where this backend cannot be opened",
     )
+
+
+def pytest_collection_modifyitems(items):
+    for item in at_night(items):
+        item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture

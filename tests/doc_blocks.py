@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from streammach.cli.main import main
 from streammach.clock import Clock
-from streammach.data.conversion import build, job
+from streammach.data.conversion import build, folder
 
 PROCESS_BYTES = 150_000_000  # that a command holds before its work
 ROOT = Path(__file__).parent.parent
@@ -149,7 +149,7 @@ def apart_from_pytest():
     found = SimpleNamespace(rss=PROCESS_BYTES)
     process = SimpleNamespace(Process=lambda: SimpleNamespace(memory_info=lambda: found))
     with (
-        patch.object(Clock, "of_process", Clock), patch.object(job, "psutil", process),
+        patch.object(Clock, "of_process", Clock), patch.object(folder, "psutil", process),
         patch.object(build, "psutil", process),
     ):  # fmt: skip
         yield

@@ -14,7 +14,7 @@ import pytest
 
 import streammach
 from streammach import errors
-from streammach.cli.main import COMMANDS, main
+from streammach.cli.main import COMMANDS, faces, main
 from streammach.demo import DemoFigures
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -59,7 +59,7 @@ def test_every_public_name_stands_in_the_reference():
 
 def test_every_command_has_its_json():
     names = {name.split(",")[0] for name in sections()} | {"fit"}
-    assert names == {*COMMANDS, "errors"}
+    assert names == {*COMMANDS, *faces().names, "errors"}
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The rules of the house that a machine can check."""
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 
 import streammach
 from streammach.rows.dense import product
+from tests.selection import enough, listed
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ["numba", "zarr", "h5py", "scipy", "sklearn", "numcodecs", "rich", "matplotlib"]
@@ -154,3 +156,21 @@ def test_the_lowest_versions_are_those_that_are_tested():
         parts = version.split(".")
         assert tested[name].split(".")[: len(parts)] == parts, name
         assert not set(tested[name].split(".")[len(parts) :]) - {"0"}, name
+
+
+def test_what_runs_at_night_is_there():
+    for line in listed():
+        file, _, name = line.partition("::")
+        assert (ROOT / file).exists(), line
+        assert name == "" or f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), line
+
+
+def test_the_normal_run_shows_every_pair_on_every_device():
+    axes = {"device": "ab", "x": [object() for _ in range(4)], "y": "uvw", "z": range(5)}
+    cases = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    kept = [case for case, shows in zip(cases, enough(cases), strict=True) if shows]
+    assert len(kept) < len(cases) / 2
+    for device in "ab":
+        for one, two in itertools.combinations("xyz", 2):
+            seen = {(id(c[one]), id(c[two])) for c in kept if c["device"] == device}
+            assert len(seen) == len(axes[one]) * len(axes[two])

@@ -15,7 +15,7 @@ from streammach.data.convert import convert
 from streammach.data.formats import parsed
 from streammach.data.formats.registry import TEXT_FORMATS, TextFormat, guess_format
 from streammach.data.label_arrays import Labels
-from streammach.data.matrix import Dense, Opened
+from streammach.data.matrix import Dense, OpenMatrix
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.sources import MATRIX_SOURCES
 from streammach.data.store import codecs
@@ -109,7 +109,7 @@ class TableSource(MatrixSource):
         x = np.array([line[1:] for line in lines], np.float64)
         labels = Labels.of(np.array([line[0] for line in lines]), self.path, "the labels")
         names = Names.of([name.encode() for name in head[1:]])
-        yield Opened(Dense(lambda a, b: x[a:b], x.shape), labels, names)
+        yield OpenMatrix(Dense(lambda a, b: x[a:b], x.shape), labels, names)
 
 
 @pytest.mark.parametrize("form", [None, "table"])

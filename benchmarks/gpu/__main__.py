@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.gpu.agenda import agenda
 from benchmarks.gpu.shapes import IMAGENET, ODP, TINY, TINY_DENSE
-from benchmarks.machine_facts import facts, parser
+from benchmarks.machine_facts import facts, parser, report
 from streammach.backends.registry import choose_device
 
 REAL = {
@@ -115,8 +115,7 @@ def main():
         wrong += not right
         one |= {"right": bool(right), "verdict": line, "stage_seconds": time.monotonic() - at}
         print(f"{'right' if right else 'WRONG'} {stage.name}: {line}", flush=True)
-        if options.json:
-            Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
+        report(found, options.json)
     print(f"\n{wrong} stage(s) failed or found something wrong" if wrong else "\nall is right")
     sys.exit(1 if wrong else 0)
 

@@ -24,18 +24,7 @@ def plain_draw(seed, n_repetitions):
 
 
 def shared_pairs(table):
-    """Return, for r = 1..R, how many pairs of classes share their first r codes.
-
-    Parameters
-    ----------
-    table : unsigned (K, R)
-        The codes.
-
-    Returns
-    -------
-    list of int
-        R numbers, falling.
-    """
+    """Return, for r = 1..R, how many pairs of classes share their first r codes (K, R)."""
     found, group = [], np.zeros(len(table), np.int64)
     width = int(table.max()) + 1
     for codes in table.T:
@@ -50,39 +39,22 @@ def expected_pairs(n_classes, n_buckets, r):
 
 
 def counted(n_classes, n_buckets, draws=DRAWS):
-    """Return counts and bounds for r = 1, 2, .. until no pair can be expected, JSON-ready.
-
-    Parameters
-    ----------
-    n_classes, n_buckets : int
-        K and B.
-    draws : int
-        Draws of the hashes.
-    """
+    """Return counts and bounds for r = 1, 2, .. until no pair can be expected, JSON-ready."""
     most = 1
     while expected_pairs(n_classes, n_buckets, most) > NONE_EXPECTED:
         most += 1
-    pairs = np.array(
-        [
-            shared_pairs(hashing.codes(*plain_draw(seed, most), n_classes, n_buckets))
-            for seed in range(draws)
-        ]
-    )
+    tables = (hashing.codes(*plain_draw(i, most), n_classes, n_buckets) for i in range(draws))
+    pairs = np.array([shared_pairs(table) for table in tables])
     rows = [
         {
-            "repetitions": r,
-            "pairs": float(pairs[:, r - 1].mean()),
+            "repetitions": r, "pairs": float(pairs[:, r - 1].mean()),
             "expected": expected_pairs(n_classes, n_buckets, r),
             "draws_with_pairs": int((pairs[:, r - 1] > 0).sum()),
             "bound": min(1.0, hashing.collision_bound(n_classes, n_buckets, r)),
         }
         for r in range(1, most + 1)
-    ]
+    ]  # fmt: skip
     return {
-        "classes": n_classes,
-        "buckets": n_buckets,
-        "draws": draws,
-        "delta": DELTA,
-        "theorem_repetitions": hashing.repetitions_for(n_classes, n_buckets, DELTA),
-        "rows": rows,
-    }
+        "classes": n_classes, "buckets": n_buckets, "draws": draws, "delta": DELTA,
+        "theorem_repetitions": hashing.repetitions_for(n_classes, n_buckets, DELTA), "rows": rows,
+    }  # fmt: skip

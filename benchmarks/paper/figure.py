@@ -4,19 +4,12 @@ import textwrap
 
 import numpy as np
 
-from streammach.reports.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    VERMILION,
-    as_file,
-    svg_of,
-)
+from streammach.reports import drawing
+from streammach.reports.drawing import GREY, as_file, svg_of
 
-COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PINK, SKY)
+COLOURS = tuple(
+    getattr(drawing, name) for name in ("BLUE", "ORANGE", "GREEN", "VERMILION", "PINK", "SKY")
+)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ((0, (6, 2)), (0, (3, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 ESTIMATOR_NAMES = {"logsum": "log-sum", "mean": "unbiased", "median": "median", "min": "min"}
@@ -28,18 +21,8 @@ RATHER = 32  # buckets of the figure of the estimators, where the grid has them
 TALL, LINE = 3.3, 60  # inches of a figure, letters of a line of its title
 
 
-def draw(results, folder, prefix=""):
-    """Draw all figures of a results.json; return their file names by what they show.
-
-    Parameters
-    ----------
-    results : dict
-        The document.
-    folder : Path
-        Where SVG files go.
-    prefix : str
-        Before the file names.
-    """
+def draw(results, folder):
+    """Draw all figures of a results.json; return their file names by what they show."""
     folder.mkdir(parents=True, exist_ok=True)
     names = {}
     for what, painter, title in (
@@ -47,7 +30,7 @@ def draw(results, folder, prefix=""):
         ("estimators", estimators, estimators_title(results, reference(results))),
         ("distinguish", distinguished, distinguished_title(paper_counts(results))),
     ):
-        names[what] = f"{prefix}{what}.svg"
+        names[what] = f"{what}.svg"
         svg = svg_of(
             what, painted(painter, results, title), height=TALL, alt=title.replace("\n", " ")
         )

@@ -8,16 +8,19 @@ held-out rows for the largest R.
 """
 
 import shutil
+import time
 
 import msgspec
 
 import streammach as sm
-from benchmarks.paper.estimators import compare
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.machine import parse_size, size_text
+from streammach.model.shrink import Size, shrink
+from streammach.prediction.reached import top_k_hits
 from streammach.spec.training import TrainingOptions
 
 REPETITIONS = (1, 2, 4, 8, 16, 32, 64)
+ESTIMATORS = {"mean": "unbiased", "median": "median", "min": "min", "logsum": "log-sum"}
 
 
 def parse(text):
@@ -39,38 +42,15 @@ def points(n_repetitions):
 
 
 def train(store, folder, options, **shape):
-    """Train a model without counts or closed form in a folder, or go on with it.
+    """Train a model without counts or closed form in a folder, or go on with it; return the run.
 
-    Parameters
-    ----------
-    store : Path
-        The training store.
-    folder : Path
-        The run.
-    options : Namespace
-        ``memory``, ``threads`` and ``epochs``.
-    **shape : int or bool
-        ``n_buckets`` and ``n_repetitions``, or ``exact``.
-
-    Returns
-    -------
-    Run
-        The finished run.
-
-    Raises
-    ------
-    BudgetError
-        If the training would need more than ``memory``.
+    `shape` is ``n_buckets`` and ``n_repetitions``, or ``exact``. What would need more than
+    ``options.memory`` is refused.
     """
     plan = sm.plan(
-        store,
-        counts="off",
-        closed_form="off",
-        whitening="off",
-        loss="independent",
-        threads=options.threads,
-        **shape,
-    )
+        store, counts="off", closed_form="off", whitening="off", loss="independent",
+        threads=options.threads, **shape,
+    )  # fmt: skip
     if plan.projected_bytes > parse_size(options.memory):
         raise BudgetError(
             f"{plan.n_buckets} x {plan.n_repetitions} needs {size_text(plan.projected_bytes)}",
@@ -88,36 +68,53 @@ def facts(run):
     rows = plan.facts.n_rows - plan.config.batching.held_out_rows
     epochs = [entry.rows_per_second for entry in result.history]
     return {
-        "buckets": plan.n_buckets,
-        "repetitions": plan.n_repetitions,
-        "transform": chosen.transform,
-        "learning_rate": chosen.learning_rate,
-        "epochs": len(epochs),
-        "best_epoch": result.best_epoch + 1,
+        "buckets": plan.n_buckets, "repetitions": plan.n_repetitions,
+        "transform": chosen.transform, "learning_rate": chosen.learning_rate,
+        "epochs": len(epochs), "best_epoch": result.best_epoch + 1,
         "rows_per_second": sum(epochs) / len(epochs),
-        "epoch_seconds": sum(rows / speed for speed in epochs),
-        "seconds": result.seconds,
-        "trials": len(run.settings.trials),
-        "projected_bytes": plan.projected_bytes,
+        "epoch_seconds": sum(rows / speed for speed in epochs), "seconds": result.seconds,
+        "trials": len(run.settings.trials), "projected_bytes": plan.projected_bytes,
         "held_out": msgspec.to_builtins(result.validation),
+    }  # fmt: skip
+
+
+def compare(model, rows, repetitions, threads):
+    """Return what each estimator reaches with the first r repetitions of a model without counts.
+
+    `rows` are labelled rows with the model's ids; a label of -1 counts as wrong. For each r there
+    are the bytes of its weights, and by estimator both accuracies and microseconds a row.
+    """
+    found = []
+    for r in repetitions:
+        whole = r == model.spec.n_repetitions
+        part = model if whole else shrink(model, Size("float32", n_repetitions=r, n_pairs=0))
+        n_bytes = part.weights.nbytes + part.bias.nbytes
+        names = ESTIMATORS if r > 1 else {"mean": "", "logsum": ""}  # one repetition: all the same
+        point = {"repetitions": r, "bytes": n_bytes}
+        for name in names:
+            point[name] = measured(part, rows, name, threads)
+        found.append(point)
+    return found
+
+
+def measured(model, rows, estimator, threads):
+    """Return accuracy, top-5 accuracy and microseconds a row."""
+    with sm.Predictor(model, estimator=estimator, threads=threads) as predictor:
+        predictor.topk_ids(rows.part(0, min(10, rows.n_rows)), 5)  # loaded before the clock
+        began = time.monotonic()
+        ids, _ = predictor.topk_ids(rows, 5)
+        seconds = time.monotonic() - began
+    return {
+        "p_at_1": top_k_hits(ids, rows.classes, 1) / rows.n_rows,
+        "p_at_5": top_k_hits(ids, rows.classes, 5) / rows.n_rows,
+        "microseconds": 1e6 * seconds / rows.n_rows,
     }
 
 
 def trained_and_measured(store, folder, rows, options, **shape):
     """Return the facts of a training with the accuracy of its first repetitions.
 
-    Parameters
-    ----------
-    store : Path
-        The training store.
-    folder : Path
-        Where the run lies meanwhile; it is removed.
-    rows : callable
-        Gives a model the test rows with its ids.
-    options : Namespace
-        Memory, threads, epochs.
-    **shape : int or bool
-        The model.
+    The run lies in a folder, which is removed; `rows` gives a model the test rows with its ids.
     """
     run = train(store, folder, options, **shape)
     model = run.model

@@ -7,24 +7,10 @@ from benchmarks.paper.grid import trained_and_measured
 from streammach.errors import BudgetError, clean
 
 PEERS = ("vw_oaa", "vw_log_multi", "vw_recall_tree")
-EXACT = "exact"
 
 
 def peer(system, train, test, folder, options):
-    """Return the figures of one of Vowpal Wabbit's systems, or why there are none.
-
-    Parameters
-    ----------
-    system : str
-        Its file in benchmarks/peers/systems.
-    train, test : Path
-        The stores.
-    folder : Path
-        Where the figures lie meanwhile.
-    options : Namespace
-        ``peers_python``, ``threads``, ``max_test``, and ``line_minutes``, after which it is
-        stopped.
-    """
+    """Return the figures of one of Vowpal Wabbit's systems, or why there are none."""
     path = folder / f"{system}.json"
     path.unlink(missing_ok=True)
     command = [
@@ -53,10 +39,9 @@ def exact(train, folder, rows, options):
     except BudgetError as error:
         return row | {"failed": clean(error.message, 200)}
     point = found["points"][0]
+    reached = point["logsum"]
     return row | {
-        "p_at_1": point["logsum"]["p_at_1"],
-        "p_at_5": point["logsum"]["p_at_5"],
-        "train_seconds": found["seconds"],
-        "microseconds_a_query": point["logsum"]["microseconds"],
+        "p_at_1": reached["p_at_1"], "p_at_5": reached["p_at_5"],
+        "train_seconds": found["seconds"], "microseconds_a_query": reached["microseconds"],
         "model_bytes": point["bytes"],
-    }
+    }  # fmt: skip

@@ -79,7 +79,7 @@ class Results:
 
     def save(self):
         """Write the document."""
-        write_atomic(self.path, (json.dumps(self.found, indent=1) + "\n").encode())
+        write_atomic(self.path, (machine_facts.text_of(self.found) + "\n").encode())
 
 
 def request(given):
@@ -95,14 +95,10 @@ def data_facts(given, train, test):
     with Dataset.open(given.train) as whole, Dataset.open(train) as data:
         rows = test_rows(test, given.max_test)(data)
         return {
-            "rows": data.n_rows,
-            "of_rows": whole.n_rows,
-            "classes": data.n_classes,
-            "features": data.n_features,
-            "values_a_row": data.nnz / data.n_rows,
-            "test_rows": rows.n_rows,
-            "unseen": float((rows.classes < 0).mean()),
-        }
+            "rows": data.n_rows, "of_rows": whole.n_rows, "classes": data.n_classes,
+            "features": data.n_features, "values_a_row": data.nnz / data.n_rows,
+            "test_rows": rows.n_rows, "unseen": float((rows.classes < 0).mean()),
+        }  # fmt: skip
 
 
 def test_rows(test, most):

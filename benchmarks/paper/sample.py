@@ -14,19 +14,7 @@ from streammach.data.store.dataset import Dataset
 def sampled(train, test, folder, n_rows, max_test):
     """Return two stores with the first rows of `train` and `test`, made where they are missing.
 
-    Parameters
-    ----------
-    train, test : Path
-        The stores.
-    folder : Path
-        Where the samples and their text lie.
-    n_rows, max_test : int
-        Rows of each at most.
-
-    Returns
-    -------
-    train, test : Path
-        The sampled stores; `train` itself where it has no more than `n_rows` rows.
+    Where `train` has no more than so many rows these are the stores themselves.
     """
     with Dataset.open(train) as data:
         if data.n_rows <= n_rows:

@@ -1,20 +1,9 @@
-"""The figures of benchmarks.paper.run as tables, and as the results of docs/paper.md.
+"""The figures of benchmarks.paper.run as tables."""
 
-    python -m benchmarks.paper.tables RESULTS.json .. [--page docs/paper.md]
-
-prints a section for each file; with --page it replaces what follows the page's mark by them and
-draws their figures beside the page, in the folder of its name.
-"""
-
-import argparse
-import json
 import shlex
-from pathlib import Path
 
 from benchmarks.paper import figure
-from benchmarks.paper.estimators import ESTIMATORS
-
-MARK = "<!-- results: written by python -m benchmarks.paper.tables -->\n"
+from benchmarks.paper.grid import ESTIMATORS
 
 
 def table(head, rows):
@@ -30,32 +19,17 @@ def both(figures):
 
 
 def section(results, figures):
-    """Return the section of one results.json.
-
-    Parameters
-    ----------
-    results : dict
-        The document.
-    figures : dict
-        Paths of the figures, as :func:`benchmarks.paper.figure.draw` names them.
-    """
-    parts = [
-        f"## {results['request']['name']}\n",
-        intro(results),
-        picture("Accuracy against model size", figures["accuracy"]),
-        accuracy(results),
-        "### Training time\n",
-        training(results),
-        "### Lines\n",
-        compared(results),
+    """Return the section of one results.json; `figures`: paths of its pictures by name."""
+    return "\n".join([
+        f"## {results['request']['name']}\n", intro(results),
+        picture("Accuracy against model size", figures["accuracy"]), accuracy(results),
+        "### Training time\n", training(results), "### Lines\n", compared(results),
         "### Estimators\n",
         picture("Accuracy and top-5 accuracy against R by estimator", figures["estimators"]),
-        estimators(results),
-        "### Classes that the hashes cannot tell apart\n",
+        estimators(results), "### Classes that the hashes cannot tell apart\n",
         picture("pairs of classes with the same codes against R", figures["distinguish"]),
         distinguished(results),
-    ]
-    return "\n".join(parts)
+    ])  # fmt: skip
 
 
 def picture(text, path):
@@ -174,30 +148,3 @@ def distinguished(results):
                 rows.append(shown)
     head = ["K", "B", "R", "pairs, mean", "K(K-1)/2 B^-R", "draws with a pair", "bound on it", ""]
     return table(head, rows)
-
-
-def main():
-    """Print the sections, or put them into a page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--page", type=Path)
-    given = parser.parse_args()
-    documents = [json.loads(path.read_text(encoding="utf-8")) for path in given.results]
-    if given.page is None:
-        for results in documents:
-            print(
-                section(results, {name: "-" for name in ("accuracy", "estimators", "distinguish")})
-            )
-        return
-    folder = given.page.with_suffix("")
-    sections = []
-    for results in documents:
-        prefix = results["request"]["name"].replace(" ", "-") + "-"
-        names = figure.draw(results, folder, prefix)
-        sections.append(section(results, {k: f"{folder.name}/{v}" for k, v in names.items()}))
-    head = given.page.read_text(encoding="utf-8").partition(MARK)[0]
-    given.page.write_text(head + MARK + "\n" + "\n".join(sections), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,13 +4,13 @@ python -m benchmarks.peers.one SYSTEM TRAIN.zarr TEST.zarr [--threads N] [--max-
 """
 
 import argparse
-import importlib
 import json
 import resource
 import tempfile
 
 import numpy as np
 
+from benchmarks.peers.systems import SYSTEMS
 from benchmarks.peers.task import K, Task
 from streammach.prediction.set_metrics import SetFigures
 
@@ -45,7 +45,7 @@ def main():
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--max-test", type=int, default=10**9)
     given = arguments.parse_args()
-    system = importlib.import_module(f"benchmarks.peers.systems.{given.system}")
+    system = SYSTEMS[given.system]
     with tempfile.TemporaryDirectory() as folder:
         task = Task.open(given.train, given.test, folder, given.threads, given.max_test)
         with task.measured("train_all"):
@@ -56,20 +56,13 @@ def main():
         reached = accuracies(task, found)
         peak = sum(resource.getrusage(who).ru_maxrss
                    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))  # fmt: skip
-        print(
-            json.dumps(
-                reached
-                | {
-                    "train_seconds": seconds["train"],
-                    "train_processor_seconds": processor["train"],
-                    "microseconds_a_query": 1e6 * seconds["predict"] / len(found),
-                    "processor_microseconds_a_query": 1e6 * processor["predict"] / len(found),
-                    "model_bytes": int(system.size(model, task)),
-                    "peak_bytes": 1024 * peak,
-                    "test_rows": len(found),
-                }
-            )
-        )
+        print(json.dumps(reached | {
+            "train_seconds": seconds["train"], "train_processor_seconds": processor["train"],
+            "microseconds_a_query": 1e6 * seconds["predict"] / len(found),
+            "processor_microseconds_a_query": 1e6 * processor["predict"] / len(found),
+            "model_bytes": int(system.size(model, task)), "peak_bytes": 1024 * peak,
+            "test_rows": len(found),
+        }))  # fmt: skip
 
 
 if __name__ == "__main__":

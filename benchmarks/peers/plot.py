@@ -18,29 +18,18 @@ import numpy as np
 
 from benchmarks.peers.table import data_of, file_name
 from streammach.machine import size_text, time_text
-from streammach.reports.drawing import (
-    BLUE,
-    DARK,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    VERMILION,
-    as_file,
-    plain_log,
-    svg_of,
-)
+from streammach.reports import drawing as on_paper
+from streammach.reports.drawing import DARK, as_file, plain_log, svg_of
 
 OURS = "streammach"
 FAMILIES = {
-    OURS: (VERMILION, "o"),
-    "torch": (PINK, "D"),
-    "omikuji": (BLUE, "s"),
-    "libpecos": (SKY, "^"),
-    "napkinxc": (GREEN, "v"),
-    "vowpalwabbit": (ORANGE, "P"),
-    "fasttext-wheel": (GREY, "X"),
+    OURS: (on_paper.VERMILION, "o"),
+    "torch": (on_paper.PINK, "D"),
+    "omikuji": (on_paper.BLUE, "s"),
+    "libpecos": (on_paper.SKY, "^"),
+    "napkinxc": (on_paper.GREEN, "v"),
+    "vowpalwabbit": (on_paper.ORANGE, "P"),
+    "fasttext-wheel": (on_paper.GREY, "X"),
 }
 OTHERS = (DARK, "*")
 SHORT = {
@@ -108,14 +97,7 @@ def shrunk(rows):
 def finding(name, marks, said):
     """Return what a plot shows: the first of ours that is about as good as our best, and a rival.
 
-    Parameters
-    ----------
-    name : str
-        The data set.
-    marks : list of Mark
-        Ours and others.
-    said : callable
-        Gives a place on the axis as text.
+    `said` gives a place on the axis as text.
     """
     best = max((m for m in marks if m.package != OURS), key=lambda mark: mark.y)
     ours = [mark for mark in marks if mark.package == OURS]
@@ -128,21 +110,9 @@ def finding(name, marks, said):
 
 
 def places(points, names, others=()):
-    """Return where each label begins or ends, near its point and free of others.
+    """Return where each label begins or ends, near its point and free of others, and which end.
 
-    Parameters
-    ----------
-    points : list of (float, float)
-        Places of the markers, as shares of the plot's width and height.
-    names : list of str
-        The labels.
-    others : list of (float, float)
-        Markers without a label.
-
-    Returns
-    -------
-    list of (float, float, str)
-        Where it stands, and which end of it: ``left`` or ``right``.
+    Places are shares of the plot's width and height; `others` are markers without a label.
     """
     boxes = [(x - GAP, x + GAP, y) for x, y in [*points, *others]]
     steps = sorted((n * HEIGHT / 2 for n in range(-16, 17)), key=lambda step: (abs(step), -step))
@@ -169,21 +139,9 @@ def touch(a, b):
 
 
 def draw(name, marks, axis, path, lines=()):
-    """Draw a plot.
+    """Draw a plot: what has a marker and a label, and lines of ours (name, style, places).
 
-    Parameters
-    ----------
-    name : str
-        The data set.
-    marks : list of Mark
-        What has a marker and a label.
-    axis : tuple
-        The text of the axis below, what its numbers are divided by, and a function that gives a
-        number as text.
-    path : Path
-        The file.
-    lines : sequence of (str, str, list of Mark)
-        Name, style and places of lines of ours.
+    `axis` is its text, what its numbers are divided by, and what gives a number as text.
     """
     text, unit, said = axis
     title = finding(name, marks, said)

@@ -3,45 +3,35 @@
     python -m benchmarks.peers.run TRAIN.zarr TEST.zarr [--systems a,b] [--json FILE]
 
 Every system runs in a process of its own, one after another, with the same number of threads; its
-file in benchmarks/peers/systems says which settings, and the figures go into one JSON file, where
+module in benchmarks/peers/systems says which settings, and the figures go into one JSON file, where
 older ones of the same data and system are replaced. What fails or runs out of time is written down
 in its own words. Rows with lists of labels go to the systems that take them. Accuracy counts rows
 whose label training never saw as wrong.
 """
 
-import importlib
 import json
 import os
-import pkgutil
 import signal
 import subprocess
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks import machine_facts
-from benchmarks.peers import systems
+from benchmarks.peers.systems import SYSTEMS
 from streammach.data.store.dataset import Dataset
-
-SHOWN = ("P@1", "P@3", "P@5", "N@5", "PSP@1", "PSP@5")  # of rows with lists of labels
-
-
-def names():
-    """Return the systems in the order of the alphabet."""
-    return sorted(module.name for module in pkgutil.iter_modules(systems.__path__))
 
 
 def run_one(name, arguments, lists):
     """Return the figures of a system, or why there are none."""
-    module = importlib.import_module(f"benchmarks.peers.systems.{name}")
+    system = SYSTEMS[name]
     row = {
-        "system": module.NAME, "settings": module.SETTINGS, "package": module.PACKAGE,
-        "version": installed(module.PACKAGE), "threads": arguments.threads,
+        "system": system.name, "settings": system.settings, "package": system.package,
+        "version": machine_facts.installed(system.package), "threads": arguments.threads,
     }  # fmt: skip
-    if hasattr(module, "WHY_NOT"):
-        return row | {"failed": module.WHY_NOT}
-    if lists and not getattr(module, "LISTS", False):
+    if system.why_not:
+        return row | {"failed": system.why_not}
+    if lists and not system.lists:
         return row | {"failed": "not run: it takes one label a row"}
     command = [
         sys.executable, "-m", "benchmarks.peers.one", name, arguments.train, arguments.test,
@@ -79,20 +69,12 @@ def why(text, code):
     return next((line for line in reversed(lines) if "Error" in line), lines[-1])[:300]
 
 
-def installed(package):
-    """Return the package's version, None where it is not installed or there is none."""
-    try:
-        return None if package is None else version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def main():
     """Run the systems and write the figures."""
     parser = machine_facts.parser(__doc__)
     parser.add_argument("train")
     parser.add_argument("test")
-    parser.add_argument("--systems", default=",".join(names()))
+    parser.add_argument("--systems", default=",".join(sorted(SYSTEMS)))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--max-test", type=int, default=10**9, help="first rows of the test")
@@ -106,29 +88,10 @@ def main():
     for name in arguments.systems.split(","):
         row = run_one(name, arguments, lists)
         results.setdefault(data, {})[name] = row
-        print(line(data, row), flush=True)
+        print(data, json.dumps(row), flush=True)
         if path is not None:
             results["machine"] = machine_facts.facts()
-            path.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def line(data, row):
-    """Return a row as text."""
-    if "failed" in row:
-        return f"{data:<14} {row['system']:<32} {row['failed']}"
-    five = "     -" if row["p_at_5"] is None else f"{row['p_at_5']:.4f}"
-    if "figures" in row:
-        named = row["figures"]
-        said = "  ".join(f"{name} {named[name]:.4f}" for name in SHOWN)
-        return (
-            f"{data:<14} {row['system']:<32} {said}  {row['train_seconds']:6.0f} s  "
-            f"{row['model_bytes'] / 1e6:8.1f} MB  {row['microseconds_a_query']:7.0f} us"
-        )
-    return (
-        f"{data:<14} {row['system']:<32} accuracy {row['p_at_1']:.4f}  top-5 {five}  "
-        f"{row['train_seconds']:7.0f} s  {row['model_bytes'] / 1e6:8.1f} MB  "
-        f"{row['microseconds_a_query']:7.0f} us  peak {row['peak_bytes'] / 1e9:.2f} GB"
-    )
+            machine_facts.report(results, path)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,15 @@ LEAST = 0.05  # of the largest weight: none below, so that no feature is lost
 
 class Fitted(Exception):
     """The weights are known: the rest of the run is not needed."""
+
+
+def with_scaled(system, called):
+    """Return a system on scaled features."""
+    return replace(
+        system, name=f"{system.name}, scaled", settings=f"as {called}, on {WHAT}",
+        train=partial(system.train, features=scaled_features),
+        predict=partial(system.predict, features=scaled_features),
+    )  # fmt: skip
 
 
 def scaled_features(task, x):

@@ -3,6 +3,7 @@
 import itertools
 import os
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,24 @@ from streammach.rows.namespaces import in_namespace
 K = 5  # classes that are asked for
 HOLD_OUT_BY = os.environ.get("PEERS_HOLD_OUT_BY") or None
 DENSE, FULL = 0.1, 0.9  # shares of values that are not 0 from which rows count as dense, as full
+
+
+@dataclass(frozen=True)
+class System:
+    """A system of the comparison.
+
+    `train` makes a model of a :class:`Task`, `predict` the best classes (m, up to 5) of its test
+    rows, -1 for none, `size` the model's bytes. What cannot be done ends with SystemExit and why.
+    """
+
+    name: str
+    package: str | None
+    settings: str
+    train: Callable | None = None
+    predict: Callable | None = None
+    size: Callable | None = None
+    lists: bool = False  # whether it takes rows with lists of labels
+    why_not: str | None = None  # it was not run
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The constants of planning/accuracy.py: what being small costs, fitted to measured grids.
+"""The constants of planning/candidates.py: what being small costs, fitted to measured grids.
 
     python -m benchmarks.planner.fit [benchmarks/results/planner_grid.json]
 
@@ -23,7 +23,7 @@ from scipy.optimize import least_squares
 
 from benchmarks.planner import RESULTS
 from streammach.parts.expected import Fit
-from streammach.planning.accuracy import ENOUGH
+from streammach.planning.candidates import ENOUGH
 
 # Of each kind the one whose buckets cost no more: lists of labels were measured at 32 and more.
 KINDS = {"hashed": None, "counts": None, "dense": None, "lists": "hashed",

@@ -19,19 +19,13 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from benchmarks.machine_facts import facts, parser
-from benchmarks.planner.memory import summed_up
+from benchmarks.machine_facts import parser
+from benchmarks.planner.memory import repeated, spread
 
 BUDGETS = ("500MB", "700MB", "1GB", "1.5GB", "2GB")
 MOST_VALUES = 8_000_000
 TIMES = ("5s", "10s")
 MOST_LABELS = 3_000  # of sets
-REFUSED = 6  # exit code of a budget that is too small
-
-
-def spread(rng, least, most):
-    """Return a random integer whose logarithm is uniform."""
-    return round(least * (most / least) ** rng.random())
 
 
 def draw(rng):
@@ -141,19 +135,6 @@ def run_one(folder, shape, options):
     return found | json.loads(done.stdout.splitlines()[-1])
 
 
-def line(run):
-    """Return a run as text."""
-    shape = run["rows"]
-    kind = ("dense" if shape["dense"] else "sparse") + (" sets" if shape["labels"] else "")
-    by = "MACHClassifier" if shape["estimator"] else "train"
-    return (
-        f"{kind:<11} {shape['rows']:>7} x {shape['features']:<7} {shape['classes']:>6} {by:<15}"
-        f"{run['shape']:>10} {'memory' if run['held_bytes'] else 'store':<7}projected "
-        f"{run['projected'] / 1e6:>6.0f} MB  peak {run['peak'] / 1e6:>6.0f} MB  "
-        f"{run['peak'] / run['projected']:.2f}  {run['seconds']:.0f} s"
-    )
-
-
 def main():
     """Run, print a line for each run and a summary, write the figures."""
     arguments = parser(__doc__)
@@ -164,24 +145,13 @@ def main():
     given = arguments.parse_args()
     if given.one:
         return one(given.folder, *json.loads(given.one))
-    given.folder.mkdir(parents=True, exist_ok=True)
-    runs, n_refused, failed, number = [], 0, [], 0
-    while len(runs) + len(failed) < given.runs:
+
+    def drawn(number, _):
         shape, options = draw(random.Random(f"{given.seed} {number}"))
         write(given.folder, shape, number)
-        found = run_one(given.folder, shape, options) | {"number": number}
-        number += 1
-        if found["rc"] == REFUSED:
-            n_refused += 1
-            continue
-        (failed if found["rc"] else runs).append(found)
-        print(f"FAILED {found}" if found["rc"] else f"{number - 1} {line(found)}", flush=True)
-        summary = summed_up(runs, n_refused, len(failed)) if runs else {}
-        if given.json:
-            document = {"machine": facts(), "summary": summary, "runs": runs, "failed": failed}
-            Path(given.json).write_text(json.dumps(document, indent=1) + "\n")
-    print(json.dumps(summary))
-    return int(bool(failed) or summary["max"] > 1)
+        return run_one(given.folder, shape, options) | {"number": number}
+
+    return repeated(given, drawn)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from streammach.cli.arguments import FitArguments, recorded
+from streammach.cli.arguments import RunArguments, recorded
 from streammach.cli.data import made_text
-from streammach.cli.handlers import handlers_installed
 from streammach.cli.options import (
     bad_row_options,
     debug_option,
@@ -23,7 +22,7 @@ from streammach.cli.options import (
     sources_argument,
     table_options,
 )
-from streammach.cli.output import say, say_json, short_path
+from streammach.cli.output import handlers_installed, say, say_json, short_path
 from streammach.cli.training import run_document, say_run, trained
 from streammach.errors import MismatchError, clean
 from streammach.machine import time_text
@@ -47,9 +46,9 @@ PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on 
 @progress_option
 @json_option
 @debug_option
-@recorded(FitArguments)
+@recorded
 def fit(
-    *, sources: tuple[Path, ...], out: Path, arguments: FitArguments, progress: str, as_json: bool
+    *, sources: tuple[Path, ...], out: Path, arguments: RunArguments, progress: str, as_json: bool
 ) -> None:
     """Convert files and train on them within a memory budget.
 
@@ -65,12 +64,12 @@ def fit(
         within(memory_limit(), arguments.memory)
     entered(out, resume=arguments.resume, force=arguments.force)
     workplace(out).open()
-    wanted = Wanted(out / STORE, list(sources), list(arguments.labels))
+    wanted = StoreRequest(out / STORE, list(sources), list(arguments.labels))
     _store(wanted, arguments, progress)
     if arguments.validation is not None and Path(arguments.validation).is_file():
-        held_out = Wanted(out / HELD_OUT, [Path(arguments.validation)], like=wanted.store)
+        held_out = StoreRequest(out / HELD_OUT, [Path(arguments.validation)], like=wanted.store)
         _store(held_out, arguments, progress)
-        arguments = replace(arguments, validation=str(held_out.store))
+        arguments = arguments.but(validation=str(held_out.store))
     made = trained(wanted.store, out, arguments, progress)
     if as_json:
         say_json(run_document(made))
@@ -80,7 +79,7 @@ def fit(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StoreRequest:
     """A store that is wanted: where, of which files, and the store whose ids it takes."""
 
     store: Path
@@ -89,7 +88,7 @@ class Wanted:
     like: Path | None = None
 
 
-def _store(wanted: Wanted, arguments: FitArguments, progress: str) -> None:
+def _store(wanted: StoreRequest, arguments: RunArguments, progress: str) -> None:
     """Convert files in a process of its own, unless the store of these files is there already."""
     if wanted.store.exists() and _same(wanted, arguments):
         tell(f"{short_path(wanted.store)} is there already")
@@ -97,7 +96,7 @@ def _store(wanted: Wanted, arguments: FitArguments, progress: str) -> None:
     run("streammach.cli.fit:convert_here", wanted, arguments, progress, patience=PATIENCE_SECONDS)
 
 
-def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None:
+def convert_here(wanted: StoreRequest, arguments: RunArguments, progress: str) -> None:
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
 
@@ -116,9 +115,9 @@ def convert_here(wanted: Wanted, arguments: FitArguments, progress: str) -> None
         tell(f"it took {time_text(done.seconds)}")
 
 
-def _same(wanted: Wanted, arguments: FitArguments) -> bool:
+def _same(wanted: StoreRequest, arguments: RunArguments) -> bool:
     """Return whether a store is of these files; one that is not is refused, or made anew."""
-    from streammach.data.conversion.compare import difference_from  # compiled code loads on demand
+    from streammach.data.conversion.request import difference_from  # compiled code loads on demand
     from streammach.data.convert import tidy
     from streammach.data.source_options import SourceOptions, TableOptions
 

@@ -7,12 +7,13 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from importlib import import_module
+from importlib.metadata import EntryPoints, entry_points, version
 
 import click
 
 import streammach
-from streammach.cli.handlers import MAX_LINE, handlers_installed
-from streammach.cli.output import say_json
+from streammach.cli.output import MAX_LINE, handlers_installed, say_json
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.machine import check_address_space
@@ -22,7 +23,7 @@ from streammach.progress import tell
 PIPE_CLOSED = 141
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions
 COMMANDS = {
-    "explore": "streammach.cli.explore",
+    "explore": "streammach.cli.data",
     "convert": "streammach.cli.data",
     "verify": "streammach.cli.data",
     "info": "streammach.cli.info",
@@ -32,13 +33,11 @@ COMMANDS = {
     "merge": "streammach.cli.merge",
     "evaluate": "streammach.cli.evaluate",
     "predict": "streammach.cli.predict",
-    "serve": "streammach.cli.serve",
     "add": "streammach.cli.add",
     "shrink": "streammach.cli.shrink",
     "sweep": "streammach.cli.sweep",
-    "report": "streammach.cli.report",
-    "compile": "streammach.cli.compile",
-    "demo": "streammach.cli.demo",
+    "compile": "streammach.cli.start",
+    "demo": "streammach.cli.start",
 }
 NAMED = {"compile": "compile_"}  # whose function has another name: Python's own has this one
 
@@ -47,15 +46,16 @@ class LazyGroup(click.Group):
     """A group whose commands are imported when they are called or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of the job."""
-        return list(COMMANDS)
+        """Return the commands in the order of the job, then those of other distributions."""
+        return [*COMMANDS, *faces().names]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is called, or raise UsageError with one of a name like it."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            alike = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        known = self.list_commands(ctx) if args and args[0] not in COMMANDS else []
+        if known and args[0] not in known and not args[0].startswith("-"):
+            alike = difflib.get_close_matches(args[0], known, n=1)
             meant = f"Did you mean {alike[0]}? " if alike else ""
             raise UsageError(
                 f"there is no command '{clean(args[0], 60)}'",
@@ -65,18 +65,23 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = __import__(COMMANDS[cmd_name], fromlist=[cmd_name])
-        command: click.Command = getattr(module, NAMED.get(cmd_name, cmd_name))
+        command: click.Command | None = None
+        if cmd_name in COMMANDS:
+            module = import_module(COMMANDS[cmd_name])
+            command = getattr(module, NAMED.get(cmd_name, cmd_name))
+        elif cmd_name in faces().names:
+            command = faces()[cmd_name].load()
         return command
+
+
+def faces() -> EntryPoints:
+    """Return the commands of optional faces, which are entry points of an installation."""
+    return entry_points(group="streammach.commands")
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib.metadata import version  # only where the answer is asked for
-
     python = ".".join(str(n) for n in sys.version_info[:3])
     click.echo(
         f"streammach {streammach.__version__} (store format {STORE_FORMAT}, "

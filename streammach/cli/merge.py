@@ -55,7 +55,7 @@ def merge(
     """
     from streammach.planning.speed import speed  # compiled code loads on demand
     from streammach.training.callbacks import EarlyStopping, watcher
-    from streammach.training.merge import merge as joined
+    from streammach.training.trainer import merge as joined
 
     with ExitStack() as opened, Progress(progress, "") as shown:
         speed()

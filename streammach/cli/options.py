@@ -31,12 +31,9 @@ sources_argument = click.argument(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 progress_option = click.option(
-    "--progress",
-    type=click.Choice(["auto", "bar", "plain", "json", "none"]),
-    default="auto",
-    show_default=True,
-    help="How progress is shown, on standard error.",
-)
+    "--progress", type=click.Choice(["auto", "bar", "plain", "json", "none"]), default="auto",
+    show_default=True, help="How progress is shown, on standard error.",
+)  # fmt: skip
 threads_option = click.option(
     "--threads", type=int, help="Threads that compute.  [default: all cores]"
 )
@@ -58,15 +55,10 @@ debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
 format_option = click.option(
-    "--format",
-    "form",
-    metavar="FORMAT",
+    "--format", "form", metavar="FORMAT",
     help="Format of the files: vw, svmlight, xmc, parquet, arrow, csv, tsv, jsonl, hdf5, npz, npy "
-    "or anndata.  "
-    "[default: guessed from their content]",
-)
-
-
+    "or anndata.  [default: guessed from their content]",
+)  # fmt: skip
 seed_option = click.option(
     "--seed", type=int, default=0, show_default=True, help="Decides all that is random."
 )
@@ -125,6 +117,19 @@ def one_source(
     )  # fmt: skip
 
 
+def _as_record(command: F, name: str, record: str, fields: Sequence[str]) -> F:
+    """Give a command some of its options as one record of :mod:`streammach.data.source_options`."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        from streammach.data import source_options  # loads on demand
+
+        said = {field: given.pop(field) for field in fields}
+        command(**given, **{name: getattr(source_options, record)(**said)})
+
+    return cast("F", called)
+
+
 def table_options(command: F) -> F:
     """Add the options that say what the columns of a table are, as one record: `table`."""
     columns: dict[str, Any] = {"multiple": True, "metavar": "COLUMNS"}
@@ -152,14 +157,12 @@ def table_options(command: F) -> F:
                           "as 3-5.  [default: none]"),
     ]  # fmt: skip
 
-    @wraps(command)
-    def called(**given: Any) -> None:
-        from streammach.data.source_options import TableOptions  # loads on demand
+    return _with(_as_record(command, "table", "TableOptions", TABLE_FIELDS), options)
 
-        said = {f: given.pop(f) for f in TABLE_FIELDS}
-        command(**given, table=TableOptions(**said))
 
-    return _with(cast("F", called), options)
+def _names(context: click.Context, option: click.Parameter, given: str) -> tuple[str, ...]:
+    del context, option
+    return tuple(given.split(",")) if given else ()
 
 
 def layout_options(command: F) -> F:
@@ -171,20 +174,12 @@ def layout_options(command: F) -> F:
                           "these pair up in a line of TSV."),
         click.option("--no-header", "header", flag_value=False, default=True,
                      help="Of CSV and TSV: the first line is a row."),
-        click.option("--columns", metavar="NAMES", default="",
+        click.option("--columns", metavar="NAMES", default="", callback=_names,
                      help="Of CSV and TSV without a header: the names of the columns, with commas "
                           "between.  [default: numbers from 1]"),
     ]  # fmt: skip
 
-    @wraps(command)
-    def called(**given: Any) -> None:
-        from streammach.data.source_options import Layout, column_names  # loads on demand
-
-        said = {f: given.pop(f) for f in LAYOUT_FIELDS}
-        said["columns"] = column_names(said["columns"] or ())
-        command(**given, layout=Layout(**said))
-
-    return _with(cast("F", called), options)
+    return _with(_as_record(command, "layout", "Layout", LAYOUT_FIELDS), options)
 
 
 def part_options(command: F) -> F:
@@ -204,62 +199,38 @@ def shape_options(command: F) -> F:
     options = [
         click.option("--memory", metavar="SIZE", help="Budget of bytes, such as 12GB or 500MB."),
         click.option("--buckets", type=int, metavar="B", help="Buckets of each model."),
-        click.option(
-            "--repetitions",
-            type=int,
-            metavar="R",
-            help="Number of models; 0 without --buckets: counts alone.",
-        ),
+        click.option("--repetitions", type=int, metavar="R",
+                     help="Number of models; 0 without --buckets: counts alone."),
         click.option("--exact", is_flag=True, help="A bucket for every class."),
         click.option("--batch-size", type=int, metavar="N", help="Most rows of a batch."),
-        click.option(
-            "--optimizer",
-            type=click.Choice(["auto", *OPTIMIZERS]),
-            default="auto",
-            show_default=True,
-            help="auto: row-wise Adagrad for sparse rows, Adam for dense ones.",
-        ),
+        click.option("--optimizer", type=click.Choice(["auto", *OPTIMIZERS]), default="auto",
+                     show_default=True,
+                     help="auto: row-wise Adagrad for sparse rows, Adam for dense ones."),
         part_options,
-        click.option(
-            "--time",
-            metavar="TIME",
-            help="Time of the whole command, such as 2h: it ends with the best model by then.",
-        ),
-        click.option(
-            "--latency",
-            metavar="TIME",
-            help="Most time that a query may be expected to take one thread, such as 200us.",
-        ),
-        click.option(
-            "--pilot",
-            metavar="TIME",
-            help="First train the best few on samples for about this time, such as 5min, and "
-            "choose by what they reach.",
-        ),
-        click.option(
-            "--objective",
-            type=click.Choice(["accuracy", "smallest", "fastest"]),
-            default="accuracy",
-            show_default=True,
-            help="What is best: the least expected loss of accuracy, or within a point of it the "
-            "smallest model or the shortest training.",
-        ),
+        click.option("--time", metavar="TIME",
+                     help="Time of the whole command, such as 2h: it ends with the best model by "
+                          "then."),
+        click.option("--latency", metavar="TIME",
+                     help="Most time that a query may be expected to take one thread, such as "
+                          "200us."),
+        click.option("--pilot", metavar="TIME",
+                     help="First train the best few on samples for about this time, such as 5min, "
+                          "and choose by what they reach."),
+        click.option("--objective", type=click.Choice(["accuracy", "smallest", "fastest"]),
+                     default="accuracy", show_default=True,
+                     help="What is best: the least expected loss of accuracy, or within a point "
+                          "of it the smallest model or the shortest training."),
         device_option,
-        click.option(
-            "--weights",
-            type=click.Choice(["float32", "bfloat16"]),
-            default="float32",
-            show_default=True,
-            help="Type of the weights while they are trained; bfloat16 on a GPU, sparse rows.",
-        ),
-        click.option(
-            "--tf32",
-            is_flag=True,
-            help="Multiply dense rows in TensorFloat-32 while they are trained on, on a GPU.",
-        ),
+        click.option("--weights", type=click.Choice(["float32", "bfloat16"]), default="float32",
+                     show_default=True,
+                     help="Type of the weights while they are trained; bfloat16 on a GPU, sparse "
+                          "rows."),
+        click.option("--tf32", is_flag=True,
+                     help="Multiply dense rows in TensorFloat-32 while they are trained on, on a "
+                          "GPU."),
         threads_option,
         seed_option,
-    ]
+    ]  # fmt: skip
     return _with(command, options)
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.arguments import PlanArguments, recorded
-from streammach.cli.handlers import handlers_installed
+from streammach.cli.arguments import RunArguments, recorded
 from streammach.cli.options import debug_option, epilog, json_option, shape_options
-from streammach.cli.output import say, say_json
+from streammach.cli.output import handlers_installed, say, say_json
 from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import clean
 from streammach.processes import run
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 
 
-def made_plan(store: Path | Dataset, arguments: PlanArguments, folder: Path | None = None) -> Plan:
+def made_plan(store: Path | Dataset, arguments: RunArguments, folder: Path | None = None) -> Plan:
     """Return the plan for a store; with ``--pilot``, samples are trained on first."""
     # That is done in a process of its own, and in `folder` where one is given.
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
@@ -70,8 +69,8 @@ def pilot_here(store: Path, how: PilotRun) -> Plan:
 @cache_options
 @json_option
 @debug_option
-@recorded(PlanArguments)
-def plan(store: Path, arguments: PlanArguments, as_json: bool) -> None:
+@recorded
+def plan(store: Path, arguments: RunArguments, as_json: bool) -> None:
     """Choose the model that fits a memory budget.
 
     Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from streammach.cli.arguments import TrainingArguments, recorded
+from streammach.cli.arguments import RunArguments, recorded
 from streammach.cli.options import (
     debug_option,
     epilog,
@@ -62,7 +62,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
 @progress_option
 @json_option
 @debug_option
-@recorded(TrainingArguments)
+@recorded
 def sweep(
     *,
     store: Path,
@@ -71,7 +71,7 @@ def sweep(
     buckets: tuple[int, ...],
     repetitions: tuple[int, ...],
     test: Path | None,
-    arguments: TrainingArguments,
+    arguments: RunArguments,
     progress: str,
     as_json: bool,
 ) -> None:
@@ -122,7 +122,7 @@ def _told(found: Point | Infeasible) -> str:
 def _draw(found: Sweep, out: Path) -> Path | None:
     """Write the page; where it cannot be drawn, warn."""
     from streammach.files.destinations import Destination  # loads on demand
-    from streammach.reports.sweep_page import sweep_page
+    from streammach.reports.pages import sweep_page
     from streammach.training.ours import PAGE
 
     try:

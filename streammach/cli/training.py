@@ -56,7 +56,7 @@ LARGE = 0.1  # share of the time from which on a stage is named
 @progress_option
 @json_option
 @debug_option
-@recorded(RunArguments)
+@recorded
 def train(
     *, store: Path, out: Path, arguments: RunArguments, part: str | None, settings: Path | None,
     dask: str | None, devices: str | None, progress: str, as_json: bool,
@@ -111,7 +111,7 @@ def _trained_apart(
     wanted = CPU if {*named} == {CPU} else "cuda"
     if devices is not None and device not in ("auto", wanted):
         raise UsageError(f"--device {device} and --devices {clean(devices)} differ")
-    arguments = dataclasses.replace(arguments, device=wanted if device == "auto" else device)
+    arguments = arguments.but(device=wanted if device == "auto" else device)
     with ExitStack() as opened:
         client = None if address is None else opened.enter_context(connected(address))
         rows, shown = opened.enter_context(_weighed_rows(store, out, arguments, progress))
@@ -134,8 +134,7 @@ def _train_part(
     *, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the repetitions of a part, and say so."""
-    from streammach.training.part_job import PartJob  # compiled code loads on demand
-    from streammach.training.run import PART_OF_RUN
+    from streammach.training.run import PART_OF_RUN  # compiled code loads on demand
     from streammach.training.run_part import PartNumber
 
     number, settings = PartNumber.of_text(which[0]), which[1]
@@ -144,19 +143,21 @@ def _train_part(
         raise UsageError("samples may say something else in each part: --pilot", hint=hint)
     with _weighed_rows(store, out, arguments, progress, PART_OF_RUN) as (rows, shown):
         plan = made_plan(rows, arguments)
-        job = PartJob(plan, number, arguments.training(), settings)
-        trainer = _trainer(plan, arguments, shown)
-        _say_plan(rows, out, plan, (job.projected_bytes, shown), f"part {number} of ")
-        part = trainer.do(job, rows, out, resume=arguments.resume)
+        number.check(plan, arguments.training())
+        projected = number.projected_bytes(plan, decides=settings is None)
+        _say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
+        part = _trainer(plan, arguments, shown).fit_part(
+            rows, out, (number.number, number.of), settings=settings, resume=arguments.resume
+        )
     if as_json:
-        say_json(_part_document(part, job.projected_bytes))
+        say_json(_part_document(part, projected))
         return
     first, last = part.repetitions
     assert part.settings is not None, "it is finished"
     say(
         f"{short_path(part.path)}: part {number}, repetitions {first + 1} to {last} of "
         f"{plan.n_repetitions}, {part.settings.training.epochs} epochs; peak "
-        f"{size_text(peak_of(job.projected_bytes))} of {size_text(job.projected_bytes)} projected"
+        f"{size_text(peak_of(projected))} of {size_text(projected)} projected"
     )
     say("all parts make a run: streammach merge RUN PART...")
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streammach.clock import Clock
 from streammach.cluster.part_tasks import PartTask, Tasks
 from streammach.cluster.ranges import evaluate, predict
 from streammach.cluster.workers import ClusterWorkers, check_installed
@@ -22,11 +21,9 @@ from streammach.files.urls import absolute
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.training.merge import merge
-from streammach.training.part_job import PartJob
 from streammach.training.run import RESULT, Run, begun
 from streammach.training.run_part import PartNumber
-from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer
+from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer, merge
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -114,8 +111,8 @@ def train(
         n = _begun_parts(folder, place, parts, resume=resume)
         if not (folder / RESULT).exists():
             workers = ClusterWorkers(client)
-            n = n or workers.parts(plan, options)
-            PartJob(plan, PartNumber(1, n), options).check(options, Clock(), None)
+            n = n or workers.parts(plan)
+            PartNumber(1, n).check(plan, options)
             make_folder(place.path)
             opened.enter_context(locked(place.path / LOCK, clean(place.path)))
             place.open(**{COUNT: n})

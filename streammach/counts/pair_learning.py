@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,13 +22,12 @@ from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
-from streammach.threads import Workers
+from streammach.threads import Workers, pieces_of
 
 CANDIDATES = 40  # classes that a row is compared with, its own among them
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
-PIECES_PER_THREAD = 4
 THREAD_CLASS_BYTES = 9  # of scratch
 
 
@@ -128,8 +126,7 @@ class PairLearner:
             )  # fmt: skip
 
         threads = self._workers.n_threads
-        edges = np.linspace(0, rows.n_rows, threads * PIECES_PER_THREAD + 1).astype(int).tolist()
-        self._workers.each(compare, itertools.pairwise(edges))
+        self._workers.each(compare, pieces_of(rows.n_rows, threads))
         self._workers.each(step, [(part, threads) for part in range(threads)])
 
     def _find(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from streammach.rows.block import RowBlock
 from streammach.rows.packed_pairs import PackedCounts
 from streammach.rows.pairs import CountWeights
 from streammach.simd import WIDEST, aligned
-from streammach.threads import Workers
+from streammach.threads import Workers, pieces_of
 
-PIECES_PER_THREAD = 16
+PIECES_A_THREAD = 4  # some rows take much longer than others
 ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
 NO_PEAKS = np.zeros(0, np.int16)
 NOTHING = np.zeros((1, 0), np.float32), np.zeros(0, np.uint8)  # logarithms and codes
@@ -103,12 +102,7 @@ class CountScorer:
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""
-        if self._workers.n_threads == 1:
-            work(0, n)
-            return
-        parts = min(n, self._workers.n_threads * PIECES_PER_THREAD)
-        edges = np.linspace(0, n, parts + 1).astype(int)
-        self._workers.each(work, itertools.pairwise(edges.tolist()))
+        self._workers.each(work, pieces_of(n, PIECES_A_THREAD * self._workers.n_threads))
 
     def close(self) -> None:
         """Stop the threads."""

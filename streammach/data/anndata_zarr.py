@@ -1,32 +1,79 @@
-"""AnnData in a folder of Zarr, format 2 or 3: X or a layer, a column of obs as labels.
-
-Feature names are those of ``var``. A folder that is a matrix by itself is read too, with labels in
-a file of their own.
-"""
+"""AnnData in a folder of Zarr, format 2 or 3, or a folder that is a matrix by itself."""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from streammach.data.identity import files_in
-from streammach.data.label_arrays import Labels, Nullable, column_names
-from streammach.data.label_sets import LabelSets
-from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
-from streammach.data.matrix_source import MatrixSource
-from streammach.data.numpy_files import labels_in, load_labels
+from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource
 from streammach.data.source_options import SourceOptions
-from streammach.data.zarr_arrays import ZarrArray
-from streammach.data.zarr_metadata import OBJECT_BYTES, Node, check_files, place_in, read_node
-from streammach.errors import DataError, StreammachError, UsageError, clean
+from streammach.data.zarr_arrays import ZarrArray, damaged
+from streammach.errors import DataError, StreammachError, clean
+from streammach.files.reading import disk_error, read_small
+from streammach.spec.documents import from_json
 
-ROW_BYTES = 24  # of a dense value while its row is read
-SPARSE_PARTS = ("data", "indices", "indptr")
-COLUMN_HINT = "Name a column with --y-path obs/COLUMN."
+MAX_DOCUMENT = 16 << 20  # the root of a group may repeat the metadata of all its members
+
+
+@dataclass(frozen=True)
+class Node:
+    """A group or an array: its metadata and attributes."""
+
+    document: dict[str, Any]
+    attributes: dict[str, Any]
+    is_array: bool
+
+
+def read_node(folder: Path) -> Node | None:
+    """Return the group or array that a folder is, or None; raise DataError or DiskError."""
+    names = ("zarr.json", ".zarray", ".zgroup")
+    name = next((name for name in names if _exists(folder / name)), None)
+    if name is None:
+        return None
+    try:
+        document, attributes = _document(folder / name), {}
+        if name == "zarr.json":
+            attributes, is_array = document.get("attributes", {}), document["node_type"] == "array"
+        else:
+            is_array = name == ".zarray"
+            if _exists(folder / ".zattrs"):
+                attributes = _document(folder / ".zattrs")
+        form = 3 if name == "zarr.json" else 2
+        if document["zarr_format"] != form or not isinstance(attributes, dict):
+            raise ValueError(f"not the metadata of Zarr format {form}")
+        return Node(document, attributes, is_array)
+    except (ValueError, KeyError) as error:
+        raise damaged(folder, error) from None
+
+
+def _document(path: Path) -> dict[str, Any]:
+    return from_json(read_small(path, MAX_DOCUMENT), dict[str, Any])
+
+
+def _exists(path: Path) -> bool:
+    if os.path.lexists(path):
+        _check_kind(path, path.parent)
+        return True
+    return False
+
+
+def _check_kind(path: Path, top: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except OSError as error:
+        raise disk_error(error, path) from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+        raise DataError(
+            f"{clean(path.relative_to(top), 100)} is {what}", path=top,
+            hint="Copy the folder with its files in it.",
+        )  # fmt: skip
 
 
 def is_matrix_folder(path: Path) -> bool:
@@ -37,43 +84,38 @@ def is_matrix_folder(path: Path) -> bool:
         return False
     if node is None or "streammach" in node.attributes:
         return False
-    return node.is_array or node.encoding in ("anndata", "csr_matrix", "csc_matrix")
+    known = ("anndata", "csr_matrix", "csc_matrix")
+    return node.is_array or node.attributes.get("encoding-type") in known
 
 
-class AnnDataSource(MatrixSource):
+class AnnDataSource(TreeSource):
     """Rows of an AnnData folder, or of a Zarr group or array that is a matrix."""
 
     form = "anndata"
     is_folder = True
-    has_paths = True
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
-        super().__init__(path, options)
         root = read_node(path)
         if root is None:
             raise DataError(
-                "the folder is neither AnnData nor a matrix of Zarr",
-                path=path,
+                "the folder is neither AnnData nor a matrix of Zarr", path=path,
                 hint="It has no zarr.json, .zgroup or .zarray; several files are named one by one.",
-            )
+            )  # fmt: skip
         if "streammach" in root.attributes:
             raise DataError(
-                "it is a store already",
-                path=path,
+                "it is a store already", path=path,
                 hint="Use it as it is: streammach info, plan and train take it.",
-            )
-        self._is_anndata = root.encoding == "anndata"
-        wanted = options.x_path
-        self._x = wanted.strip("/") if wanted is not None else "X" if self._is_anndata else ""
-        self._y = self._labels_path()
-        self._names = self._names_path()
-        self._bytes = check_files(path, self._x)
-        for name in (self._y, self._names):
-            check_files(path, name or self._x)
-        said = [f"rows from {clean(self._x)}" if self._x else ""]
-        said.append(f"labels from {clean(self._y)}" if self._y else "")
-        said.append(f"names from {clean(self._names)}" if self._names else "")
-        self.note = ", ".join(text for text in said if text)
+            )  # fmt: skip
+        for parent, folders, files in os.walk(path):
+            for name in (*folders, *files):
+                _check_kind(Path(parent, name), path)
+        nodes = dict(_nodes(path, root))
+        self._tree = Tree(
+            {name: ZarrArray(path / name, n.document) for name, n in nodes.items() if n.is_array},
+            lambda name: nodes[name].attributes if name in nodes else {},
+        )
+        super().__init__(path, options)
+        self._bytes = sum(file.stat().st_size for file in files_in(path / self._x))
 
     @property
     def n_bytes(self) -> int:
@@ -83,177 +125,26 @@ class AnnDataSource(MatrixSource):
     def files(self) -> list[Path]:
         """Return the files of matrix, labels and names."""
         places = dict.fromkeys((self._x, self._y or self._x, self._names or self._x))
-        return [file for name in places for file in files_in(place_in(self.path, name))]
-
-    def _node(self, name: str) -> Node:
-        node = self._maybe(name)
-        if node is None:
-            raise DataError(f"it has no '{clean(name, 60)}'", path=self.path)
-        return node
-
-    def _maybe(self, name: str) -> Node | None:
-        return read_node(place_in(self.path, name))
-
-    def _array(self, name: str) -> ZarrArray:
-        node = self._node(name)
-        if not node.is_array:
-            raise DataError(f"{clean(name, 60)} is no array", path=self.path)
-        return ZarrArray(node.facts())
-
-    def _whole(self, name: str) -> NDArray[Any]:
-        """Return an array of one axis."""
-        array = self._array(name)
-        if len(array.shape) != 1:
-            raise DataError(
-                f"{clean(name, 60)} has the shape {array.shape}, one axis is expected",
-                path=self.path,
-            )
-        size = OBJECT_BYTES if array.dtype.hasobject else array.dtype.itemsize
-        check_held(array.shape[0] * size, self.path, name)
-        return array.read(0, array.shape[0])
-
-    def _labels_path(self) -> str | None:
-        if self._options.labels is not None:
-            return None
-        if self._options.y_path is not None:
-            wanted = self._options.y_path.strip("/")
-            if not wanted or self._maybe(wanted) is None:
-                listed = ", ".join(clean(f"obs/{name}", 40) for name in self._columns()[:8])
-                raise UsageError(
-                    f"it has no '{clean(self._options.y_path, 60)}': --y-path",
-                    path=self.path,
-                    hint=f"It has: {listed or 'no columns of obs'}.",
-                )
-            return wanted
-        return self._guessed() if self._is_anndata else None
-
-    def _columns(self) -> list[str]:
-        """Return the columns of obs that can be read as labels, in their order."""
-        obs = self._maybe("obs") if self._is_anndata else None
-        listed = [] if obs is None else obs.attributes.get("column-order", [])
-        listed = listed if isinstance(listed, list) else []
-        found = [c for c in listed if isinstance(c, str) and c not in ("", ".", "..")]
-        return [c for c in found if self._kind(c) != "other"]
-
-    def _kind(self, column: str) -> str:
-        """Return ``groups`` for a categorical column, ``plain`` for strings or integers."""
-        node = self._maybe(f"obs/{column}") if "/" not in column else None
-        if node is None:
-            return "other"
-        if node.encoding == "categorical" or "categories" in node.attributes:
-            return "groups"
-        if node.encoding in ("nullable-integer", "nullable-string-array"):
-            return "plain"
-        if not node.is_array:
-            return "other"
-        dtype = node.facts().chain.dtype
-        return "plain" if dtype is None or dtype.kind in "iuSU" else "other"
-
-    def _guessed(self) -> str | None:
-        """Return the one column that can be meant: a categorical one before all others."""
-        columns = self._columns()
-        groups = [c for c in columns if self._kind(c) == "groups"]
-        fitting = groups or columns
-        if len(fitting) > 1:
-            listed = ", ".join(clean(f"obs/{name}", 40) for name in fitting[:8])
-            raise UsageError(f"the labels may be {listed}", path=self.path, hint=COLUMN_HINT)
-        return f"obs/{fitting[0]}" if fitting else None
-
-    def _names_path(self) -> str | None:
-        """Return where the names of the columns are: the index of var."""
-        parts = self._x.split("/")
-        if not self._is_anndata or not (self._x == "X" or parts[0] in ("layers", "raw")):
-            return None
-        var = "raw/var" if parts[0] == "raw" else "var"
-        node = self._maybe(var)
-        index = "_index" if node is None else node.attributes.get("_index", "_index")
-        if not isinstance(index, str) or "/" in index:
-            raise DataError("the index of var has no usable name", path=self.path)
-        return f"{var}/{index}" if self._maybe(f"{var}/{index}") is not None else None
+        return [file for name in places for file in files_in(self.path / name)]
 
     @contextmanager
-    def opened(self) -> Iterator[Opened]:
-        """Open the matrix for as long as a block runs."""
-        node = self._maybe(self._x)
-        if node is None:
-            raise UsageError(f"it has no matrix '{clean(self._x, 60)}': --x-path", path=self.path)
-        matrix = self._dense(node) if node.is_array else self._sparse(node)
-        if self._options.labels is not None:
-            labels: Labels | LabelSets | None = load_labels(
-                self._options.labels, self._options.multilabel
-            )
-        else:
-            labels = None if self._y is None else self._labels(self._y)
-        names = None
-        if self._names is not None:
-            values = self._column(self._node(self._names), self._names).strings
-            names = column_names(values, matrix.n_columns, self.path, self._names)
-        yield Opened(matrix, labels, names)
+    def tree(self) -> Iterator[Tree]:
+        """Return the arrays of the folder, whose files are open while they are read."""
+        yield self._tree
 
-    def _dense(self, node: Node) -> Dense:
-        array = ZarrArray(node.facts())
-        if len(array.shape) != 2:
-            raise DataError(
-                f"the shape is {array.shape}, rows x columns is expected", path=node.folder
-            )
-        check_numbers(array.dtype, self.path, self._x or "the array")
-        check_held(array.shape[1] * ROW_BYTES, self.path, "a row")
-        return Dense(array.read, (array.shape[0], array.shape[1]), array.facts.chunks[0])
 
-    def _sparse(self, node: Node) -> Sparse:
-        shape = node.attributes.get("shape")
-        if node.encoding != "csr_matrix":
-            form = f"is a {clean(node.encoding, 40)}" if node.encoding else "is no matrix"
-            raise DataError(
-                f"{clean(self._x, 60) or 'the group'} {form}, rows are read from csr_matrix",
-                path=self.path,
-                hint="Write it again from X.tocsr(), or name another matrix with --x-path.",
-            )
-        if not isinstance(shape, list) or [type(n) for n in shape] != [int, int]:
-            raise DataError("its shape is not rows and columns", path=node.folder)
-        inside = f"{self._x}/" if self._x else ""
-        data, indices, indptr = (self._array(f"{inside}{part}") for part in SPARSE_PARTS)
-        for name, array in zip(SPARSE_PARTS, (data, indices, indptr), strict=True):
-            check_numbers(array.dtype, self.path, name, "biuf" if name == "data" else "iu")
-        return Sparse(
-            self._whole(f"{inside}indptr"), indices.read, data.read,
-            (indices.shape[0], data.shape[0]), (shape[0], shape[1]), self.path,
-        )  # fmt: skip
-
-    def _labels(self, name: str) -> Labels | LabelSets:
-        node, multilabel = self._node(name), self._options.multilabel
-        if node.encoding == "csr_matrix" and multilabel != "off":
-            indptr, indices, data = (
-                self._whole(f"{name}/{part}") for part in ("indptr", "indices", "data")
-            )
-            sets = LabelSets.of_csr(indptr, indices, data, self.path, name)
-            return sets.asked(multilabel, self.path, name)
-        if node.encoding == "categorical":
-            kinds = self._column(self._node(f"{name}/categories"), f"{name}/categories")
-            codes = self._whole(f"{name}/codes")
-            return Labels.of_groups(codes, kinds.strings, self.path, name)
-        if node.encoding.startswith("nullable-"):
-            return Labels.of_nullable(self._column(node, name), self.path, name)
-        if "categories" in node.attributes or not node.is_array:
-            raise DataError(
-                f"{clean(name, 60)} is stored as {clean(node.encoding, 40) or 'an old anndata did'}"
-                ", labels are categorical, strings or integers",
-                path=self.path,
-                hint="Write it again with anndata 0.8 or later, or name another column: --y-path.",
-            )
-        return labels_in(self._whole(name), multilabel, self.path, name)
-
-    def _column(self, node: Node, name: str) -> Nullable:
-        """Return an array, or the array and the mask of one that may miss values."""
-        if not node.encoding.startswith("nullable-"):
-            return Nullable(self._whole(name))
-        values = self._whole(f"{name}/values")
-        strings = node.encoding == "nullable-string-array"  # a missing one is empty, too
-        if strings and not self._has_chunks(f"{name}/mask"):
-            return Nullable(values)
-        return Nullable.of(values, self._whole(f"{name}/mask"), self.path, name)
-
-    def _has_chunks(self, name: str) -> bool:
-        """Return whether an array has files of chunks: those of zeros alone may be left out."""
-        files = files_in(self._node(name).folder)
-        return any(file.name not in ("zarr.json", ".zarray", ".zattrs") for file in files)
+def _nodes(top: Path, root: Node) -> Iterator[tuple[str, Node]]:
+    """Yield groups and arrays by their paths; one with damaged metadata cannot be read."""
+    left, n = [("", root)], 0
+    while left and n < MAX_NODES:
+        name, node = left.pop()
+        yield name, node
+        n += 1
+        if not node.is_array and name.count("/") < MAX_DEPTH:
+            for folder in sorted(p for p in (top / name).iterdir() if p.is_dir()):
+                try:
+                    inner = read_node(folder)
+                except DataError as error:
+                    inner = Node({"damaged": error}, {}, is_array=True)
+                if inner is not None:
+                    left.append((folder.relative_to(top).as_posix(), inner))

@@ -19,7 +19,6 @@ STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 UTF8_HINT = "Write it as UTF-8, such as with: iconv -f LATIN1 -t UTF-8 FILE"
 HEADING = "file\tline\tbyte\treason\n"
 
-
 LIST = told_by_start(
     "a list of rows that were left out", HEADING, "it is no list of rows that streammach left out"
 )
@@ -65,15 +64,9 @@ class BadRows:
             self.reasons[row.reason.replace("'{}'", "...")] += 1
             self._list(f"{clean(path, 300)}\t{where}\t{row.byte or ''}\t{what}\n")
             if self._most is not None and self.total > self._most:
-                raise self._too_many(self.total, what, path, where, row.byte)
-
-    def _too_many(self, n: int, what: str, path: Path, where: int, byte: int | None) -> DataError:
-        return DataError(
-            f"{n:,} bad rows are more than --max-bad {self._most:,}, the last: {what}",
-            path=path,
-            line=None if byte is None else where,
-            byte=byte,
-        )
+                many = f"{self.total:,} bad rows are more than --max-bad {self._most:,}"
+                line = None if row.byte is None else where
+                raise DataError(f"{many}, the last: {what}", path=path, line=line, byte=row.byte)
 
     def allow(self, reasons: dict[str, int]) -> bool:
         """Return whether so many rows may be left out."""

@@ -7,16 +7,16 @@ import os
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from streammach.data.bad_rows import LIST, skipping
-from streammach.data.conversion.build import STAGES, UNITS, Build, Made, Settings, kind_of
-from streammach.data.conversion.job import Job, Memory
+from streammach.data.conversion.build import STAGES, UNITS, Build, Made, kind_of
+from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
+from streammach.data.conversion.request import ConversionRequest
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.source import Source
@@ -29,17 +29,15 @@ from streammach.data.source_options import (
     paths_of,
     several,
 )
-from streammach.data.sources import open_source
+from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.ours import STORE
+from streammach.data.store.opening import STORE
 from streammach.data.store.upload import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
-from streammach.data.tables.opening import agreed, tables_of
-from streammach.data.tables.reader import Met
+from streammach.data.tables.reader import TableCounts
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
-from streammach.files.locks import locked
 from streammach.files.reading import check_free, file_pieces
 from streammach.files.urls import located
 from streammach.files.writing import remove_file
@@ -51,7 +49,7 @@ from streammach.spec.types import Multilabel, Quotes
 
 LOOK_BYTES = 128 << 20  # that are left behind where the first rows of tables are looked at
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
-RUNS = 2  # the way in which rows are put aside; those of another one are not gone on from
+RUNS = 3  # the way in which rows are put aside; those of another one are not gone on from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,15 +263,17 @@ def convert(
     )  # fmt: skip
     options = alike.each(len(paths) or 1, label_paths)
     reads = [*paths, *label_paths, *([] if like is None else [located(like)])]
-    job, destination, listed = check_target(target, reads, force=force)
-    with _locked(target), shown(progress, UNITS, STAGES) as told:
+    folder, destination, listed = check_target(target, reads, force=force)
+    with folder.locked(), shown(progress, UNITS, STAGES) as told:
         if in_memory:
             opened: list[Source[Any]] = [MemorySource(sources, options[0])]
         else:
             opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
-        if tables_of(opened) and not in_memory:
-            _check_memory(opened, memory, like is not None, threads or cores())
-        settings = Settings(
+        if tables_of(opened) and not in_memory:  # may their first rows be looked at?
+            code = compiler_bytes(*kind_of(opened, like is not None, threads or cores()))
+            held = [source.held() for source in opened]
+            ConversionMemory.of(memory, held, threads or cores(), code).room(0, LOOK_BYTES)
+        request = ConversionRequest(
             options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
             progress=told,
@@ -281,34 +281,33 @@ def convert(
         _check_disk(opened, target)
         read = [path for source in opened for path in source.files()] + label_paths
         states = [state_of(path) for path in read]
-        made, resumed = _make(opened, states, job, settings)
+        made, resumed = _make(opened, states, folder, request)
         try:
             check_unchanged(states, read)
         except DataError:
-            job.remove()
+            folder.remove()
             raise
-        rejects = _commit(job, destination, listed)
-    found = _conversion(target, made, opened, rejects, resumed=resumed)
-    return replace(found, seconds=time.monotonic() - began)
+        rejects = _commit(folder, destination, listed)
+    notes = [f"{clean(s.path.name)}: {s.note}" for s in opened if s.note]
+    if not resumed:  # else a part was counted by the one that was cut off
+        notes += [f"{clean(s.path.name)}: {it}" for s in tables_of(opened) for it in s.remarks()]
+    root = made.root
+    return Conversion(
+        path=str(target), digest=root.manifest, n_rows=root.rows, n_classes=root.classes,
+        n_features=root.features, nnz=root.nnz, skipped=root.skipped, **root.counts,
+        formats=tuple(source.form for source in opened), notes=tuple(notes), rejects=rejects,
+        resumed=resumed, projected_bytes=made.memory, seconds=time.monotonic() - began,
+    )  # fmt: skip
 
 
 def check_target(
     target: Path, reads: Sequence[Path], *, force: bool
-) -> tuple[Job, Destination, Destination]:
+) -> tuple[ConversionFolder, Destination, Destination]:
     """Refuse a store that may not be made; nothing is written."""
-    store, job = Destination(target, STORE, force=force, inputs=reads), Job(target)
-    cut_off = job.check()  # it may have made the list, and not yet given the store its name
-    listed = Destination(_listed(target), LIST, force=force or cut_off, inputs=reads)
-    return job, store, listed
-
-
-def _check_memory(
-    opened: list[Source[Any]], memory: str | int | float | None, like: bool, n_threads: int
-) -> None:
-    """Refuse tables whose first rows cannot be looked at in the memory; see :meth:`Memory.room`."""
-    held = [source.held() for source in opened]
-    more = compiler_bytes(*kind_of(opened, like, n_threads))
-    Memory.of(memory, held, n_threads, more).room(0, LOOK_BYTES)
+    store, folder = Destination(target, STORE, force=force, inputs=reads), ConversionFolder(target)
+    cut_off = folder.check()  # it may have made the list, and not yet given the store its name
+    listed = Destination(folder.rejects, LIST, force=force or cut_off, inputs=reads)
+    return folder, store, listed
 
 
 def _check_disk(opened: list[Source[Any]], target: Path) -> None:
@@ -317,95 +316,62 @@ def _check_disk(opened: list[Source[Any]], target: Path) -> None:
         return
     found = explore_sources(opened)
     for table in tables_of(opened):
-        table.met = Met()  # the sample is read again
+        table.counts = TableCounts()  # the sample is read again
     check_free(target.parent, found.store_bytes + found.scratch_bytes, "the conversion")
 
 
 def _make(
-    opened: list[Source[Any]], states: list[FileState], job: Job, settings: Settings
-) -> tuple[Made, bool]:
-    """Make the store in the job's folder; return whether it went on from an interrupted one."""
+    opened: list[Source[Any]], states: list[FileState], folder: ConversionFolder,
+    request: ConversionRequest,
+) -> tuple[Made, bool]:  # fmt: skip
+    """Make the store in a folder; return whether it went on from an interrupted one."""
     piped = any(not source.files() for source in opened)
     if piped:
-        job.remove()
+        folder.remove()
     try:
-        build = Build(opened, job, settings)
+        build = Build(opened, folder, request)
         identity = msgspec.json.encode({
             "format": STORE_FORMAT, "sources": [] if piped else states,
-            "forms": [source.form for source in opened], **build.asked, "seed": settings.seed,
+            "forms": [source.form for source in opened], **build.decided, "seed": request.seed,
             "runs": RUNS,
         }, order="deterministic")  # fmt: skip
-        resume = job.prepare(identity)
+        resume = folder.prepare(identity)
         try:
             return build.run(resume=resume), resume
         except ChangedError as error:
             warnings.warn(f"{error}: what was kept of it is read again", stacklevel=3)
-            job.remove()
-            job.prepare(identity)
-            return Build(opened, job, settings).run(resume=False), False
+            folder.remove()
+            folder.prepare(identity)
+            return Build(opened, folder, request).run(resume=False), False
     except BaseException as error:
-        if piped or not job.has_runs:
+        if piped or not folder.has_runs:
             with contextlib.suppress(DiskError):  # it may be why
-                job.remove()
+                folder.remove()
         elif isinstance(error, KeyboardInterrupt):
             hint = "Give the same command again to go on."
             raise Interrupted("what was read is kept", hint=hint) from None
         raise
 
 
-def _locked(target: Path) -> AbstractContextManager[None]:
-    return locked(_lock(target), clean(target))
-
-
-def _lock(target: Path) -> Path:
-    return target.with_name(f".{target.name}.lock")
-
-
 def tidy(target: Path) -> None:
     """Remove what a conversion left that was killed after its store had been given its name."""
-    job = Job(target)
-    for path in (target, _listed(target), job.folder):
+    made = ConversionFolder(target)
+    for path in (target, made.rejects, made.folder):
         remove_left(path)
-    if job.folder.exists() or _lock(target).exists():
-        with contextlib.suppress(DiskError, LockedError, UsageError), _locked(target):
-            if job.check() and job.is_over:
-                job.remove()
+    if made.folder.exists() or made.lock.exists():
+        with contextlib.suppress(DiskError, LockedError, UsageError), made.locked():
+            if made.check() and made.is_over:
+                made.remove()
 
 
-def _listed(target: Path) -> Path:
-    """Return the file that lists the rows which a store lacks."""
-    return target.with_name(f"{target.name}.rejects.tsv")
-
-
-def _commit(job: Job, store: Destination, listed: Destination) -> str | None:
+def _commit(folder: ConversionFolder, store: Destination, listed: Destination) -> str | None:
     """Give what was made its names; return that of the list of rows left out."""
-    rejects = job.listed.exists()
+    rejects = folder.listed.exists()
     if rejects:
-        listed.write(*file_pieces(job.listed))
+        listed.write(*file_pieces(folder.listed))
     elif listed.path.exists():
         listed.check()
         remove_file(listed.path)
-    store.take(job.store)
-    job.remove()
+    store.take(folder.store)
+    folder.remove()
     return str(listed.path) if rejects else None
-
-
-def _conversion(
-    target: Path, made: Made, opened: list[Source[Any]], rejects: str | None, *, resumed: bool
-) -> Conversion:
-    root = made.root
-    return Conversion(
-        path=str(target), digest=root.manifest, n_rows=root.rows, n_classes=root.classes,
-        n_features=root.features, nnz=root.nnz, skipped=root.skipped, **root.counts,
-        formats=tuple(source.form for source in opened),
-        notes=_notes(opened, resumed=resumed),
-        rejects=rejects, resumed=resumed, projected_bytes=made.memory,
-    )  # fmt: skip
-
-
-def _notes(opened: list[Source[Any]], *, resumed: bool) -> tuple[str, ...]:
-    """Return what is said of the sources: what was guessed, and what columns of tables lack."""
-    found = [f"{clean(s.path.name)}: {s.note}" for s in opened if s.note]
-    if not resumed:  # else a part was counted by the one that was cut off
-        found += [f"{clean(s.path.name)}: {it}" for s in tables_of(opened) for it in s.remarks()]
-    return tuple(found)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from streammach.data.estimates import names_bytes, packed_bytes
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
-from streammach.data.sources import open_source
+from streammach.data.sources import agreed, open_source
 from streammach.data.tables.base import Table
-from streammach.data.tables.opening import agreed
+from streammach.data.tables.sample import unpacked
 from streammach.data.text import GZIP_MAGIC, gzip_error, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -36,7 +36,6 @@ SAMPLE_TEXT = 4 << 20  # bytes of text that are read
 SAMPLE_VALUES = 1 << 20
 MOST_SOURCES = 16  # that are sampled; more are taken for like these
 MOST_READ = 64 << 20  # bytes of a file, where nearly all rows are bad
-GZIP_BITS = 31
 SCRATCH_BYTES_PER_VALUE = 5  # a feature and a value as they are put aside, compressed
 SCRATCH_BYTES_PER_ROW = 32  # its key, place, class, importance and length
 FIXED_BYTES = 100_000  # metadata, tables of shards, last chunks that are filled up
@@ -53,11 +52,11 @@ class SourceFacts:
     form: str
     note: str
     n_bytes: int  # its size on disk
-    text_bytes: int  # bytes of text when decompressed, an estimate for gzip; 0 for matrices
+    text_bytes: int = 0  # bytes of text when decompressed, an estimate for gzip; 0 for matrices
     rows: int  # rows, good ones and bad ones; an estimate unless `exact`
-    exact: bool  # whether the rows are counted: the source was read to its end, or says it
+    exact: bool = False  # whether the rows are counted: the source was read to its end, or says it
     # rows that were read; 0 where there are many sources and this one is taken for like the rest
-    sample_rows: int
+    sample_rows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,16 +232,6 @@ def explore_sources(sources: Sequence[Source[Any]], told: Told | None = None) ->
     return _estimated(every, samples, vocabulary, bad_rows.reasons)
 
 
-@contextmanager
-def _closing(blocks: Iterator[RowBlock]) -> Iterator[Iterator[RowBlock]]:
-    """Close a source at the end of a block, wherever its reader stopped."""
-    try:
-        yield blocks
-    finally:
-        close: Callable[[], None] = getattr(blocks, "close", lambda: None)
-        close()
-
-
 class _EnoughError(Exception):
     """So many bytes were read that no further row is waited for."""
 
@@ -258,11 +247,11 @@ def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> 
 
     with (
         suppress(_EnoughError),
-        _closing(source.blocks(vocabulary, bad_rows, progress=stop_late)) as blocks,
+        closing(source.blocks(vocabulary, bad_rows, progress=stop_late)) as blocks,
     ):
         for block in blocks:
             assert block.places is not None
-            sample.blocks.append(_copied(block))
+            sample.blocks.append(block.take(np.arange(block.n_rows)))
             sample.nnz += block.nnz
             sample.text_bytes = int(block.places[-1]) if block.n_rows else sample.text_bytes
             sample.bad = bad_rows.reasons.total() - bad
@@ -275,14 +264,6 @@ def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> 
     if sample.ended or not sample.blocks:
         sample.bad = bad_rows.reasons.total() - bad
     return sample
-
-
-def _copied(block: RowBlock) -> RowBlock:
-    every = np.arange(block.n_rows)
-    return RowBlock(
-        indptr=block.indptr.copy(), features=block.features.copy(), values=block.values.copy(),
-        classes=block.classes.copy(),
-    ).with_labels(None if block.labels is None else block.labels.take(every))  # fmt: skip
 
 
 def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
@@ -301,18 +282,10 @@ def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
     return _facts_of(source, rows=rows, text_bytes=text, exact=exact, sample_rows=read)
 
 
-def _facts_of(
-    source: Source[Any],
-    *,
-    rows: int,
-    text_bytes: int = 0,
-    exact: bool = False,
-    sample_rows: int = 0,
-) -> SourceFacts:
+def _facts_of(source: Source[Any], **more: Any) -> SourceFacts:
     return SourceFacts(
-        path=str(source.path), form=source.form, note=source.note, n_bytes=source.n_bytes,
-        text_bytes=text_bytes, rows=rows, exact=exact, sample_rows=sample_rows,
-    )  # fmt: skip
+        path=str(source.path), form=source.form, note=source.note, n_bytes=source.n_bytes, **more
+    )
 
 
 def text_size(path: Path) -> int:
@@ -320,30 +293,15 @@ def text_size(path: Path) -> int:
     size = path.stat().st_size
     try:
         with open(path, "rb") as file:
-            if file.read(2) != GZIP_MAGIC:
-                return size
-            file.seek(0)
-            text, packed = _ratio(file)
+            head = file.read(SAMPLE_TEXT)
+        if not head.startswith(GZIP_MAGIC):
+            return size
+        text, packed, _ = unpacked(head, 4 * SAMPLE_TEXT)
     except zlib.error as error:
         raise gzip_error(error, path, 0) from None
     except OSError as error:
         raise disk_error(error, path) from error
-    return text if packed >= size else round(text * size / max(1, packed))
-
-
-def _ratio(file: IO[bytes]) -> tuple[int, int]:
-    """Return how many bytes of text the first bytes of a gzip file give, and how many these are."""
-    stream, text, packed = zlib.decompressobj(GZIP_BITS), 0, 0
-    while text < SAMPLE_TEXT and (piece := file.read(1 << 16)):
-        packed += len(piece)
-        while piece:
-            if stream.eof:  # zeros may stand behind a member, or the next one
-                if not (piece := piece.lstrip(b"\0")):
-                    break
-                stream = zlib.decompressobj(GZIP_BITS)
-            text += len(stream.decompress(piece))
-            piece = stream.unused_data
-    return text, packed
+    return len(text) if packed >= size else round(len(text) * size / max(1, packed))
 
 
 def _estimated(

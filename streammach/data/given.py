@@ -146,11 +146,12 @@ def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, 
     kept = np.flatnonzero(found)
     if not len(kept):
         raise DataError("all weights of rows are 0: nothing can be learnt")
-    return _some(rows, kept), _some(labels, kept), _some(np.broadcast_to(weights, n), kept)
+    weights = np.broadcast_to(weights, n)
+    return some_of(rows, kept), some_of(labels, kept), some_of(weights, kept)
 
 
-def _some(given: Any, chosen: NDArray[np.int64]) -> Any:
-    """Return some rows or labels; a column's name stays one."""
+def some_of(given: Any, chosen: NDArray[np.int64]) -> Any:
+    """Return some rows, labels or weights; a column's name stays one."""
     if given is None or isinstance(given, str):
         return given
     if isinstance(given, list | tuple):
@@ -159,7 +160,9 @@ def _some(given: Any, chosen: NDArray[np.int64]) -> Any:
         return given.iloc[chosen]
     if hasattr(given, "to_pylist"):  # of Arrow
         return given.take(chosen)
-    return (given.tocsr() if hasattr(given, "tocsr") else given)[chosen]
+    if hasattr(given, "tocsr"):
+        return given.tocsr()[chosen]
+    return (given if hasattr(given, "shape") else np.asarray(given))[chosen]
 
 
 def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:

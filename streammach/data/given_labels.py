@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets, NamedSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError, clean
 from streammach.rows.label_lists import LabelLists
@@ -66,7 +65,7 @@ def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
     if starts is None:
         return GivenLabels(labels, kind)
     own = LabelLists(starts, labels.codes.astype(np.int32)).sorted()
-    return GivenLabels(NamedSets(own, labels.names), kind)
+    return GivenLabels(LabelSets(own, labels.names), kind)
 
 
 def _row_of(place: int, starts: NDArray[np.int64] | None) -> int:

@@ -138,9 +138,7 @@ def _masked_rows(
     parts: list[RowBlock] = []
     numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     rows = nnz = 0
-    step = dataset.facts.block_rows
-    for start in range(0, dataset.n_rows, step):
-        stop = min(start + step, dataset.n_rows)
+    for start, stop in _blocks(dataset):
         if not mask[start:stop].any() or rows >= room.held_out_rows:
             continue
         block = dataset.rows(start, stop)
@@ -155,6 +153,12 @@ def _masked_rows(
     return RowBlock.concat(parts), np.concatenate(numbers)
 
 
+def _blocks(dataset: Dataset) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last row of each block of a store, the last one excluded."""
+    step, n = dataset.facts.block_rows, dataset.n_rows
+    return ((start, min(start + step, n)) for start in range(0, n, step))
+
+
 def _counted(rows: RowBlock, unit: float) -> RowBlock:
     """Return rows whose importances are multiples of a unit."""
     if rows.importance is None or unit == 1:
@@ -164,22 +168,20 @@ def _counted(rows: RowBlock, unit: float) -> RowBlock:
 
 def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
     """Yield the training store's rows, as many as each counts as, and which are held out: (n,)."""
-    step, n, mask = dataset.facts.block_rows, dataset.n_rows, held.mask
-    for start in range(0, n, step):
-        stop = min(start + step, n)
+    mask = held.mask
+    for start, stop in _blocks(dataset):
         out = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
         yield _counted(dataset.rows(start, stop), dataset.counting.unit), out
 
 
 def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
     """Yield the held-out rows of the training store; blocks without any are not read."""
-    step, n = dataset.facts.block_rows, dataset.n_rows
     if held.mask is None:
         return
-    for start in range(0, n, step):
-        chosen = np.flatnonzero(held.mask[start : start + step])
+    for start, stop in _blocks(dataset):
+        chosen = np.flatnonzero(held.mask[start:stop])
         if len(chosen):
-            rows = dataset.rows(start, min(start + step, n)).take(chosen)
+            rows = dataset.rows(start, stop).take(chosen)
             yield _counted(rows, dataset.counting.unit)
 
 
@@ -192,9 +194,7 @@ def _groups(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> ND
             hint=f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}.",
         )
     groups = np.empty(dataset.n_rows, np.int32)
-    step = dataset.facts.block_rows
-    for start in range(0, dataset.n_rows, step):
-        stop = min(start + step, dataset.n_rows)
+    for start, stop in _blocks(dataset):
         block = dataset.rows(start, stop)
         first_inside(block.indptr, block.features, inside, groups[start:stop])
     return groups

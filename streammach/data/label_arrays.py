@@ -1,4 +1,4 @@
-"""Labels that stand in an array or a file of their own."""
+"""Labels in an array, a matrix of rows x labels, or a file of their own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
+from streammach.spec.types import Multilabel
 
+MOST_LABELS = 2**31 - 1
+ONE_LABEL = "Let --multilabel on or auto take them."
 NO_LABEL = "the row has no label"
 NOT_WHOLE = "label '{}' is not a whole number"
 TOO_LONG = f"label '{{}}' has more than {MAX_NAME:,} bytes"
@@ -131,6 +135,67 @@ class Labels:
             [*self.names, b""],
             {**self.refused, missing: (NO_LABEL, "")},
         )
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The labels of each row, of which it may have any number."""
+
+    lists: LabelLists  # numbers of labels
+    names: list[bytes] | None = None  # of the labels; None: their numbers, columns of a matrix
+
+    def __len__(self) -> int:
+        return len(self.lists)
+
+    def raws(self, numbers: list[int]) -> list[bytes]:
+        """Return the names of labels by their numbers."""
+        names = self.names
+        return [b"%d" % n for n in numbers] if names is None else [names[n] for n in numbers]
+
+    @classmethod
+    def of_csr(
+        cls, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], path: Path, what: str
+    ) -> LabelSets:
+        """Return the labels in a matrix of rows x labels, those whose value is not zero.
+
+        `indptr` and `indices` and `data` are integers (n + 1,), integers (m,), numbers (m,).
+        """
+        kinds = (indptr.dtype.kind, indices.dtype.kind, data.dtype.kind)
+        sound = kinds[0] in "iu" and kinds[1] in "iu" and kinds[2] in "biuf" and len(indptr) > 0
+        if sound:
+            ends = indptr.astype(np.int64)
+            rising = ends[0] == 0 and ends[-1] == len(indices) and (np.diff(ends) >= 0).all()
+            low, high = (int(indices.min()), int(indices.max())) if len(indices) else (0, 0)
+            sound = bool(rising) and len(indices) == len(data) and 0 <= low <= high < MOST_LABELS
+        if not sound:
+            raise DataError(f"{clean(what)} is not a matrix of rows x labels", path=path)
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = data.astype(np.float32)
+        if not ((weights >= 0) & np.isfinite(weights)).all():
+            what = f"{clean(what)} holds a value that is not a finite number of 0 or more"
+            raise DataError(what, path=path)
+        kept = weights > 0
+        starts = np.concatenate([[0], np.cumsum(kept)])[ends]
+        some = None if (weights[kept] == 1).all() else weights[kept]
+        return cls(LabelLists(starts, indices[kept].astype(np.int32), some).sorted())
+
+    @classmethod
+    def of_dense(cls, values: NDArray[Any], path: Path, what: str) -> LabelSets:
+        """Return the labels in an array of rows x labels; the rest as for :meth:`of_csr`."""
+        rows, columns = np.nonzero(values)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(values)))])
+        return cls.of_csr(indptr, columns, values[rows, columns], path, what)
+
+    def asked(self, multilabel: Multilabel, path: Path, what: str) -> Labels | LabelSets:
+        """Return the labels as lists, or one a row where all rows have one and it is not ``on``."""
+        single = bool((self.lists.lengths == 1).all()) and self.lists.weights is None
+        if multilabel == "on" or (multilabel == "auto" and not single):
+            return self
+        if not single:
+            what = f"{clean(what)} has rows with several labels, or none"
+            raise DataError(what, path=path, hint=ONE_LABEL)
+        found, codes = np.unique(self.lists.classes, return_inverse=True)
+        return Labels(codes.astype(np.int64), self.raws(found.tolist()))
 
 
 def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) -> Names:

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
-from streammach.data.source import Held, Large, MatrixColumns, Place
+from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.source import Large, MatrixColumns, Place, ReadingBytes
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.rows.columns import nonzeros
@@ -47,7 +46,7 @@ class Matrix(Protocol):
     n_columns: int
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ReadingBytes:
         """Bytes of a piece on its way, and of what is kept for all of them."""
         ...
 
@@ -94,10 +93,10 @@ class Dense:
         self._step = whole if whole * self.n_columns * 8 <= MAX_PIECE_BYTES else most
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ReadingBytes:
         """Bytes of a piece on its way, and of what is kept for all of them."""
         rows = min(self._step, self.n_rows)
-        return Held(rows * (self.n_columns * DENSE_BYTES + ROW_BYTES), CACHE_BYTES)
+        return ReadingBytes(rows * (self.n_columns * DENSE_BYTES + ROW_BYTES), CACHE_BYTES)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in their order."""
@@ -147,13 +146,13 @@ class Sparse:
             raise DataError(wrong, path=path, hint=hint)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ReadingBytes:
         """Bytes of a piece on its way, and of what is kept for all of them."""
         longest = int(np.diff(self._indptr).max(initial=0))
         values = min(max(PIECE_VALUES, longest), int(self._indptr[-1]))
         rows = min(PIECE_ROWS, self.n_rows)
         piece = values * SPARSE_BYTES + rows * ROW_BYTES
-        return Held(piece, CACHE_BYTES + 3 * self._indptr.nbytes)
+        return ReadingBytes(piece, CACHE_BYTES + 3 * self._indptr.nbytes)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in their order."""
@@ -173,7 +172,7 @@ class Sparse:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenMatrix:
     """A matrix, its labels if it has any, and the names of its columns if not their numbers.
 
     Names that are `spaced` are those of features as a store lists them, ``namespace^name``: places
@@ -197,7 +196,7 @@ class MatrixPiece:
     """Some rows, and the matrix that they are from."""
 
     rows: Piece
-    opened: Opened
+    opened: OpenMatrix
     n_read: int
     end: Place
     large: Large | None = None

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
 from streammach.data.identity import ChangedError
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
-from streammach.data.matrix import ANY_WIDTH, MatrixPiece, Opened, Piece
-from streammach.data.source import START, Held, Part, Place, Source
+from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.matrix import ANY_WIDTH, MatrixPiece, OpenMatrix, Piece
+from streammach.data.source import START, PieceRows, Place, ReadingBytes, Source
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, clean
 from streammach.rows.block import RowBlock
@@ -56,16 +55,16 @@ class MatrixSource(Source[MatrixPiece]):
         self.n_rows = 0  # known once a block was read
 
     @abstractmethod
-    def opened(self) -> AbstractContextManager[Opened]:
+    def opened(self) -> AbstractContextManager[OpenMatrix]:
         """Open the matrix for as long as a block runs."""
 
-    def held(self) -> Held:
+    def held(self) -> ReadingBytes:
         """Return what reading it takes, rows that were read aside."""
         with self.opened() as opened:
             piece, whole = opened.matrix.held
             labels = 0 if opened.labels is None else LABEL_BYTES * _size(opened.labels)
             names = 0 if opened.names is None else 2 * opened.names.n_bytes
-        return Held(piece, whole + labels + names)
+        return ReadingBytes(piece, whole + labels + names)
 
     def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
         """Yield the rows in their order."""
@@ -117,7 +116,7 @@ class MatrixReader:
         self._ids: NDArray[np.int32] | None = None
         self._width = 0
 
-    def read(self, piece: MatrixPiece) -> Part:
+    def read(self, piece: MatrixPiece) -> PieceRows:
         """Return the rows of a piece, or raise DataError if the labels do not fit."""
         matrix, labels, rows = piece.opened.matrix, piece.opened.labels, piece.rows
         if self._columns is None:
@@ -151,13 +150,13 @@ class MatrixReader:
             importance=np.ones(len(lengths), np.float32), places=places,
             numbers=places - rows.first_row,
         ).with_labels(lists)  # fmt: skip
-        return Part(block, bad, unknown_values=unknown)
+        return PieceRows(block, bad, unknown_values=unknown)
 
-    def found_bad(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
+    def bad_row(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
         """Return a row, by its number, as a bad one."""
         return BadRow(reason=reason, line=place)
 
-    def _columns_of(self, opened: Opened) -> Columns:
+    def _columns_of(self, opened: OpenMatrix) -> Columns:
         """Return what looks up the columns; those without names are those of the training."""
         trained = self._vocabulary.columns
         self._width = opened.matrix.n_columns

@@ -1,4 +1,4 @@
-"""Rows in memory as a data set: by the steps of a conversion, held or written into a store."""
+"""Rows in memory, matrices, tables or text, as a data set: held, or written into a store."""
 
 from __future__ import annotations
 
@@ -12,34 +12,44 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from streammach.data.bad_rows import BadRows
 from streammach.data.class_weights import ClassWeights, weighed
 from streammach.data.conversion.buffer import LABEL_BYTES as BUFFER_LABEL_BYTES
 from streammach.data.conversion.buffer import LIST_BYTES as BUFFER_LIST_BYTES
 from streammach.data.conversion.buffer import RowBuffer
-from streammach.data.conversion.build import Build, Settings
+from streammach.data.conversion.build import Build
+from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
-from streammach.data.conversion.job import Job
 from streammach.data.conversion.ranking import Known
+from streammach.data.conversion.request import ConversionRequest
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
-from streammach.data.given import Given
-from streammach.data.given_labels import GivenLabels
+from streammach.data.given import Given, given_rows, given_weights, some_of, without_weightless
+from streammach.data.given_labels import GivenLabels, given_labels
 from streammach.data.identity import Fingerprint
-from streammach.data.matrix import Dense, Matrix, MatrixPiece, Opened, Sparse
+from streammach.data.label_arrays import LabelSets
+from streammach.data.matrix import Dense, Matrix, MatrixPiece, OpenMatrix, Sparse
 from streammach.data.matrix_source import MatrixReader, MatrixSource
-from streammach.data.source import Part
-from streammach.data.source_options import SourceOptions
+from streammach.data.source import PieceRows
+from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
-from streammach.errors import BudgetError
-from streammach.jit import CODE_BYTES
+from streammach.data.tables.memory import MemorySource, as_rows, is_recipe_table
+from streammach.errors import BudgetError, DataError, UsageError
+from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
+from streammach.rows.block import RowBlock
+from streammach.rows.sparse import csr_array
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
 SMALL = 1 << 20  # values that one thread takes in
 COPIED_BYTES = 40  # of a value of a piece, and of a row, while they are brought into order
 FIXED_BYTES = 8 << 20  # of tables of names, and of what calls leave behind
+LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
+KIND = ("table in memory",)  # of work, by which compiled kernels are kept
+PARTLY = "rows of a table have an importance by a column or by an array: weight, sample_weight"
+APART = "labels of an array have importances of an array, not of a column: weight, sample_weight"
 
 
 class GivenSource(MatrixSource):
@@ -84,9 +94,11 @@ class GivenSource(MatrixSource):
         return Sparse(m.indptr, *read, sizes, m.shape, PLACE)
 
     @contextmanager
-    def opened(self) -> Iterator[Opened]:
+    def opened(self) -> Iterator[OpenMatrix]:
         """Give the matrix."""
-        yield Opened(self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced)
+        yield OpenMatrix(
+            self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced
+        )
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
         """Return something that reads pieces."""
@@ -100,7 +112,7 @@ class WeightedReader(MatrixReader):
 
     weights: NDArray[np.float32] | None = None
 
-    def read(self, piece: MatrixPiece) -> Part:
+    def read(self, piece: MatrixPiece) -> PieceRows:
         """Return the rows of a piece."""
         part = super().read(piece)
         if self.weights is not None:
@@ -133,16 +145,12 @@ class Labelled:
         """The rows as a source."""
         return GivenSource(self.rows, self.labels, self.weights)
 
-    def _settings(self, **more: Any) -> Settings:
-        few = self.rows.nnz <= self.small
-        given: dict[str, Any] = {
-            "options": [SourceOptions(recipe=self.recipe)], "like": None,
-            "on_bad_row": "skip" if self.skip else "error", "max_bad": None,
-            "seed": self.seed, "memory": None,
-            "n_threads": 1 if few else self.threads or cores(),
-            "progress": None, "known": self.known,
-        }  # fmt: skip
-        return Settings(**{**given, **more})
+    def _request(self, **more: Any) -> ConversionRequest:
+        return ConversionRequest(
+            options=[SourceOptions(recipe=self.recipe)], seed=self.seed, known=self.known,
+            on_bad_row="skip" if self.skip else "error",
+            n_threads=1 if self.rows.nnz <= self.small else self.threads or cores(), **more,
+        )  # fmt: skip
 
     @property
     def _buffer_bytes(self) -> int:
@@ -163,7 +171,7 @@ class Labelled:
         n, nnz, n_labels = self.rows.n_rows, self.rows.nnz, self.labels.n_labels
         rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
         rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if n_labels else 0
-        threads = self._settings().n_threads
+        threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.held.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
         copies = (AHEAD + 1 + threads) * COPIED_BYTES * copied
@@ -176,8 +184,8 @@ class Labelled:
 
     def held(self) -> HeldDataset:
         """Return the rows in their order, in memory, or raise DataError."""
-        settings = self._settings(held_bytes=self._buffer_bytes)
-        made = Build([self.source], Job(PLACE), settings).run(resume=False).held
+        request = self._request(held_bytes=self._buffer_bytes)
+        made = Build([self.source], ConversionFolder(PLACE), request).run(resume=False).held
         assert made is not None, "rows that were held"
         made.intake_bytes, made.libraries_bytes = self.intake_bytes, self.libraries_bytes
         give_back()  # rows that were on their way
@@ -187,10 +195,10 @@ class Labelled:
         """Write the rows into a store in a folder; return it, opened."""
         now = psutil.Process().memory_info().rss
         most = min(now + max(memory - self.code_bytes, 0), memory_limit().n_bytes)
-        job = Job(folder / "rows")
-        job.prepare(b"{}")
+        rows = ConversionFolder(folder / "rows")
+        rows.prepare(b"{}")
         try:
-            Build([self.source], job, self._settings(memory=most)).run(resume=False)
+            Build([self.source], rows, self._request(memory=most)).run(resume=False)
         except BudgetError as error:
             enough = self.code_bytes + self.intake_bytes
             raise BudgetError(
@@ -199,6 +207,81 @@ class Labelled:
                 hint=f"More than {advised(enough)} hold them; a model takes more.",
             ) from error
         give_back()
-        dataset = Dataset.open(job.store)
+        dataset = Dataset.open(rows.store)
         dataset.libraries_bytes = self.libraries_bytes
         return dataset
+
+
+def given(
+    rows: Any, labels: Any, weights: Any = None, *, columns: Any = None,
+    options: TableOptions | None = None, bad_rows: BadRows | None = None,
+) -> Labelled:  # fmt: skip
+    """Return what people gave to train on: the one place that tells what it is.
+
+    `rows` is matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings,
+    `labels` is array (n,), n lists, matrix (n, labels), or str, `weights` is array (n,).
+    """
+    options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
+    if weights is not None and (np.asarray(weights) == 0).any():
+        rows, labels, weights = without_weightless(rows, labels, weights)
+    if columns is not None or not is_recipe_table(rows, labels, options):
+        if options != TableOptions() or isinstance(labels, str):
+            what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
+            raise UsageError(what)
+        found = given_rows(rows, columns)
+        own, skip = given_labels(labels, strict=not bad_rows.skip), bad_rows.skip
+        return Labelled(found, own, given_weights(weights, found.n_rows), skip=skip)
+    return _table(rows, labels, weights, options, bad_rows)
+
+
+def _table(
+    rows: Any, labels: Any, weights: Any, options: TableOptions, bad_rows: BadRows
+) -> Labelled:
+    """Read a table by its recipe, as a conversion does."""
+    by_column = isinstance(labels, str)
+    if options.weight is not None and not by_column:
+        raise UsageError(APART)
+    if by_column:
+        if isinstance(rows, list | tuple) and isinstance(rows[0], str):
+            raise UsageError("strings have no columns: the labels are an array of their own")
+        options = replace(options, label=labels)
+    how = SourceOptions(table=options, multilabel="auto" if by_column else "off")
+    table = MemorySource(rows, how, labelled=by_column)
+    recipe, vocabulary, compiling = table.recipe, Vocabulary(), compiler_bytes(*KIND)
+    block = table.block(vocabulary, label_needed=by_column, bad_rows=bad_rows)
+    keep_compiled(*KIND)
+    if bad_rows.total:
+        assert block.numbers is not None, "rows of a table"
+        labels, weights = (some_of(one, block.numbers) for one in (labels, weights))
+    if recipe.weight is not None and weights is not None:
+        raise UsageError(PARTLY)
+    own = block.importance if recipe.weight is not None else weights
+    found = _matrix(block, vocabulary)
+    assert found.names is not None, "names of features"
+    return Labelled(
+        found, _labels(block, vocabulary) if by_column else given_labels(labels),
+        given_weights(own, block.n_rows), recipe=recipe,
+        libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
+    )  # fmt: skip
+
+
+def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
+    """Return rows as a matrix whose columns are features by name."""
+    if not block.nnz:
+        raise DataError("no row has a feature")
+    shape = (block.n_rows, vocabulary.n_features)
+    matrix = csr_array((block.values, block.features, block.indptr), shape=shape)
+    matrix.sum_duplicates()
+    return Given(matrix, vocabulary.feature_names(), spaced=True)
+
+
+def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
+    """Return the labels of rows, which are names in a vocabulary."""
+    names = vocabulary.label_names()
+    raws = [names.raw(i) for i in range(len(names))]
+    kind = "int" if names.kind == "integer" else "str"
+    if block.labels is not None:
+        return GivenLabels(LabelSets(block.labels.sorted(), raws), kind)
+    known = np.empty(len(raws), object)
+    known[:] = [raw.decode("utf-8", "surrogateescape") for raw in raws]
+    return GivenLabels(given_labels(known[block.classes]).labels, kind)

@@ -10,17 +10,8 @@ from streammach.jit import Array, Number, kernel
 from streammach.simd import HIGH, ONES, load8, trailing_zeros
 
 OK, NO_NUMBER, NOT_FINITE = 0, 8, 9  # among the reasons of streammach.data.formats.parsed
-SPACE, PLUS, MINUS, DOT, ZERO, NINE, LETTER_E, LETTER_I, LETTER_N = (
-    32,
-    43,
-    45,
-    46,
-    48,
-    57,
-    101,
-    105,
-    110,
-)
+SPACE, PLUS, MINUS, DOT, ZERO, NINE = 32, 43, 45, 46, 48, 57
+LETTER_E, LETTER_I, LETTER_N = 101, 105, 110
 POWERS = np.array([float(f"1e{k}") for k in range(309)])
 MAX_FLOAT32 = 3.4028235677973366e38  # the first float64 that rounds to infinity
 SMALLEST_NORMAL = 1.1754943508222875e-38

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, text_labels
-from streammach.data.label_sets import LabelSets
-from streammach.data.matrix import Dense, Opened, Sparse, check_held, check_numbers
+from streammach.data.label_arrays import Labels, LabelSets, text_labels
+from streammach.data.matrix import Dense, OpenMatrix, Sparse, check_held, check_numbers
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
@@ -200,7 +199,7 @@ class NpzSource(MatrixSource):
         return found[0] if found else None
 
     @contextmanager
-    def opened(self) -> Iterator[Opened]:
+    def opened(self) -> Iterator[OpenMatrix]:
         """Open the matrix for as long as a block runs."""
         with ExitStack() as stack:
             with damage_said(self.path):
@@ -222,7 +221,7 @@ class NpzSource(MatrixSource):
                     self.path,
                 )  # fmt: skip
                 labels = self._labels(archive, stack)
-            yield Opened(matrix, labels)
+            yield OpenMatrix(matrix, labels)
 
     def _labels(self, archive: zipfile.ZipFile, stack: ExitStack) -> Labels | LabelSets | None:
         multilabel = self._options.multilabel
@@ -313,7 +312,7 @@ class NpySource(MatrixSource):
             return values.reshape(stop - start, width)
 
     @contextmanager
-    def opened(self) -> Iterator[Opened]:
+    def opened(self) -> Iterator[OpenMatrix]:
         """Open the matrix for as long as a block runs."""
         labels = None if self._y is None else load_labels(self._y, self._multilabel)
-        yield Opened(Dense(self._read, self._shape), labels)
+        yield OpenMatrix(Dense(self._read, self._shape), labels)

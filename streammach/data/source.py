@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -39,7 +39,7 @@ class Place(msgspec.Struct, frozen=True):
 START = Place()
 
 
-class Held(NamedTuple):
+class ReadingBytes(NamedTuple):
     """Bytes that reading a source takes: for each piece on its way, and for all of it."""
 
     piece: int
@@ -77,32 +77,20 @@ P = TypeVar("P", bound=AnyPiece)
 
 
 @dataclass
-class Part:
-    """The rows of a piece.
+class PieceRows:
+    """The rows of a piece."""
 
-    Attributes
-    ----------
-    block : RowBlock
-        Those that can be taken, numbered from the first row of the piece on; valid until the piece
-        is given back.
-    bad : list of BadRow
-        The others, in their order; a reader that stops at the first one has read no further.
-    n_lines : int
-        Lines of text in the piece.
-    unknown_values : int
-        Values left out because the vocabulary does not have their feature.
-    unknown : int64 (n,) or None
-        How many of each row; None where the reader does not say.
-    left : int64 (m, 2)
-        Where rows of importance 0 start and end, which are left out: of a training, and of what
-        looks at labels. Other rows are placed as if they were not there; a prediction answers them.
-    """
-
+    # those that can be taken, numbered from the first row of the piece on; valid until the piece is
+    # given back
     block: RowBlock
+    # the others, in their order; a reader that stops at the first one has read no further
     bad: list[BadRow] = field(default_factory=list)
-    n_lines: int = 0
-    unknown_values: int = 0
+    n_lines: int = 0  # lines of text in the piece
+    unknown_values: int = 0  # left out because the vocabulary does not have their feature
+    # int64 (n,) or None: how many of each row; None where the reader does not say
     unknown: NDArray[np.int64] | None = None
+    # int64 (m, 2): where rows of importance 0 start and end, which are left out: of a training, and
+    # of what looks at labels. Other rows are placed as if they were not there
     left: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
 
     def places(self) -> NDArray[np.int64]:
@@ -118,11 +106,11 @@ class Part:
 class RowReader(Protocol):
     """Turns pieces into rows; one thread at a time may use it."""
 
-    def read(self, piece: Any) -> Part:
+    def read(self, piece: Any) -> PieceRows:
         """Return the rows of a piece."""
         ...
 
-    def found_bad(self, piece: Any, place: int, reason: str) -> BadRow:
+    def bad_row(self, piece: Any, place: int, reason: str) -> BadRow:
         """Return a row of a piece, by its place in the source, as one that is bad."""
         ...
 
@@ -167,28 +155,16 @@ class Source(ABC, Generic[P]):
         """Bytes of the files; 0 where that is not known."""
         return sum(state.n_bytes for state in self.states())
 
-    def held(self) -> Held:
-        """Return what reading it takes, rows that were read aside.
-
-        Raises
-        ------
-        DataError, DiskError
-            If that cannot be told without reading and it cannot be read.
-        """
-        return Held(TEXT_PIECE_BYTES, 0)
+    def held(self) -> ReadingBytes:
+        """Return what reading it takes, rows that were read aside, or DataError or DiskError."""
+        return ReadingBytes(TEXT_PIECE_BYTES, 0)
 
     def files(self) -> list[Path]:
         """Return the files that the rows are in; none for a pipe."""
         return [self.path]
 
     def states(self) -> list[FileState]:
-        """Return what these files are now.
-
-        Raises
-        ------
-        DiskError
-            If one is not there.
-        """
+        """Return what these files are now, or raise DiskError."""
         return [state_of(path) for path in self.files()]
 
     def column_names(self) -> Names | None:
@@ -196,23 +172,11 @@ class Source(ABC, Generic[P]):
         return None if self.columns is None else self.columns.names
 
     def content(self) -> str:
-        """Return the crc32c of the files' bytes: 8 hexadecimal digits.
-
-        Raises
-        ------
-        DiskError
-            If one cannot be read.
-        """
+        """Return the crc32c of the files' bytes, 8 hexadecimal digits, or raise DiskError."""
         return content_crc(self.files())
 
     def fingerprint(self) -> Fingerprint:
-        """Return what identifies the content, when all pieces were taken.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be read.
-        """
+        """Return what identifies the content, when all pieces were taken, or raise DiskError."""
         return Fingerprint(
             name=name_of(self.path.name), format=self.form, bytes=self.n_bytes,
             crc32c=self.content(),
@@ -270,7 +234,7 @@ class Source(ABC, Generic[P]):
         *,
         label_needed: bool = True,
         progress: Callable[[int], None] | None = None,
-    ) -> Iterator[RowBlock]:
+    ) -> Generator[RowBlock]:
         """Yield the rows in their order; a block is valid until the next one.
 
         Parameters

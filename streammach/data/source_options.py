@@ -54,13 +54,7 @@ class TableOptions:
 
     @property
     def words(self) -> int:
-        """Most words of a run.
-
-        Raises
-        ------
-        UsageError
-            If it cannot be.
-        """
+        """Most words of a run; UsageError if it cannot be."""
         words = 2 if self.ngrams is None else self.ngrams
         if not 0 <= words <= MOST_NGRAMS:
             raise UsageError(f"runs have from 0 to {MOST_NGRAMS} words: --ngrams")

@@ -1,8 +1,10 @@
-"""Sources of rows: what they offer, and which one a file is."""
+"""Sources of rows: which one a file is, and one recipe for several tables."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,23 +15,30 @@ from streammach.data.hdf5 import Hdf5Source
 from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import NpySource, NpzSource
 from streammach.data.source import Source
-from streammach.data.source_options import GUESSED, Layout, SourceOptions
-from streammach.data.tables.delimited import DELIMITERS
-from streammach.data.tables.opening import (
-    PIPED_TABLES,
-    TABLE_FORMATS,
-    open_table,
-    table_form,
-    table_of_line,
-)
-from streammach.data.tables.sample import looked_for
+from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
+from streammach.data.tables.base import Table
+from streammach.data.tables.delimited import DELIMITERS, DelimitedSource, TextTable
+from streammach.data.tables.guess import no_label
+from streammach.data.tables.json_lines import JsonSource
+from streammach.data.tables.sample import find_in_head
 from streammach.data.text import RawFile, TextSource, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
+from streammach.spec.recipe import Recipe
 
 MATRIX_SOURCES: dict[str, type[MatrixSource]] = {
     known.form: known for known in (Hdf5Source, NpzSource, NpySource, AnnDataSource)
 }
+PIPED_TABLES: dict[str, type[TextTable]] = {
+    "csv": DelimitedSource, "tsv": DelimitedSource, "jsonl": JsonSource,
+}  # fmt: skip
+ARROW_TABLES = ("parquet", "arrow")
+TABLE_FORMATS: dict[str, None] = dict.fromkeys((*PIPED_TABLES, *ARROW_TABLES))
+ENDINGS = {
+    ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".json": "jsonl",
+}  # fmt: skip
+MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 SAMPLE_BYTES = 1 << 16
 LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # that is not blank and no comment
 
@@ -46,7 +55,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
         known = ", ".join((*TEXT_FORMATS, *TABLE_FORMATS, *MATRIX_SOURCES))
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
     options.layout.check()
-    found = _source(path, options)
+    found = _text_source(path, options) if is_piped(path) else _file_source(path, options)
     if options.layout != Layout() and found.form not in DELIMITERS:
         raise UsageError(
             "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes", path=path
@@ -54,46 +63,71 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     return found
 
 
-def _source(path: Path, options: SourceOptions) -> Source[Any]:
-    form = options.form
-    if is_piped(path):
-        return _text_source(path, options)
-    found = None
-    if form not in TABLE_FORMATS:
-        found = _matrix_source(path, form)
-    if found is None and (table := table_form(path, form)) is not None:
-        return open_table(path, table, options)
-    if options.x_path is not None and not (found and found.has_paths):
+def _file_source(path: Path, options: SourceOptions) -> Source[Any]:
+    """Return the source that a file or folder is."""
+    form = _form_of(path, options.form)
+    if form in TABLE_FORMATS:
+        return open_table(path, form, options)
+    matrix = MATRIX_SOURCES.get(form or "")
+    if options.x_path is not None and not (matrix and matrix.has_paths):
         raise UsageError("it has no paths inside: --x-path", path=path)
-    return _text_source(path, options) if found is None else found(path, options)
+    return _text_source(path, options) if matrix is None else matrix(path, options)
 
 
-def _matrix_source(path: Path, form: str | None) -> type[MatrixSource] | None:
-    """Return what reads a file or folder as a matrix, None for text."""
-    found = None if form is None else MATRIX_SOURCES.get(form)
-    wrong = ""
+def _form_of(path: Path, form: str | None) -> str | None:
+    """Return the format of a file or folder, None for text whose lines tell it."""
+    matrix, wrong = MATRIX_SOURCES.get(form or ""), ""
     if path.is_dir():
         if form is None:
-            return next(known for known in MATRIX_SOURCES.values() if known.is_folder)
-        wrong = "" if found and found.is_folder else f"it is a folder: --format {form}"
+            return next(name for name, known in MATRIX_SOURCES.items() if known.is_folder)
+        wrong = "" if matrix and matrix.is_folder else f"it is a folder: --format {form}"
     elif not path.is_file():
         wrong = "there is no such file"
-    elif found is not None and found.is_folder:
+    elif matrix is not None and matrix.is_folder:
         wrong = f"it is no folder: --format {form}"
     if wrong:
         raise UsageError(wrong, path=path)
-    return _by_magic(path) if form is None else found
-
-
-def _by_magic(path: Path) -> type[MatrixSource] | None:
-    """Return what reads a file with such first bytes, or None."""
+    if form is not None:
+        return form
     try:
         with open(path, "rb") as file:
             head = file.read(16)
     except OSError as error:
         raise disk_error(error, path) from error
-    known = (known for known in MATRIX_SOURCES.values() if known.magic)
-    return next((source for source in known if head.startswith(source.magic)), None)
+    begins = {known.magic: name for name, known in MATRIX_SOURCES.items() if known.magic} | MAGIC
+    found = next((name for magic, name in begins.items() if head.startswith(magic)), None)
+    endings = [ending.lower() for ending in path.suffixes]
+    if endings and endings[-1] == ".gz":
+        endings.pop()
+    return found or (ENDINGS.get(endings[-1]) if endings else None)
+
+
+def table_of_line(line: bytes) -> str | None:
+    """Return the format of text by its first line, None where it looks like none."""
+    if line.lstrip()[:1] == b"{":
+        return "jsonl"
+    found = {"tsv": line.count(b"\t"), "csv": line.count(b",") or line.count(b";")}
+    form = max(found, key=lambda name: found[name])
+    return form if found[form] else None
+
+
+def open_table(
+    path: Path, form: str, options: SourceOptions, raw: RawFile | None = None
+) -> Source[Any]:
+    """Return a table as a source, or raise UsageError, DataError or DiskError."""
+    for name in ("labels", "y_path", "x_path"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"the labels of a table are a column, --label: --{name.replace('_', '-')}",
+                path=path,
+            )
+    if options.first_label:
+        raise UsageError("a table's labels are told by --label: --first-label", path=path)
+    if form in PIPED_TABLES:
+        return PIPED_TABLES[form](path, form, options, raw)
+    from streammach.data.tables.arrow_files import ArrowSource, ParquetSource
+
+    return (ParquetSource if form == "parquet" else ArrowSource)(path, form, options)
 
 
 def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
@@ -104,7 +138,10 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
             raise UsageError(
                 f"rows of text hold their labels: --{name.replace('_', '-')}", path=path
             )
-    raw = _opened(path, prompt=options.prompt) if is_piped(path) else None
+    try:
+        raw = RawFile(path, prompt=options.prompt) if is_piped(path) else None
+    except OSError as error:
+        raise disk_error(error, path) from error
     line, form = _first_line(path, raw)
     form = options.form or form or table_of_line(line)
     if form in TABLE_FORMATS:
@@ -122,13 +159,6 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     )  # fmt: skip
 
 
-def _opened(path: Path, *, prompt: bool) -> RawFile:
-    try:
-        return RawFile(path, prompt=prompt)
-    except OSError as error:
-        raise disk_error(error, path) from error
-
-
 def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:
     """Return the first line that is not blank and no comment, and the format of text it tells."""
 
@@ -139,7 +169,38 @@ def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:
         form = guess_format(*lines) if lines else None
         return (lines[0], form) if form or len(lines) > 1 or (lines and whole) else None
 
-    found = looked_for(path, raw, SAMPLE_BYTES, told)
+    found = find_in_head(path, raw, SAMPLE_BYTES, told)
     if found is None:
         raise DataError("it holds no rows", path=path)
     return found
+
+
+def agreed(
+    opened: Sequence[Source[Any]], options: Sequence[SourceOptions], recipe: Recipe | None
+) -> list[SourceOptions]:
+    """Return the options of sources with one recipe for all tables, and let these have it."""
+    tables = tables_of(opened)
+    if not tables:
+        if options[0].table != TableOptions():
+            raise UsageError(
+                "only a table has columns to name: --label, --text, --category, --number",
+                path=opened[0].path,
+            )
+        return list(options)
+    if len(tables) < len(opened):
+        raise UsageError("tables and other files do not make one store", path=opened[0].path)
+    if recipe is not None and options[0].table != TableOptions():
+        raise UsageError("the store of --like has a recipe: --label, --text, --category, --number")
+    recipe = tables[0].recipe if recipe is None else recipe
+    if recipe.label is None:
+        raise no_label(tables[0].columns_there(), tables[0].path)
+    for table in tables:
+        table.recipe = recipe
+    if not options[0].table.features and options[0].recipe is None:
+        opened[0].note = recipe.said()
+    return [replace(option, recipe=recipe) for option in options]
+
+
+def tables_of(sources: Sequence[Source[Any]]) -> list[Table]:
+    """Return those of some sources that are tables."""
+    return [source for source in sources if isinstance(source, Table)]

@@ -17,11 +17,12 @@ import numpy as np
 from isal import igzip, igzip_lib
 from numpy.typing import NDArray
 
-from streammach.data.formats.parsed import NEWLINE, Promised
+from streammach.data.formats import parsed
+from streammach.data.formats.parsed import NEWLINE, TextHeader
 from streammach.data.formats.registry import TEXT_FORMATS
 from streammach.data.identity import ChangedError, Fingerprint, name_of
-from streammach.data.source import START, Large, Place, RowReader, Source
-from streammach.data.text_rows import ReadAs, TextBuffer, TextPiece, TextReader
+from streammach.data.source import START, Large, Place, Source
+from streammach.data.text_rows import TextBuffer, TextPiece, TextReader
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.vocabulary import Vocabulary
@@ -144,27 +145,13 @@ def _tells(head: bytes) -> bool:
     return len(lines) > 1 or (len(lines) == 1 and not lines[0].replace(b" ", b"").strip().isdigit())
 
 
-class TextSource(Source[TextPiece]):
-    """One text file of labelled rows."""
+class TextFile(Source[TextPiece]):
+    """One file of text, whose rows end at newlines."""
 
     row_is = "a line"
 
-    def __init__(
-        self,
-        path: Path,
-        form: str,
-        *,
-        first_label: bool = False,
-        multilabel: Multilabel = "off",
-        raw: RawFile | None = None,
-    ) -> None:
-        self.path = path
-        self.form = form
-        self._read_as = ReadAs(
-            TEXT_FORMATS[form], first_label, "off" if first_label else multilabel
-        )
-        self._raw = raw
-        self._header: Promised | None = None
+    def __init__(self, path: Path, form: str, raw: RawFile | None = None) -> None:
+        self.path, self.form, self._raw = path, form, raw
         self._free: deque[TextBuffer] = deque()
 
     def files(self) -> list[Path]:
@@ -225,10 +212,6 @@ class TextSource(Source[TextPiece]):
         if crc != begin.crc:
             raise ChangedError("what was read before is not there", path=self.path)
 
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> RowReader:
-        """Return something that reads pieces."""
-        return TextReader(self._read_as, vocabulary, label_needed=label_needed, strict=strict)
-
     def give_back(self, piece: TextPiece) -> None:
         """Say that a piece and the rows read from it are needed no more."""
         if piece.large is None:
@@ -236,39 +219,13 @@ class TextSource(Source[TextPiece]):
 
     def take_over(self, other: Source[Any]) -> None:
         """Read into the memory of a text that was read before."""
-        if isinstance(other, TextSource):
+        if isinstance(other, TextFile):
             self._free, other._free = other._free, self._free
 
-    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
-        """Refuse text with another number of rows than its header names."""
-        if self._header is None:
-            return
-        promised, found = self._header.rows, n_rows + n_bad
-        if promised not in (found, n_lines - 1):  # a line may be empty
-            raise DataError(
-                f"{found:,} rows, the header names {promised:,}",
-                path=self.path,
-                hint="Copy the file again, or correct its first line.",
-            )
-
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
-        """Return where the rows start, and the lines before them: a header, if there is one."""
-        start = 3 if text[:3].tobytes() == BYTE_ORDER_MARK else 0
-        header = self._read_as.form.header
-        if header is None:
-            return start, 0
-        stop = start + int(np.argmax(text[start:size] == NEWLINE))
-        self._header = header(text[start:stop].tobytes())
-        if self._header is None:
-            raise DataError(
-                f"'{clean(text[start:stop].tobytes(), 60)}' is not the numbers of rows, columns "
-                "and labels",
-                path=self.path,
-                line=1,
-                hint=f"Text of --format {self.form} starts with them.",
-            )
-        _, self._read_as.most_columns, self._read_as.most_labels = self._header
-        return stop + 1, 1
+        """Return where the rows start, and the lines before them."""
+        del size
+        return behind_mark(text), 0
 
     def _whole_lines(self, raw: RawFile) -> Iterator[tuple[TextBuffer, int, int]]:
         """Yield (buffer, bytes of whole lines in it, offset of the first in the text).
@@ -304,19 +261,74 @@ class TextSource(Source[TextPiece]):
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
         """Return where the last whole row in the first bytes ends, 0 without one."""
         del ended
-        return _behind_last_newline(text, size)
+        return text[:size].tobytes().rfind(b"\n") + 1
 
     def _buffer(self) -> TextBuffer:
         return self._free.popleft() if self._free else TextBuffer(BLOCK_BYTES)
 
 
-def _behind_last_newline(text: NDArray[np.uint8], size: int) -> int:
-    """Return the place behind the last newline of the first bytes, 0 without one."""
-    stop = size
-    while stop > 0:
-        start = max(0, stop - (1 << 14))
-        places = np.flatnonzero(text[start:stop] == NEWLINE)
-        if len(places):
-            return start + int(places[-1]) + 1
-        stop = start
-    return 0
+class TextSource(TextFile):
+    """One text file of labelled rows, in a format with one row a line."""
+
+    def __init__(
+        self,
+        path: Path,
+        form: str,
+        *,
+        first_label: bool = False,
+        multilabel: Multilabel = "off",
+        raw: RawFile | None = None,
+    ) -> None:
+        super().__init__(path, form, raw)
+        self._known = TEXT_FORMATS[form]
+        multilabel = "off" if first_label else multilabel
+        may_have_none = multilabel == "auto" and self._known.unlabelled_rows
+        # What decides how lines are read, as `Parsed.state` has it.
+        self._options = np.zeros(parsed.N_STATE, np.int64)
+        self._options[parsed.FIRST] = first_label
+        self._options[parsed.SPLIT] = multilabel != "off"
+        self._options[parsed.NONE_OK] = multilabel == "on" or may_have_none
+        self._options[parsed.LISTED] = multilabel == "on"
+        self._header: TextHeader | None = None
+
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
+        """Return something that reads pieces."""
+        parse, options = self._known.parse, self._options
+        return TextReader(parse, options, vocabulary, label_needed=label_needed, strict=strict)
+
+    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
+        """Refuse text with another number of rows than its header names."""
+        if self._header is None:
+            return
+        promised, found = self._header.rows, n_rows + n_bad
+        if promised not in (found, n_lines - 1):  # a line may be empty
+            raise DataError(
+                f"{found:,} rows, the header names {promised:,}",
+                path=self.path,
+                hint="Copy the file again, or correct its first line.",
+            )
+
+    def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
+        """Return where the rows start, and the lines before them: a header, if there is one."""
+        start = behind_mark(text)
+        if self._known.header is None:
+            return start, 0
+        stop = start + int(np.argmax(text[start:size] == NEWLINE))
+        self._header = self._known.header(text[start:stop].tobytes())
+        if self._header is None:
+            raise DataError(
+                f"'{clean(text[start:stop].tobytes(), 60)}' is not the numbers of rows, columns "
+                "and labels",
+                path=self.path,
+                line=1,
+                hint=f"Text of --format {self.form} starts with them.",
+            )
+        places = [parsed.MOST_COLUMNS, parsed.MOST_LABELS]
+        self._options[places] = self._header.columns, self._header.labels
+        return stop + 1, 1
+
+
+def behind_mark(text: NDArray[np.uint8]) -> int:
+    """Return where a text starts, behind a byte order mark."""
+    mark = len(BYTE_ORDER_MARK)
+    return mark if text[:mark].tobytes() == BYTE_ORDER_MARK else 0

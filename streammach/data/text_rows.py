@@ -8,40 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
-from streammach.data.formats.parsed import (
-    BAD,
-    DROP,
-    FIRST,
-    FROM,
-    GROW,
-    HARD,
-    LABELS,
-    LEFT,
-    LINE,
-    LISTED,
-    MOST_COLUMNS,
-    MOST_LABELS,
-    N_STATE,
-    NEWLINE,
-    NONE_OK,
-    REASON,
-    REASONS,
-    ROWS,
-    SPLIT,
-    TO,
-    UNKNOWN,
-    VALUES,
-    Parsed,
-)
-from streammach.data.formats.registry import TextFormat
-from streammach.data.source import Large, Part, Place
+from streammach.data.formats import parsed
+from streammach.data.formats.parsed import REASONS, Parsed
+from streammach.data.formats.registry import Parser
+from streammach.data.source import Large, PieceRows, Place
 from streammach.errors import clean
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts, copy_texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
-from streammach.spec.types import Multilabel
 
 DIRECT = 1 << 20  # numbers below are looked up in an array of their own
 
@@ -57,7 +33,8 @@ class TextBuffer:
     def room(self) -> Parsed:
         """Arrays for all rows of the text."""
         if self._room is None:
-            self._room = room_for(len(self.text))
+            most = len(self.text) // 2 + 1  # a row or a value takes two bytes at least
+            self._room = room_for(most, most, most)
         return self._room
 
     def with_room_for(self, n_bytes: int, kept: int) -> TextBuffer:
@@ -71,7 +48,11 @@ class TextBuffer:
 
 @dataclass(kw_only=True)
 class TextPiece:
-    """Whole lines: bytes ``start:stop`` of a buffer's text, which starts at byte `base`."""
+    """Whole lines: bytes ``start:stop`` of a buffer's text, which starts at byte `base`.
+
+    Of a table, `first_row` is the number of its first row, `n_rows` how many there are, and
+    `first_line` how many lines of its file are before them.
+    """
 
     buffer: TextBuffer
     start: int
@@ -81,6 +62,9 @@ class TextPiece:
     n_read: int
     crc: int
     large: Large | None = None
+    first_row: int = 0
+    n_rows: int = 0
+    first_line: int = 0
 
     @property
     def end(self) -> Place:
@@ -88,60 +72,37 @@ class TextPiece:
         return Place(self.base + self.stop, self.crc)
 
 
-@dataclass
-class ReadAs:
-    """How the lines of a text are read."""
-
-    form: TextFormat  # their format
-    first_label: bool  # whether the first of several labels counts
-    # `on`: rows have lists of labels; `auto`: labels between commas are several, and rows have
-    # lists if one of them has more or fewer than one; `off`: a row has one
-    multilabel: Multilabel = "off"
-    # most_columns, most_labels: what a header promises; 0 where there is none
-    most_columns: int = 0
-    most_labels: int = 0
-
-    @property
-    def none_ok(self) -> bool:
-        """Whether a row may have no label."""
-        may = self.form.unlabelled_rows and not self.first_label
-        return self.multilabel == "on" or (self.multilabel == "auto" and may)
-
-
 class TextReader:
-    """Reads pieces of one text, as :meth:`Source.reader` says; for one thread at a time."""
+    """Reads pieces of one text, as :meth:`Source.reader` says; for one thread at a time.
+
+    `options` is int64 (N_STATE,): what `Parsed.state` begins with.
+    """
 
     def __init__(
-        self, read_as: ReadAs, vocabulary: Vocabulary, *, label_needed: bool, strict: bool
-    ) -> None:
-        self._read_as = read_as
-        self._vocabulary = vocabulary
-        self._label_needed = label_needed
-        self._strict = strict
+        self, parse: Parser, options: NDArray[np.int64], vocabulary: Vocabulary, *,
+        label_needed: bool, strict: bool,
+    ) -> None:  # fmt: skip
+        self._line_parser, self._options, self._vocabulary = parse, options, vocabulary
+        self._label_needed, self._strict = label_needed, strict
         self._short = np.zeros(256, np.int32)
         self._direct = np.full(DIRECT, -1, np.int32)
 
-    def read(self, piece: TextPiece) -> Part:
+    def read(self, piece: TextPiece) -> PieceRows:
         """Return the rows of a piece."""
         out = piece.buffer.room._replace(short=self._short, direct=self._direct)
-        out.state[:] = 0
-        out.state[LINE] = piece.n_lines_before
-        out.state[FIRST] = self._read_as.first_label
-        out.state[SPLIT] = self._read_as.multilabel != "off"
-        out.state[NONE_OK] = self._read_as.none_ok
-        out.state[LISTED] = self._read_as.multilabel == "on"
-        out.state[MOST_COLUMNS] = self._read_as.most_columns
-        out.state[MOST_LABELS] = self._read_as.most_labels
-        out.state[DROP] = self._label_needed
+        out.state[:] = self._options
+        out.state[parsed.LINE], out.state[parsed.DROP] = piece.n_lines_before, self._label_needed
         bad = self._parse(piece, out)
-        left = out.tags[len(out.tags) - int(out.state[LEFT]) :][::-1] + piece.base
+        n_left = int(out.state[parsed.LEFT])
+        left = out.tags[len(out.tags) - n_left :][::-1] + piece.base
         block = _taken(piece.buffer.text, piece.base, out, bad, left)
-        return Part(block, bad, int(out.state[LINE]), int(out.state[UNKNOWN]), left=left.copy())
+        unknown = int(out.state[parsed.UNKNOWN])
+        return PieceRows(block, bad, int(out.state[parsed.LINE]), unknown, left=left.copy())
 
-    def found_bad(self, piece: TextPiece, place: int, reason: str) -> BadRow:
+    def bad_row(self, piece: TextPiece, place: int, reason: str) -> BadRow:
         """Return a row of a piece, by the byte of the text at which it starts, as a bad one."""
         before = piece.buffer.text[piece.start : place - piece.base]
-        line = piece.n_lines_before + int(np.count_nonzero(before == NEWLINE)) + 1
+        line = piece.n_lines_before + int(np.count_nonzero(before == parsed.NEWLINE)) + 1
         return BadRow(reason=reason, line=line, byte=1)
 
     def _parse(self, piece: TextPiece, out: Parsed) -> list[BadRow]:
@@ -149,35 +110,34 @@ class TextReader:
         bad: list[BadRow] = []
         words, text, position = self._vocabulary, piece.buffer.text, piece.start
         while position < piece.stop:
-            code, position = self._read_as.form.parse(
+            code, position = self._line_parser(
                 text, position, piece.stop, self._label_needed, words.add_labels,
                 words.add_features, out, words.labels, words.spaces, words.features,
             )  # fmt: skip
-            if code == GROW:
+            if code == parsed.GROW:
                 words.grow()
-            elif code == BAD:
+            elif code == parsed.BAD:
                 bad.append(_bad_row(text, position, out))
                 if self._strict:
                     break
-                while text[position] != NEWLINE:
+                while text[position] != parsed.NEWLINE:
                     position += 1
                 position += 1
-                out.state[LINE] += 1
+                out.state[parsed.LINE] += 1
         return bad
 
 
-def room_for(text_bytes: int) -> Parsed:
-    """Return arrays for all rows of a text: a row or a value takes two bytes at least."""
-    n = text_bytes // 2 + 1
+def room_for(rows: int, values: int, labels: int) -> Parsed:
+    """Return arrays for so many rows, values and labels."""
     room = Parsed(
-        classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
-        places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
-        label_starts=np.empty(n + 1, np.int64), label_ids=np.empty(n, np.int32),
-        indptr=np.empty(n + 1, np.int64), features=np.empty(n, np.int32),
-        values=np.empty(n, np.float32), keys=np.empty((n, 2), np.uint64),
-        spans=np.empty(n, np.int64), hard=np.empty((n, 3), np.int64),
-        scales=np.empty(n, np.float64), short=np.zeros(256, np.int32),
-        direct=np.empty(0, np.int32), state=np.zeros(N_STATE, np.int64),
+        classes=np.empty(rows, np.int32), importance=np.empty(rows, np.float32),
+        places=np.empty(rows, np.int64), tags=np.empty((rows, 2), np.int64),
+        label_starts=np.empty(rows + 1, np.int64), label_ids=np.empty(labels, np.int32),
+        indptr=np.empty(rows + 1, np.int64), features=np.empty(values, np.int32),
+        values=np.empty(values, np.float32), keys=np.empty((values, 2), np.uint64),
+        spans=np.empty(values, np.int64), hard=np.empty((values, 3), np.int64),
+        scales=np.empty(values, np.float64), short=np.zeros(256, np.int32),
+        direct=np.empty(0, np.int32), state=np.zeros(parsed.N_STATE, np.int64),
     )  # fmt: skip
     room.label_starts[0] = room.indptr[0] = 0
     return room
@@ -185,10 +145,11 @@ def room_for(text_bytes: int) -> Parsed:
 
 def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:
     """Return the row at a position, which `out` says is bad."""
-    start, stop = int(out.state[FROM]), int(out.state[TO])
+    start, stop = int(out.state[parsed.FROM]), int(out.state[parsed.TO])
     return BadRow(
-        reason=REASONS[int(out.state[REASON])], text=clean(text[start:stop].tobytes(), 60),
-        line=int(out.state[LINE]) + 1, byte=start - position + 1, before=int(out.state[ROWS]),
+        reason=REASONS[int(out.state[parsed.REASON])], text=clean(text[start:stop].tobytes(), 60),
+        line=int(out.state[parsed.LINE]) + 1, byte=start - position + 1,
+        before=int(out.state[parsed.ROWS]),
     )  # fmt: skip
 
 
@@ -196,17 +157,17 @@ def _taken(
     text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow], left: NDArray[np.int64]
 ) -> RowBlock:
     """Return the rows read, with the values rounded that the kernel left to Python."""
-    n_hard = int(out.state[HARD])
+    n_hard = int(out.state[parsed.HARD])
     hard, scales = out.hard[:n_hard].tolist(), out.scales[:n_hard].tolist()
     for (value, start, stop), scale in zip(hard, scales, strict=True):
         out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
-    n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+    n, nnz = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
     places = out.places[:n] + base
     earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
     earlier += np.searchsorted(left[:, 0], places)
     labels = None
-    if out.state[LISTED]:
-        starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
+    if out.state[parsed.LISTED]:
+        starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[parsed.LABELS])]
         labels = LabelLists(starts, ids).sorted()
     return RowBlock(
         indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],

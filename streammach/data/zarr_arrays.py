@@ -1,224 +1,247 @@
-"""Zarr arrays that other programs wrote, formats 2 and 3, read chunk by chunk.
+"""Zarr arrays that other programs wrote, formats 2 and 3: zarr-python reads them.
 
-Not by zarr-python, because it takes a chunk that is missing for zeros, follows links out of the
-folder, and lets a chunk decompress to any size. A store of its own that refuses links and missing
-files is not enough: over it, zarr-python 3 took a chunk missing within a shard for zeros, passed
-over storage transformers, and made 128 MB of a gzip chunk of 28 bytes before it looked at its
-size. What is read is what the table of codecs below names; everything else is refused by name.
+It takes a chunk that is missing for zeros, and lets a chunk decompress to any size. So each chunk
+is looked at before it is read: it is there, and holds no more bytes than its array says. Codecs are
+those of the list below; others are refused by name, and none of them runs code.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-import stat
+import warnings
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
-from numcodecs import VLenUTF8, Zstd, blosc
+from numcodecs import Zstd
 from numpy.typing import NDArray
 
-from streammach.data.zarr_metadata import MAX_CHUNK_BYTES, ArrayFacts, Chain, Shards
+from streammach.data.matrix_tree import OBJECT_BYTES, TreeArray
 from streammach.errors import DataError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, regular, zstd_size
 
-ABSENT = 2**64 - 1
-KEPT_BYTES = 64 << 20  # of decoded chunks
+MAX_CHUNK_BYTES = 256 << 20
+MAX_SHARD_CHUNKS = 1 << 22
+ABSENT = b"\xff" * 16  # in the table of a shard
 KEPT_SHARDS = 64  # tables of
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+PACKERS = ("zstd", "blosc", "gzip", "zlib")
+CODECS = ("bytes", "vlen-utf8", "transpose", "crc32c", *PACKERS)
 COPY_HINT = "Copy or write the folder again."
+WRITE_HINT = "Write it again as anndata or zarr-python do by default."
 ZEROS_HINT = (
     "If it held only zeros and was left out for that, write it again with "
     "zarr.config.set({'array.write_empty_chunks': True})."
 )
-DAMAGED = (ValueError, RuntimeError, TypeError, zlib.error)
 
 
-def zstd_size(body: bytes) -> int | None:
-    """Return the size that a Zstandard frame says it decompresses to, or None."""
-    if body[:4] != ZSTD_MAGIC or len(body) < 6:
-        raise ValueError("not a zstd frame")
-    form = body[4]
-    single = form >> 5 & 1
-    width = (single, 2, 4, 8)[form >> 6]
-    start = 5 + (0 if single else 1) + (0, 1, 2, 4)[form & 3]
-    if not width:
-        return None
-    return int.from_bytes(body[start : start + width], "little") + (256 if width == 2 else 0)
-
-
-def _zstd(body: bytes, most: int) -> bytes:
-    size = zstd_size(body)
-    if size is None:  # the decoder then wants a buffer of exactly the size that comes out
-        return bytes(Zstd().decode(body, np.empty(most, np.uint8)))
-    return bytes(Zstd().decode(body, np.empty(_within(size, most), np.uint8)))
-
-
-def _blosc(body: bytes, most: int) -> bytes:
-    if len(body) < 16 or int.from_bytes(body[12:16], "little") > len(body):
-        raise ValueError("not a whole blosc buffer")
-    _within(int.from_bytes(body[4:8], "little"), most)
-    return bytes(blosc.decompress(body))
-
-
-def _deflate(body: bytes, most: int) -> bytes:
-    """Decompress gzip or zlib, whichever it is."""
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    out = stream.decompress(body, most + 1)
-    _within(len(out), most)
-    if not stream.eof:
-        raise ValueError("the stream is cut short")
-    return out
-
-
-def _crc32c(body: bytes, most: int) -> bytes:
-    if len(body) < 4 or google_crc32c.value(body[:-4]) != int.from_bytes(body[-4:], "little"):
-        raise ValueError("its checksum is wrong")
-    return body[:-4]
-
-
-def _within(size: int, most: int) -> int:
-    if size > most:
-        raise ValueError(f"it decompresses to more than {most:,} bytes")
-    return size
-
-
-DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
-    "zstd": _zstd, "blosc": _blosc, "gzip": _deflate, "zlib": _deflate, "crc32c": _crc32c,
-}  # fmt: skip
-
-
-def decoded(chain: Chain, body: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the chunk of this shape that some bytes hold, or raise one of :data:`DAMAGED`."""
-    n = math.prod(shape)
-    size = None if chain.dtype is None else n * chain.dtype.itemsize
-    sums = 4 * chain.packed.count("crc32c")
-    for codec in reversed(chain.packed):
-        body = DECODERS[codec](body, (MAX_CHUNK_BYTES if size is None else size) + sums)
-        sums -= 4 * (codec == "crc32c")
-    if size is None:
-        if int.from_bytes(body[:4], "little") != n:
-            raise ValueError("it holds another number of strings")
-        return np.asarray(VLenUTF8().decode(body)).reshape(shape)
-    if len(body) != size:
-        raise ValueError(f"{len(body):,} bytes, {size:,} expected")
-    stored = np.frombuffer(body, chain.dtype).reshape([shape[axis] for axis in chain.order])
-    return stored.transpose(np.argsort(chain.order))
+def damaged(folder: Path, error: Exception) -> DataError:
+    """Return the error of metadata that cannot be."""
+    what = f"{clean(error, 60)} is missing" if isinstance(error, KeyError) else clean(error, 100)
+    return DataError(f"its metadata are damaged ({what})", path=folder)
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where the bytes of a chunk are: a file, and the part of it; size None: all of it."""
+class _Shards:
+    """Chunks of a file along each axis; whether their table is at its end, and has a checksum."""
 
-    path: Path
-    offset: int = 0
-    size: int | None = None
+    chunks: tuple[int, ...]
+    at_end: bool
+    sealed: bool
 
 
-class ZarrArray:
+class ZarrArray(TreeArray):
     """An array that is read in ranges of its first axis."""
 
-    def __init__(self, facts: ArrayFacts) -> None:
-        self.facts = facts
-        self.shape = facts.shape
-        self.dtype = np.dtype(object) if facts.chain.dtype is None else facts.chain.dtype
-        self._kept: dict[tuple[int, ...], NDArray[Any]] = {}
-        self._tables: dict[tuple[int, ...], NDArray[np.uint64]] = {}
+    def __init__(self, folder: Path, document: dict[str, Any]) -> None:
+        self._folder = folder
+        self._wrong: DataError | None = document.get("damaged")
+        self.shape, self.dtype = (), np.dtype("V")
+        self._tables: dict[tuple[int, ...], bytes] = {}
+        try:
+            if self._wrong is None:
+                self._open(document)
+        except DataError as error:  # of an array that may never be read
+            self._wrong = error
+        except Exception as error:  # of zarr-python, on what is no array
+            self._wrong = damaged(folder, error)
+
+    def check(self) -> None:
+        """Raise DataError if what its metadata say is not read here."""
+        if self._wrong is not None:
+            raise self._wrong
+
+    def _open(self, document: dict[str, Any]) -> None:
+        import zarr  # where a folder of Zarr is read
+        from zarr.storage import LocalStore
+
+        names, sharding = _codecs(document)
+        foreign = [name for name in names if name not in CODECS]
+        packers = [name for name in names if name in PACKERS]
+        if foreign or len(packers) > 1:
+            named = foreign[0] if foreign else ", ".join(packers)
+            raise self._refused(f"it is stored by the codec '{clean(named, 40)}'")
+        if document.get("storage_transformers"):
+            raise self._refused("its chunks went through a storage transformer")
+        kind = document.get("dtype", "")  # of format 2
+        if not isinstance(kind, str) or (kind == "|O" and "vlen-utf8" not in names):
+            raise self._refused(f"it has the type {clean(kind, 60)} of Python objects")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is not in the specification yet
+            array = zarr.open_array(
+                store=LocalStore(self._folder, read_only=True), zarr_format=document["zarr_format"]
+            )
+        text = array.dtype.kind in "OT"
+        if not text and array.dtype.kind not in "biufUS":
+            raise self._refused(f"it has the type {clean(array.dtype, 60)}")
+        if len(array.shape) not in (1, 2):
+            raise self._refused(f"it has {len(array.shape)} axes")
+        size = math.prod(array.chunks) * (OBJECT_BYTES if text else array.dtype.itemsize)
+        if size > MAX_CHUNK_BYTES:
+            raise DataError(
+                f"it has chunks of {size:,} bytes, at most {MAX_CHUNK_BYTES:,} are read",
+                path=self._folder, hint="Write it again with smaller chunks.",
+            )  # fmt: skip
+        self._array, self._packer = array, packers[0] if packers else ""
+        self._most = MAX_CHUNK_BYTES if text else size  # bytes of a chunk when it was decompressed
+        self._sums = 4 * names.count("crc32c")
+        self._shards = None if sharding is None else self._sharded(sharding)
+        self.shape, self.dtype = array.shape, np.dtype(object) if text else array.dtype
+        self.unit = array.chunks[0]
+        self._kept = 0, np.zeros(0, self.dtype)  # the chunk in which a range ended, its place
+        documents = ("zarr.json", ".zarray", ".zattrs")
+        self.left_out = all(name in documents for name in os.listdir(self._folder))
+
+    def _sharded(self, sharding: dict[str, Any]) -> _Shards:
+        index = [codec["name"] for codec in sharding["index_codecs"]]
+        if index not in (["bytes"], ["bytes", "crc32c"]):
+            raise self._refused(f"the table of a shard is stored by {clean(index, 60)}")
+        assert self._array.shards is not None
+        chunks = tuple(a // b for a, b in zip(self._array.shards, self._array.chunks, strict=True))
+        if math.prod(chunks) > MAX_SHARD_CHUNKS:
+            raise self._refused(f"a shard has {math.prod(chunks):,} chunks")
+        return _Shards(chunks, sharding.get("index_location", "end") == "end", len(index) == 2)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return items (of two axes: rows) ``start:stop``, or raise DataError or DiskError."""
-        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
-        height = self.facts.chunks[0]
-        for i in range(start // height, -(-stop // height)):
-            a, b = max(start, i * height), min(stop, (i + 1) * height)
-            if len(self.shape) == 1:
-                out[a - start : b - start] = self._chunk((i,))[a - i * height : b - i * height]
-                continue
-            width = self.facts.chunks[1]
-            for j in range(-(-self.shape[1] // width)):
-                columns = out[a - start : b - start, j * width : (j + 1) * width]
-                chunk = self._chunk((i, j))
-                columns[:] = chunk[a - i * height : b - i * height, : columns.shape[1]]
-        return out
+        if len(self.shape) == 2:
+            return self._read(start, stop)
+        # The next range may begin within the chunk in which this one ends.
+        first, kept = self._kept
+        inside = kept[start - first : stop - first] if first <= start else kept[:0]
+        if len(inside) == stop - start:
+            return inside
+        start += len(inside)
+        end = min(-(-stop // self.unit) * self.unit, self.shape[0])
+        more, last = self._read(start, end), max((end - 1) // self.unit * self.unit, start)
+        self._kept = last, more[last - start :].copy()
+        more = more[: stop - start]
+        return np.concatenate([inside, more]) if len(inside) else more
 
-    def _chunk(self, at: tuple[int, ...]) -> NDArray[Any]:
-        if at in self._kept:
-            return self._kept[at]
-        place = self._place(at)
-        body = self._bytes(place)
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        heights = range(start // self.unit, -(-stop // self.unit))
+        widths = [
+            range(-(-n // w)) for n, w in zip(self.shape[1:], self._array.chunks[1:], strict=True)
+        ]
+        for at in itertools.product(heights, *widths):
+            self._check_chunk(at)
         try:
-            chunk = decoded(self.facts.chain, body, self.facts.chunks)
-        except DAMAGED as error:
-            raise _damaged(place.path, clean(error, 100)) from None
-        while self._kept and (len(self._kept) + 1) * chunk.nbytes > KEPT_BYTES:
-            del self._kept[next(iter(self._kept))]
-        self._kept[at] = chunk
-        return chunk
+            return np.asarray(self._array[start:stop]).astype(self.dtype, copy=False)
+        except Exception as error:  # of zarr-python and its codecs
+            raise self._damaged(self._folder, clean(error, 100)) from None
 
-    def _place(self, at: tuple[int, ...]) -> _Place:
-        shards = self.facts.shards
+    def _check_chunk(self, at: tuple[int, ...]) -> None:
+        """Raise DataError if a chunk is not there or is larger than it may be."""
+        shards, offset, size = self._shards, 0, -1
         if shards is None:
-            return _Place(self.facts.file_of(at))
-        shard = tuple(c // n for c, n in zip(at, shards.chunks, strict=True))
-        path = self.facts.file_of(shard)
+            path = self._folder / self._array.metadata.encode_chunk_key(at)
+        else:
+            shard = tuple(i // n for i, n in zip(at, shards.chunks, strict=True))
+            path = self._folder / self._array.metadata.encode_chunk_key(shard)
+            inside = tuple(i % n for i, n in zip(at, shards.chunks, strict=True))
+            start = 16 * int(np.ravel_multi_index(inside, shards.chunks))
+            entry = self._table(shard, path, shards)[start : start + 16]
+            if entry == ABSENT:
+                what = f"chunk {', '.join(map(str, inside))} of the shard"
+                raise DataError(f"{what} is missing", path=path, hint=ZEROS_HINT)
+            offset, size = (int.from_bytes(entry[i : i + 8], "little") for i in (0, 8))
+        body = self._bytes(path, offset, size)
+        try:
+            self._check_size(body)
+        except (ValueError, RuntimeError, zlib.error) as error:
+            raise self._damaged(path, clean(error, 100)) from None
+
+    def _check_size(self, body: bytes) -> None:
+        """Raise ValueError if a chunk says, or is seen, to hold more than it may."""
+        size, most = 0, self._most
+        if self._packer == "zstd":
+            found = zstd_size(body)
+            if found is None:  # the decoder then wants a buffer of exactly what comes out
+                Zstd().decode(body, np.empty(most, np.uint8))
+            size = found or 0
+        elif self._packer == "blosc":
+            size = int.from_bytes(body[4:8], "little")
+            if len(body) < 16 or int.from_bytes(body[12:16], "little") > len(body):
+                raise ValueError("not a whole blosc buffer")
+        elif self._packer:
+            stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            size = len(stream.decompress(body, most + self._sums + 1))
+            if size <= most + self._sums and not stream.eof:
+                raise ValueError("the stream is cut short")
+        if size > most + self._sums:
+            raise ValueError(f"it decompresses to more than {most:,} bytes")
+
+    def _table(self, shard: tuple[int, ...], path: Path, shards: _Shards) -> bytes:
+        """Return the table of a shard: offset and size of each of its chunks."""
         if shard not in self._tables:
+            size = 16 * math.prod(shards.chunks) + 4 * shards.sealed
+            table = self._bytes(path, -size if shards.at_end else 0, size)
+            body, seal = table[: 16 * math.prod(shards.chunks)], table[-4:]
+            if shards.sealed and google_crc32c.value(body) != int.from_bytes(seal, "little"):
+                raise self._damaged(path, "the table of its chunks: its checksum is wrong")
             if len(self._tables) >= KEPT_SHARDS:
                 self._tables.clear()
-            self._tables[shard] = self._table(path, shards)
-        inside = tuple(c % n for c, n in zip(at, shards.chunks, strict=True))
-        offset, size = (int(x) for x in self._tables[shard][inside])
-        if offset == ABSENT and size == ABSENT:
-            raise _missing(path, f"chunk {', '.join(map(str, inside))} of the shard")
-        return _Place(path, offset, size)
+            self._tables[shard] = body
+        return self._tables[shard]
 
-    def _table(self, path: Path, shards: Shards) -> NDArray[np.uint64]:
-        """Return the table of a shard: offset and size of each of its chunks."""
-        size = 16 * math.prod(shards.chunks) + 4 * shards.sealed
-        table = self._bytes(_Place(path, -size if shards.at_end else 0, size))
+    def _bytes(self, path: Path, offset: int, size: int) -> bytes:
+        """Return bytes of a file, all for the size -1; a negative offset counts from its end."""
+        table = 0 if self._shards is None else 16 * math.prod(self._shards.chunks) + 4
+        most = max(self._most + self._most // 8 + (64 << 10), table)
         try:
-            body = _crc32c(table, size) if shards.sealed else table
-            return np.frombuffer(body, "<u8").reshape(*shards.chunks, 2)
-        except DAMAGED as error:
-            raise _damaged(path, f"the table of its chunks: {clean(error, 100)}") from None
-
-    def _bytes(self, place: _Place) -> bytes:
-        """Return the bytes at a place; a negative offset counts from the file's end."""
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        most = self.facts.most_packed
-        try:
-            handle = os.open(place.path, flags)
+            with open(path, "rb", opener=regular) as file:
+                end = os.fstat(file.fileno()).st_size
+                offset += end if offset < 0 else 0
+                size = end if size < 0 else size
+                if offset < 0 or offset + size > end:
+                    raise self._damaged(path, "it is cut short")
+                if size > most:
+                    what = f"a chunk of {size:,} bytes, {most:,} are possible"
+                    raise self._damaged(path, what)
+                return os.pread(file.fileno(), size, offset)
         except FileNotFoundError:
-            raise _missing(place.path, "a chunk") from None
+            raise DataError("a chunk is missing", path=path, hint=ZEROS_HINT) from None
         except OSError as error:
-            raise disk_error(error, place.path) from error
-        try:
-            found = os.fstat(handle)
-            offset = place.offset + (found.st_size if place.offset < 0 else 0)
-            size = found.st_size if place.size is None else place.size
-            if not stat.S_ISREG(found.st_mode):
-                raise _damaged(place.path, "it is no regular file")
-            if offset < 0 or offset + size > found.st_size:
-                raise _damaged(place.path, "it is cut short")
-            if size > most:
-                raise _damaged(place.path, f"a chunk of {size:,} bytes, {most:,} are possible")
-            body = os.pread(handle, size, offset)
-        except OSError as error:
-            raise disk_error(error, place.path) from error
-        finally:
-            os.close(handle)
-        if len(body) != size:
-            raise _damaged(place.path, "it is cut short")
-        return body
+            raise disk_error(error, path) from error
+
+    def _damaged(self, path: Path, what: str) -> DataError:
+        return DataError(f"a chunk is damaged ({what})", path=path, hint=COPY_HINT)
+
+    def _refused(self, what: str) -> DataError:
+        return DataError(f"{what}, which is not read", path=self._folder, hint=WRITE_HINT)
 
 
-def _damaged(path: Path, what: str) -> DataError:
-    return DataError(f"a chunk is damaged ({what})", path=path, hint=COPY_HINT)
-
-
-def _missing(path: Path, what: str) -> DataError:
-    return DataError(f"{what} is missing", path=path, hint=ZEROS_HINT)
+def _codecs(document: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+    """Return the names of an array's codecs, and what is said of shards, if it has any."""
+    if document["zarr_format"] == 2:
+        given = [*(document.get("filters") or ()), document.get("compressor")]
+        return [codec["id"] for codec in given if codec], None
+    codecs, sharding = document["codecs"], None
+    if codecs and isinstance(codecs[0], dict) and codecs[0]["name"] == "sharding_indexed":
+        sharding = codecs[0]["configuration"]
+        codecs = [*codecs[1:], *sharding["codecs"]]
+    return [codec if isinstance(codec, str) else codec["name"] for codec in codecs], sharding

@@ -16,6 +16,7 @@ from streammach.errors import DiskError, clean
 
 Buffer = bytes | bytearray | memoryview
 PIECE = 4 << 20  # bytes handed to one read or write call
+ZSTD_MAGIC, ZSTD_HEADER = b"\x28\xb5\x2f\xfd", 18  # of a frame: first bytes, the most of its header
 
 
 def disk_error(error: OSError, path: object) -> DiskError:
@@ -102,3 +103,18 @@ def crc32c(pieces: Iterable[bytes]) -> int:
     for piece in pieces:
         total.update(piece)
     return int.from_bytes(total.digest(), "big")
+
+
+def zstd_size(frame: bytes) -> int | None:
+    """Return the bytes that a Zstandard frame says it holds; None where it does not say it."""
+    # RFC 8878, section 3.1.1.1: a descriptor follows the magic number, then perhaps a byte of the
+    # window and the number of a dictionary, then the size.
+    if len(frame) < 6 or not frame.startswith(ZSTD_MAGIC):
+        return None
+    descriptor = frame[4]
+    single = descriptor >> 5 & 1
+    start = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    size = (single, 2, 4, 8)[descriptor >> 6]
+    if not size:
+        return None
+    return int.from_bytes(frame[start : start + size], "little") + (256 if size == 2 else 0)

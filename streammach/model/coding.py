@@ -20,6 +20,7 @@ from numcodecs import Zstd
 from numpy.typing import NDArray
 
 from streammach.errors import clean
+from streammach.files.reading import ZSTD_HEADER, zstd_size
 from streammach.rows.pairs import CountWeights, How
 
 PIECE_WORDS = 1 << 22  # that are compressed at once
@@ -33,7 +34,6 @@ HOWS: dict[str, How] = {
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
-ZSTD_MAGIC, FRAME_HEADER_BYTES, HEAD = b"\x28\xb5\x2f\xfd", 9, 18
 
 
 class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,7 +179,8 @@ def _places(data: NDArray[np.uint8], coded: Coded) -> list[tuple[int, int]]:
     pieces = list(itertools.pairwise(ends))
     for i, (a, b) in enumerate(pieces):  # before anything is allocated
         expected = min(PIECE_WORDS, n_words - i * PIECE_WORDS) * word.itemsize
-        if min(coded.sizes) < 0 or content_size(data[a : min(b, a + HEAD)].tobytes()) != expected:
+        head = data[a : min(b, a + ZSTD_HEADER)].tobytes()
+        if min(coded.sizes) < 0 or zstd_size(head) != expected:
             raise ValueError("a piece of a coded array has the wrong length")
     return pieces
 
@@ -194,21 +195,6 @@ def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
         raise ValueError(clean(error)) from None
     if not one:
         words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
-
-
-def content_size(frame: bytes) -> int | None:
-    """Return the bytes that a Zstandard frame says it holds; None where it does not say it."""
-    # RFC 8878, section 3.1.1.1: a descriptor follows the magic number, then perhaps a byte of the
-    # window and the number of a dictionary, then the size.
-    if len(frame) < FRAME_HEADER_BYTES or not frame.startswith(ZSTD_MAGIC):
-        return None
-    descriptor = frame[4]
-    single = descriptor >> 5 & 1
-    start = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
-    size = (single, 2, 4, 8)[descriptor >> 6]
-    if not size:
-        return None
-    return int.from_bytes(frame[start : start + size], "little") + (256 if size == 2 else 0)
 
 
 def _planes(words: NDArray[Any]) -> NDArray[np.uint8]:

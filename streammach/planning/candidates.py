@@ -11,9 +11,8 @@ from streammach import hashing
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError, UsageError
 from streammach.parts.base import Part, wanted
-from streammach.parts.expected import AccuracyDrop, Choice, sentences
+from streammach.parts.expected import AccuracyDrop, Choice, Fit, sentences
 from streammach.parts.registry import PARTS, planned
-from streammach.planning.accuracy import hashed
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import SPREAD, Cost, cost, query
 from streammach.planning.ledger import ledger
@@ -24,6 +23,16 @@ from streammach.spec.model import ModelShape
 from streammach.spec.optimizers import USUAL
 from streammach.spec.plan import Option
 
+# What a model loses against a larger one of the same data, alike on the data sets measured, in
+# points: hundredths of the mean of accuracy and top-5 accuracy, or of precision at 1 and 5. With
+# lists of labels columns are worth more, since all labels of a row are looked for. docs/planner.md
+# has the measurements, ``python -m benchmarks.planner.fit`` makes the constants.
+ENOUGH = 256  # columns from which sparse rows lose little
+LISTS = Fit(columns=3.29, power=1.47, repetitions=0.65, buckets=18.53, error=0.39)  # of sparse rows
+FITS = {  # by dense, of rows with one label
+    False: Fit(columns=5.1, power=0.86, repetitions=73.12, buckets=18.53, error=0.41),
+    True: Fit(columns=3.21, power=0.70, repetitions=1.14, buckets=93.83, error=1.18),
+}
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
 MIN_BATCH = 16
@@ -166,6 +175,16 @@ def _weighed(
         query_seconds=query(facts, config, speed), fits=not limits.overshoot(lines),
     )  # fmt: skip
     return Candidate(option, lines, sentences(choices), expected)
+
+
+def hashed(config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
+    """Return what hashing K classes to R times B buckets loses against many columns."""
+    listed = config.batching.batch_labels > 0 and not config.dense
+    fit, shape = fit or (LISTS if listed else FITS[config.dense]), config.shape
+    wanted = shape.n_classes if config.dense else ENOUGH
+    points = fit.columns * (wanted / shape.n_columns) ** fit.power
+    points += fit.repetitions / shape.n_repetitions**2 + fit.buckets / shape.n_buckets
+    return AccuracyDrop(points, max(fit.error, points / 2))
 
 
 def _way(

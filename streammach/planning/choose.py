@@ -12,16 +12,23 @@ from streammach import hashing
 from streammach.backends.registry import BACKENDS, on_device
 from streammach.data.store.dataset import Dataset
 from streammach.jit import TRAINING_COMPILER_BYTES
-from streammach.machine import size_text
+from streammach.machine import (
+    DEFAULT_MEMORY,
+    MemoryLimit,
+    memory_limit,
+    parse_size,
+    size_text,
+    within,
+)
 from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
 from streammach.planning.evidence import pilot_key, weighed_again
-from streammach.planning.limits import limits
 from streammach.planning.refusal import refused
 from streammach.planning.speed import known_speed
 from streammach.spec.facts import DataFacts
+from streammach.spec.ledger import Limits
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
 
@@ -123,6 +130,26 @@ def _weighed(
     if found is None:
         raise refused(weighing, weighed)
     return weighing, free, weighed, found, why
+
+
+def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
+    """Return what may be used of the host's and a device's memory, and who says so."""
+
+    def allowed(limit: MemoryLimit) -> MemoryLimit:
+        if memory is not None:
+            return MemoryLimit(within(limit, memory), "--memory")
+        usual = MemoryLimit(parse_size(DEFAULT_MEMORY), "default")
+        return limit if shaped or limit.n_bytes < usual.n_bytes else usual
+
+    host, kind = memory_limit(), BACKENDS[device]
+    own = kind.memory()
+    if not own:
+        host = allowed(host)
+        return Limits(host=host.n_bytes, host_source=host.source)
+    free = allowed(MemoryLimit(own, f"free on the {kind.title}"))
+    return Limits(
+        host=host.n_bytes, host_source=host.source, device=free.n_bytes, device_source=free.source
+    )
 
 
 def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:

@@ -52,20 +52,15 @@ def refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
 
 def _too_slow(constraints: Constraints, fitting: Sequence[Option]) -> BudgetError:
     """Return the error of a limit of time that nothing which fits the budget keeps."""
-    in_time = [
-        o for o in fitting if constraints.seconds is None or o.seconds <= constraints.seconds
-    ]
+    limit = constraints.seconds
+    in_time = [o for o in fitting if limit is None or o.seconds <= limit]
     if not in_time:
         fast = min(fitting, key=lambda o: o.seconds)
-        what, most, least, name = "no plan takes", constraints.seconds, fast.seconds, "--time"
+        what, most, least, name = "no plan takes", limit, fast.seconds, "--time"
     else:
         fast = min(in_time, key=lambda o: o.query_seconds)
-        what, most, least = (
-            "no plan answers a query in",
-            constraints.query_seconds,
-            fast.query_seconds,
-        )
-        name = "--latency"
+        what, name = "no plan answers a query in", "--latency"
+        most, least = constraints.query_seconds, fast.query_seconds
     return BudgetError(
         f"{what} {time_text(most or 0.0)} or less: the fastest, {fast.shape}, is "
         f"expected to take {time_text(least)}",

@@ -15,8 +15,7 @@ import numpy as np
 from streammach.backends.base import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.given_labels import given_labels
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory import is_table

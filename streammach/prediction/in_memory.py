@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import NUMBERS, Given
-from streammach.data.tables.memory import rows_of_table
+from streammach.data.source_options import SourceOptions
+from streammach.data.tables.memory import MemorySource
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
@@ -165,12 +166,10 @@ class ModelTables:
             )  # fmt: skip
             self._vocabulary = None if labelled else vocabulary
         multilabel: Multilabel = "on" if model.listed else "off"
+        table = MemorySource(rows, SourceOptions(recipe=model.recipe, multilabel=multilabel))
         return canonicalize(
-            rows_of_table(
-                rows, model.recipe, vocabulary, multilabel=multilabel, unknown=unknown,
-                label_needed=labelled, bad_rows=bad_rows,
-            )
-        )  # fmt: skip
+            table.block(vocabulary, label_needed=labelled, unknown=unknown, bad_rows=bad_rows)
+        )
 
 
 def no_recipe(path: Path | None) -> UsageError:

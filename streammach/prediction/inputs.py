@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from streammach.data.anndata_zarr import is_matrix_folder
 from streammach.data.bad_rows import BadRows
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.sources import open_source
+from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables.opening import tables_of
 from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.files.urls import Url

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from streammach.data.bad_rows import listed_rows, rejects_list, skipping
-from streammach.data.conversion.threads import in_order
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.text import is_piped
 from streammach.files.destinations import Destination
@@ -29,6 +28,7 @@ from streammach.prediction.output.registry import Output, output_of, target, wri
 from streammach.prediction.predictor import Predictor
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Decoding, Ranker
+from streammach.threads import in_order
 
 UNITS = {"predict": "rows", "write": "rows"}
 

@@ -15,8 +15,7 @@ from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
-from streammach.data.tables.given import as_rows, is_recipe_table
-from streammach.data.tables.memory import is_table
+from streammach.data.tables.memory import as_rows, is_recipe_table, is_table
 from streammach.errors import UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores

@@ -6,8 +6,9 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -18,14 +19,8 @@ BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 GREY, DARK = "#767676", "#333333"
 SKY, PINK = "#56B4E9", "#CC79A7"
 BLACK, GRID, WHITE = "#000000", "#e2e2e2", "#ffffff"
-# What takes their place where a reader's screen is dark; text and lines stay apart from the ground.
-AT_NIGHT = {
-    BLUE: "#56b4e9", ORANGE: "#e69f00", GREEN: "#2fc79a", VERMILION: "#ff8a4c", GREY: "#9aa1ab",
-    SKY: "#a9dcff", PINK: "#e3a8ca", DARK: "#d3d7dd", BLACK: "#b9c0ca", GRID: "#353b43",
-    WHITE: "#16191d",
-}  # fmt: skip
-TEXT_AT_NIGHT = "#e4e7eb"
-SERIES = (
+Style = tuple[str, str, Any]  # colour, marker, dash
+SERIES: tuple[Style, ...] = (
     (BLUE, "o", "-"),
     (ORANGE, "s", "--"),
     (GREEN, "^", "-."),
@@ -60,8 +55,11 @@ LETTER, MARK = 0.066, 0.42  # width of a legend's letter and of what stands befo
 ROOM = 4.3  # for a legend, in inches
 FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"
 NAMESPACE = "http://www.w3.org/2000/svg"
-MISSING = "plots need matplotlib"
-HOW_TO_INSTALL = 'pip install "streammach[report]"'
+# On a dark screen bright and dark change places, and each colour stays what it is.
+NIGHT = (
+    "@media screen and (prefers-color-scheme: dark) "
+    "{ svg[role=img] { filter: invert(.91) hue-rotate(180deg); } }"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +69,15 @@ class Plot:
     name: str  # a word for its place on the page
     finding: str  # what it shows, in a sentence; its title
     alt: str  # what can be seen, for those who cannot
-    svg: str  # the drawing
+    draw: Callable[[Any], None]  # draws on a figure of matplotlib
+    height: float  # of the figure, in inches
     header: tuple[str, ...]  # header, rows: its numbers as a table of text
     rows: tuple[tuple[str, ...], ...]
+
+    @cached_property
+    def svg(self) -> str:
+        """The drawing, which can stand in a page beside others."""
+        return svg_of(self.name, self.draw, height=self.height, alt=self.alt)
 
 
 def require() -> None:
@@ -81,26 +85,12 @@ def require() -> None:
     try:
         import matplotlib.figure  # noqa: F401  # an optional library
     except ImportError:
-        raise UsageError(MISSING, hint=f"Run: {HOW_TO_INSTALL}") from None
-
-
-def drawn(
-    name: str,
-    draw: Callable[[Any], None],
-    *,
-    height: float,
-    finding: str,
-    alt: str,
-    header: tuple[str, ...],
-    rows: tuple[tuple[str, ...], ...],
-) -> Plot:
-    """Return a plot whose SVG can stand in a page beside others."""
-    svg = svg_of(name, draw, height=height, alt=alt)
-    return Plot(name=name, finding=finding, alt=alt, svg=svg, header=header, rows=rows)
+        hint = 'Run: pip install "streammach[report]"'
+        raise UsageError("plots need matplotlib", hint=hint) from None
 
 
 def svg_of(name: str, draw: Callable[[Any], None], *, height: float, alt: str) -> str:
-    """Return what is drawn as an element of a page; see :func:`drawn`."""
+    """Return what is drawn as an element of a page."""
     require()
     import matplotlib as mpl  # an optional library
     from matplotlib.figure import Figure
@@ -125,20 +115,10 @@ def _inline(svg: str, name: str, alt: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
 
 
-def night_rules() -> str:
-    """Return the rules of a style by which plots are read on a dark screen."""
-    # What is used again and again is matched without its ancestors.
-    rules = [f"svg text {{ fill: {TEXT_AT_NIGHT}; }}"]
-    for day, night in AT_NIGHT.items():
-        for what in ("fill", "stroke"):
-            rules.append(f'[style*="{what}: {day.lower()}"] {{ {what}: {night} !important; }}')
-    return "@media screen and (prefers-color-scheme: dark) {\n" + "\n".join(rules) + "\n}"
-
-
 def as_file(svg: str) -> str:
     """Return a figure of a page as a document of its own, with all that a file needs."""
     begin, rest = svg.replace("<svg ", f'<svg xmlns="{NAMESPACE}" ', 1).split(">", 1)
-    return f"{begin}>\n<style>{night_rules()}</style>{rest}\n"
+    return f"{begin}>\n<style>{NIGHT}</style>{rest}\n"
 
 
 def plain_log(axis: Any, low: float, high: float, unit: float = 1.0) -> None:
@@ -172,6 +152,24 @@ def number(value: float) -> str:
 def percent(share: float | None, places: int = 1) -> str:
     """Return a share as a percentage, or a dash where it is not known."""
     return "-" if share is None else f"{100 * share:.{places}f}"
+
+
+def curve(
+    axes: Any,
+    x: Sequence[float],
+    y: Sequence[float],
+    style: Style,
+    *,
+    few: Sequence[bool] = (),
+    **more: Any,
+) -> None:
+    """Draw a line; its points of few rows are hollow, since they are mostly chance."""
+    color, marker, dash = style
+    axes.plot(x, y, color=color, marker=marker, linestyle=dash, **more)
+    hollow = [i for i, is_few in enumerate(few) if is_few]
+    if hollow:
+        axes.plot([x[i] for i in hollow], [y[i] for i in hollow], color=color, linestyle="none",
+                  marker=marker, markerfacecolor="white")  # fmt: skip
 
 
 def whole_ticks(axis: Any) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from streammach.reports.drawing import Plot, night_rules
+from streammach.reports.drawing import NIGHT, Plot
 from streammach.training.ours import MARK
 
-STYLE = (
-    """
+STYLE = """
 :root { color-scheme: light dark; --text: #222; --soft: #505050; --ground: #fff; --line: #e2e2e2;
   --mark: #0072b2; }
 @media screen and (prefers-color-scheme: dark) { :root { --text: #e4e7eb; --soft: #a9b0ba;
@@ -41,9 +40,6 @@ summary { cursor: pointer; font-size: .85rem; color: var(--soft); }
 @media print { body { margin: 0; max-width: none; font-size: 11px; }
   details:not([open]) { display: none; } }
 """
-    + night_rules()
-    + "\n"
-)
 
 
 def page(title: str, parts: Iterable[str]) -> str:
@@ -53,7 +49,7 @@ def page(title: str, parts: Iterable[str]) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"{MARK}\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<title>{text(title)}</title>\n<style>{STYLE}{NIGHT}</style>\n</head>\n"
         f"<body>\n<h1>{text(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
 

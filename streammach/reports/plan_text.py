@@ -12,8 +12,7 @@ from streammach.errors import clean
 from streammach.figures import figures_text, words
 from streammach.machine import size_text, time_range_text, time_text
 from streammach.parts.registry import parts_text
-from streammach.planning.accuracy import KNOWN
-from streammach.planning.evidence import expectation
+from streammach.planning.evidence import KNOWN, expectation
 from streammach.progress import line_width, wrapped
 from streammach.spec.config import PartPlan
 from streammach.spec.model import ModelShape

@@ -1,22 +1,25 @@
-"""Plots of a model on labelled rows: reliability, class frequency, repetitions."""
+"""Plots of a model on labelled rows: figures, reliability, frequency, repetitions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from streammach.figures import words
 from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.diagnose_lists import LIKELY, ListDiagnosis
-from streammach.prediction.sums import Bin, Reliability
+from streammach.prediction.diagnose_lists import LIKELY, ListDiagnosis, RowGroup
+from streammach.prediction.set_metrics import PLACES
+from streammach.prediction.sums import Reliability
 from streammach.reports.drawing import (
     BLUE,
     DARK,
+    GREEN,
     GREY,
     ORANGE,
     SERIES,
     Plot,
-    drawn,
+    curve,
     legend_above,
     percent,
     plain_log,
@@ -25,11 +28,31 @@ from streammach.reports.drawing import (
 
 MIN_ROWS = 20  # fewer rows in a bin are drawn hollow: their share is mostly chance
 NAMES = {"blend": "counts and hashed (blend)"}
+SHOWN = {"P": "precision (P)", "N": "nDCG (N)", "PSP": "propensity-scored (PSP)"}
+KINDS = ("P", "N", "R", "PSP", "PSN")
+BY_LABELS = ("P@1", "N@5", "R@5")
+BAR = 0.26  # width of a bar, of the distance of two places
+
+
+def row_plots(found: Diagnosis | ListDiagnosis) -> tuple[Plot, ...]:
+    """Return the plots of what a model does on rows, in their order."""
+    if isinstance(found, ListDiagnosis):
+        plots = [figures_plot(found), labels_plot(found), tenths_plot(found)]
+        plots += [reliability_plot(found), repetitions_plot(found)]
+    else:
+        plots = [reliability_plot(found), deciles_plot(found), repetitions_plot(found)]
+    return tuple(plot for plot in plots if plot is not None)
 
 
 def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     """Return stated probability against the share that is right; None without known labels."""
-    listed, curves = isinstance(found, ListDiagnosis), _curves(found)
+    curves: dict[str, Reliability]
+    if isinstance(found, ListDiagnosis):
+        listed, curves = True, {"after calibration": found.reliability}
+    else:
+        listed, curves = False, {
+            "after calibration": found.after, "before calibration": found.before,
+        }  # fmt: skip
     first, *others = curves.values()
     if not first.bins:
         return None
@@ -41,7 +64,7 @@ def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
         + "".join(f", before calibration {other.ece:.3f}" for other in others)
     )
     if isinstance(found, ListDiagnosis):
-        finding = f"{_likely_text(found.likely)}; ECE of all {first.ece:.3f}"
+        finding = f"{_likely_text(found)}; ECE of all {first.ece:.3f}"
     alt = (
         f"{'Two curves' if others else 'A curve'} over {len(first.bins)} bins of stated "
         f"probability, against the diagonal. Mean stated {percent(stated)}%, right "
@@ -49,90 +72,68 @@ def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     )
     rows = tuple(
         (name.split()[0], percent(b.stated), percent(b.right), f"{b.n_rows:,}")
-        for name, part in curves.items()
-        for b in part.bins
+        for name, one in curves.items()
+        for b in one.bins
     )
     header = ("calibration", "stated %", "right %", "candidates" if listed else "rows")
-    return drawn(
-        "reliability", lambda figure: _draw_reliability(figure, curves, listed=listed),
+    return Plot(
+        name="reliability", draw=lambda figure: _draw_reliability(figure, curves, listed=listed),
         height=3.9, finding=finding, alt=alt, header=header, rows=rows,
     )  # fmt: skip
 
 
-def _curves(found: Diagnosis | ListDiagnosis) -> dict[str, Reliability]:
-    """Return what is drawn, that of the model first."""
-    after = "after calibration"
-    if isinstance(found, ListDiagnosis):
-        return {after: found.reliability}
-    return {after: found.after, "before calibration": found.before}
-
-
-def _likely_text(likely: Bin | None) -> str:
+def _likely_text(found: ListDiagnosis) -> str:
+    likely, least = found.likely, percent(LIKELY, 0)
     if likely is None:
-        return f"No label has a probability of {percent(LIKELY, 0)}% or more"
+        return f"No label has a probability of {least}% or more"
     return (
-        f"Labels with a probability of {percent(LIKELY, 0)}% or more are right in "
-        f"{percent(likely.right)}%; stated are {percent(likely.stated)}% on average"
+        f"Labels with a probability of {least}% or more are right in {percent(likely.right)}%; "
+        f"stated are {percent(likely.stated)}% on average"
     )
 
 
 def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bool) -> None:
     """Draw curves, the first one in front, and how many rows or candidates its bins have."""
-    styles = ((BLUE, "o", "-"), (ORANGE, "s", "--"))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     above.plot([0, 100], [0, 100], color=GREY, linewidth=1.0, label="stated = right")
-    behind_first = reversed(list(zip(curves.items(), styles, strict=False)))
-    for (label, part), (color, marker, dash) in behind_first:
-        x, y = [100 * b.stated for b in part.bins], [100 * b.right for b in part.bins]
-        above.plot(x, y, color=color, linestyle=dash, linewidth=1.2, marker=marker, label=label)
-        few = [i for i, b in enumerate(part.bins) if b.n_rows < MIN_ROWS]
-        above.plot([x[i] for i in few], [y[i] for i in few], color=color, linestyle="none",
-                   marker=marker, markerfacecolor="white")  # fmt: skip
-    above.set_ylabel("right (%)")
-    above.set_ylim(-3, 103)
+    for (label, one), style in reversed(list(zip(curves.items(), SERIES, strict=False))):
+        x, y = [100 * b.stated for b in one.bins], [100 * b.right for b in one.bins]
+        curve(above, x, y, style, few=[b.n_rows < MIN_ROWS for b in one.bins], label=label,
+              linewidth=1.2)  # fmt: skip
+    above.set(ylabel="right (%)", ylim=(-3, 103))
     legend_above(above)
     bins = next(iter(curves.values())).bins
-    below.bar([100 * b.stated for b in bins], [b.n_rows for b in bins], width=4.5, color=BLUE)
-    below.set_ylabel("candidates" if listed else "rows")
+    sizes = [b.n_rows for b in bins]
+    below.bar([100 * b.stated for b in bins], sizes, width=4.5, color=BLUE)
+    whose = "a label" if listed else "the best class"
+    below.set(ylabel="candidates" if listed else "rows", xlim=(-2, 102),
+              xlabel=f"stated probability of {whose} (%)")  # fmt: skip
     if listed:  # most of them are unlikely
         below.set_yscale("log")
-        fewest, most = min(b.n_rows for b in bins), max(b.n_rows for b in bins)
-        below.set_ylim(fewest / 3, 2 * most)
-        plain_log(below.yaxis, fewest / 3, most)
+        below.set_ylim(min(sizes) / 3, 2 * max(sizes))
+        plain_log(below.yaxis, min(sizes) / 3, max(sizes))
     else:
         thousands(below.yaxis)
-    whose = "a label" if listed else "the best class"
-    below.set_xlabel(f"stated probability of {whose} (%)")
-    below.set_xlim(-2, 102)
 
 
-@dataclass(frozen=True)
-class Bars:
-    """Bars of shares by groups, from the top down."""
+def _draw_bars(
+    figure: Any, shares: Sequence[float | None], names: Sequence[str], xlabel: str, ylabel: str
+) -> None:
+    """Draw bars of shares by groups, from the top down; None has no bar."""
+    axes, places = figure.subplots(), range(len(names))
+    lengths = [100 * (share or 0.0) for share in shares]
+    bars = axes.barh(places, lengths, color=BLUE, height=0.7)
+    said = ["" if share is None else percent(share) for share in shares]
+    axes.bar_label(bars, labels=said, fontsize=8.5, padding=3)
+    axes.set_yticks(places, names)
+    axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(len(names) - 0.5, -0.5),
+             xlim=(0, min(112.0, 1.15 * max(lengths) + 1)))  # fmt: skip
+    axes.grid(visible=False, axis="y")
 
-    shares: list[float | None]  # their lengths; None without a bar
-    names: list[str]  # what stands before them
-    xlabel: str  # xlabel, ylabel: what is drawn
-    ylabel: str
 
-    @property
-    def height(self) -> float:
-        """Inches that they need."""
-        return 0.7 + 0.21 * len(self.names)
-
-    def draw(self, figure: Any) -> None:
-        """Draw them."""
-        axes, places = figure.subplots(), range(len(self.names))
-        lengths = [100 * (share or 0.0) for share in self.shares]
-        bars = axes.barh(places, lengths, color=BLUE, height=0.7)
-        said = ["" if share is None else f"{100 * share:.1f}" for share in self.shares]
-        axes.bar_label(bars, labels=said, fontsize=8.5, padding=3)
-        axes.set_yticks(places, self.names)
-        axes.set_ylim(len(self.names) - 0.5, -0.5)
-        axes.set_xlim(0, min(112.0, 1.15 * max(lengths) + 1))
-        axes.grid(visible=False, axis="y")
-        axes.set_ylabel(self.ylabel)
-        axes.set_xlabel(self.xlabel)
+def _bars_height(names: Sequence[str]) -> float:
+    """Return the inches that bars need."""
+    return 0.7 + 0.21 * len(names)
 
 
 def deciles_plot(found: Diagnosis) -> Plot | None:
@@ -148,20 +149,20 @@ def deciles_plot(found: Diagnosis) -> Plot | None:
     )
     listed = ", ".join(percent(d.recall) for _, d in groups)
     alt = f"Bars of recall at 1 in percent, from frequent to rare classes: {listed}"
-    bars = Bars(
-        [d.recall for d in found.deciles],
-        [f"{i} ({d.n_rows:,} rows)" for i, d in enumerate(found.deciles, 1)],
-        "recall at 1 (%)",
-        f"{word}s of about {found.deciles[0].n_classes:,} classes\n(1: most frequent in training)",
+    names = [f"{i} ({d.n_rows:,} rows)" for i, d in enumerate(found.deciles, 1)]
+    shares = [d.recall for d in found.deciles]
+    what = (
+        f"{word}s of about {found.deciles[0].n_classes:,} classes\n(1: most frequent in training)"
     )
     rows = tuple(
         (f"{i}", f"{d.n_classes:,}", f"{d.n_rows:,}", percent(d.recall))
         for i, d in enumerate(found.deciles, 1)
     )
     header = ("group", "classes", "rows", "recall at 1 %")
-    return drawn(
-        "deciles", bars.draw, height=bars.height, finding=finding, alt=alt, header=header,
-        rows=rows,
+    return Plot(
+        name="deciles",
+        draw=lambda figure: _draw_bars(figure, shares, names, "recall at 1 (%)", what),
+        height=_bars_height(names), finding=finding, alt=alt, header=header, rows=rows,
     )  # fmt: skip
 
 
@@ -188,16 +189,15 @@ def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
         from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator  # optional
 
         axes = figure.subplots()
-        for name, (color, marker, dash) in zip(names, SERIES, strict=False):
-            axes.plot(counts, [100 * d.accuracy[name] for d in found.depths], color=color,
-                      marker=marker, linestyle=dash, label=NAMES.get(name, name),
-                      markerfacecolor="none" if color == DARK else color)  # fmt: skip
+        for name, style in zip(names, SERIES, strict=False):
+            curve(axes, counts, [100 * d.accuracy[name] for d in found.depths], style,
+                  label=NAMES.get(name, name),
+                  markerfacecolor="none" if style[0] == DARK else style[0])  # fmt: skip
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator(counts))
         axes.xaxis.set_major_formatter(FixedFormatter([str(count) for count in counts]))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel("first repetitions used")
-        axes.set_ylabel(f"{what} (%)")
+        axes.set(xlabel="first repetitions used", ylabel=f"{what} (%)")
         axes.set_ylim(bottom=0)
         legend_above(axes)
 
@@ -206,6 +206,135 @@ def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
         for depth in found.depths
     )
     header = ("first repetitions", *(f"{name} {what} %" for name in names))
-    return drawn(
-        "repetitions", draw, height=3.0, finding=finding, alt=alt, header=header, rows=rows
+    return Plot(
+        name="repetitions", draw=draw, height=3.0, finding=finding, alt=alt, header=header,
+        rows=rows,
+    )  # fmt: skip
+
+
+def figures_plot(found: ListDiagnosis) -> Plot:
+    """Return precision, nDCG and propensity-scored precision at 1, 3 and 5."""
+    figures, possible = found.figures, found.possible
+    finding = (
+        f"Of the first labels {percent(figures['P@1'])}% are right, of the first five "
+        f"{percent(figures['P@5'])}%; the best ranking would have {percent(possible['P@1'])}% and "
+        f"{percent(possible['P@5'])}%"
     )
+    shown = [f"{kind}@{k} {percent(figures[f'{kind}@{k}'])}%" for kind in SHOWN for k in PLACES]
+    alt = f"Bars at 1, 3 and 5, and marks where the best precision lies: {', '.join(shown)}"
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        colors, places = (BLUE, ORANGE, GREEN), range(len(PLACES))
+        for i, ((kind, name), color) in enumerate(zip(SHOWN.items(), colors, strict=True)):
+            heights = [100 * figures[f"{kind}@{k}"] for k in PLACES]
+            bars = axes.bar([x + (i - 1) * BAR for x in places], heights, width=BAR * 0.92,
+                            color=color, label=name)  # fmt: skip
+            axes.bar_label(bars, labels=[f"{h:.1f}" for h in heights], fontsize=8.5, padding=2)
+        axes.hlines([100 * possible[f"P@{k}"] for k in PLACES], [x - 1.5 * BAR for x in places],
+                    [x - 0.5 * BAR for x in places], color=DARK,
+                    label="best possible P")  # fmt: skip
+        axes.set_xticks(places, [f"at {k}" for k in PLACES])
+        axes.set(ylim=(0, 108), ylabel="reached (%)")
+        axes.grid(visible=False, axis="x")
+        legend_above(axes)
+
+    rows = tuple(
+        (f"{k}", percent(possible[f"P@{k}"], 2),
+         *(percent(figures[f"{kind}@{k}"], 2) for kind in KINDS))
+        for k in PLACES
+    )  # fmt: skip
+    header = ("k", "best P@k %", *(f"{kind}@k %" for kind in KINDS))
+    return Plot(
+        name="figures", draw=draw, height=3.0, finding=finding, alt=alt, header=header, rows=rows
+    )
+
+
+def tenths_plot(found: ListDiagnosis) -> Plot | None:
+    """Return recall at 5 by tenths of labels, frequent ones first; None without known labels."""
+    tenths = [one for one in reversed(found.tenths) if not math.isnan(one.recall)]
+    if not tenths:
+        return None
+    word = "tenth" if len(tenths) == 10 else "group"
+    finding = (
+        f"Labels of the most frequent {word} have a recall at 5 of {percent(tenths[0].recall)}%, "
+        f"of the rarest {percent(tenths[-1].recall)}%"
+    )
+    listed = ", ".join(percent(one.recall) for one in tenths)
+    alt = f"Bars of recall at 5 in percent, from frequent to rare labels: {listed}"
+    names = [f"{one.least:,}+ ({one.n_rows:,})" for one in tenths]
+    shares, what = (
+        [one.recall for one in tenths],
+        (
+            f"{word}s of about {tenths[0].n_labels:,} labels: training rows\n"
+            "of each (and how often they occur here)"
+        ),
+    )
+    rows = tuple(
+        (f"{one.least:,} to {one.most:,}", f"{one.n_labels:,}", f"{one.n_rows:,}",
+         percent(one.recall, 2))
+        for one in tenths
+    )  # fmt: skip
+    header = ("training rows", "labels", "occurrences", "recall at 5 %")
+    return Plot(
+        name="tenths",
+        draw=lambda figure: _draw_bars(figure, shares, names, "mean recall at 5 (%)", what),
+        height=_bars_height(names), finding=finding, alt=alt, header=header, rows=rows,
+    )  # fmt: skip
+
+
+def labels_plot(found: ListDiagnosis) -> Plot | None:
+    """Return figures by the number of labels of a row; None where no row has one."""
+    groups = [group for group in found.by_labels if group.least]
+    if not groups:
+        return None
+    sure = [group for group in groups if group.n_rows >= MIN_ROWS] or groups
+    few, many = sure[0], sure[-1]
+    finding = (
+        f"Of rows with {_labels(few)} {percent(few.figures['P@1'])}% have a right first one, and "
+        f"{percent(few.figures['R@5'])}% of the labels are among the first five"
+    )
+    if many is not few:
+        finding += (
+            f"; with {_labels(many)} {percent(many.figures['P@1'])}% and "
+            f"{percent(many.figures['R@5'])}%"
+        )
+    alt = f"Curves over {len(groups)} groups of rows. " + "; ".join(
+        f"{name} {', '.join(percent(group.figures[name]) for group in groups)}"
+        for name in BY_LABELS
+    )
+    rows = tuple(
+        (_size(group), f"{group.n_rows:,}", *(percent(x, 2) for x in group.figures.values()))
+        for group in found.by_labels
+    )
+    header = ("labels of a row", "rows", *(f"{name} %" for name in groups[0].figures))
+    return Plot(
+        name="labels", draw=lambda figure: _draw_groups(figure, groups), height=3.4,
+        finding=finding, alt=alt, header=header, rows=rows,
+    )  # fmt: skip
+
+
+def _draw_groups(figure: Any, groups: list[RowGroup]) -> None:
+    """Draw what groups of rows reach, and how many rows they have."""
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    places = range(len(groups))
+    for name, style in zip(BY_LABELS, SERIES, strict=False):
+        y = [100 * group.figures[name] for group in groups]
+        curve(above, places, y, style, few=[g.n_rows < MIN_ROWS for g in groups], label=name)
+    above.set(ylim=(-3, 103), ylabel="reached (%)")
+    legend_above(above)
+    below.bar(places, [group.n_rows for group in groups], width=0.6, color=GREY)
+    below.set_xticks(places, [_size(group) for group in groups])
+    below.grid(visible=False, axis="x")
+    below.set(xlabel="labels of a row", ylabel="rows")
+    thousands(below.yaxis)
+
+
+def _labels(group: RowGroup) -> str:
+    return f"{_size(group)} label{'' if group.most == 1 else 's'}"
+
+
+def _size(group: RowGroup) -> str:
+    if group.most is None:
+        return f"{group.least}+"
+    return f"{group.least}" if group.most == group.least else f"{group.least}-{group.most}"

@@ -1,4 +1,4 @@
-"""A run in plain words: how often it is right, beside guessing; how large and fast its model is."""
+"""A run or a sweep in plain words: how often models are right; how large and fast they are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streammach.prediction.diagnose_lists import ListDiagnosis
 from streammach.prediction.queries import QueryTime
 from streammach.reports.drawing import percent
 from streammach.training.run import Run
+from streammach.training.sweep import Sweep
 
 TRAINED = "the rows held out from training"
 
@@ -86,3 +87,21 @@ def _query(query: QueryTime | None) -> str:
         return ""
     rows = "one row" if query.n_queries == 1 else f"the median of {query.n_queries:,} rows"
     return f"; a query takes {time_text(query.seconds)} on one thread ({rows})"
+
+
+def sweep_verdict(sweep: Sweep) -> list[str]:
+    """Return what the grid came to, in sentences."""
+    found = [(point, reached.accuracy) for point in sweep.points
+             if (reached := sweep.compared(point))]  # fmt: skip
+    if not found:
+        return [f"Models that were trained without held-out rows: {len(sweep.points)}."]
+    rows = "the test rows" if sweep.tested else "the held-out rows"
+    (best, most), (small, least) = max(found, key=lambda x: x[1]), found[0]
+    edge = ", ".join(sweep.shape_of(point) for point, _ in found if point.frontier)
+    return [
+        f"The most accurate of {len(found)} models, {sweep.shape_of(best)} (buckets x repetitions) "
+        f"with {size_text(best.model_bytes)}, answers {percent(most)}% of {rows} rightly; the "
+        f"smallest, {sweep.shape_of(small)} with {size_text(small.model_bytes)}, "
+        f"{percent(least)}%, among {sweep.n_classes:,} classes.",
+        f"On the frontier, where no smaller one is better: {edge}.",
+    ]

@@ -15,7 +15,7 @@ from streammach.prediction.memory import room_before
 from streammach.prediction.queries import QueryTime, query_time
 from streammach.progress import Wanted, shown
 from streammach.reports.drawing import require
-from streammach.reports.run_page import Page, run_page
+from streammach.reports.pages import Page, run_page
 from streammach.training.ours import PAGE
 from streammach.training.run import Run
 

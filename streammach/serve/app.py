@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import re
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
+from concurrent.futures import Future
 from http import HTTPStatus
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from streammach.errors import clean
-from streammach.progress import tell
-from streammach.serve.batches import too_late
-from streammach.serve.gate import Gate
-from streammach.serve.limits import Refused, beyond
-from streammach.serve.messages import Answer, Health, Models, Wrong
-from streammach.serve.metrics import KIND
-from streammach.serve.openapi import document
-from streammach.serve.page import HEADERS, PAGE
-from streammach.serve.reading import Question, Reader
+from streammach.serve.limits import Refused, beyond, mistake, too_late
+from streammach.serve.messages import Answer, Health, Models, Refusal, Reloaded
+from streammach.serve.openapi import ENDPOINTS, HTML, JSON, METRICS, Endpoint, document, endpoint
+from streammach.serve.reading import Question, RequestReader
 from streammach.serve.room import SMALL
 from streammach.serve.service import Service
 
-JSON = "application/json"
+PAGE = (Path(__file__).parent / "page.html").read_text("utf-8")
 VERSION = "x-model-version"
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
-Handler = Callable[[Request], Awaitable[Response]]
+LOCAL = ("localhost", "127.0.0.1", "::1")
+SAFE = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 T = TypeVar("T")
 
 
@@ -45,6 +45,8 @@ class Handlers:
         self._service, self._local, self._held = service, local, 0
         self._turn = threading.Lock()  # of large bodies: one is read at a time
 
+    @endpoint("POST", "/predict", Answer)
+    @endpoint("POST", "/models/{name}/predict", Answer)
     async def predict(self, request: Request) -> Response:
         """Predict rows."""
         lane = self._service.lane(request.path_params.get("name"))
@@ -70,15 +72,15 @@ class Handlers:
         limits = self._service.limits
         if request.headers.get("content-encoding", "identity") != "identity":
             raise Refused(415, "the body is compressed: plain JSON is expected")
-        length = request.headers.get("content-length")
-        n_bytes = limits.body_bytes if length is None else _count(length)
+        length = request.headers.get("content-length", str(limits.body_bytes))
+        if not (length.isascii() and length.isdigit()):
+            raise Refused(400, f"the content length '{clean(length, 40)}' is no number")
+        n_bytes = int(length[:19])
         if n_bytes > limits.body_bytes:
             raise beyond(413, f"{length} bytes", limits.body_bytes, "body_bytes")
         if self._held + n_bytes > limits.held_bytes:
             what = f"{self._held + n_bytes:,} bytes of requests"
-            refused = beyond(429, what, limits.held_bytes, "held_bytes")
-            refused.retry = 1
-            raise refused
+            raise beyond(429, what, limits.held_bytes, "held_bytes", retry=1)
         return n_bytes
 
     async def _body(self, request: Request, most: int) -> bytes:
@@ -98,7 +100,7 @@ class Handlers:
             raise Refused(400, "the body ended before all of it came") from None
         return b"".join(pieces)
 
-    async def _question(self, reader: Reader, body: bytes) -> Question:
+    async def _question(self, reader: RequestReader, body: bytes) -> Question:
         """Return what is asked, or raise Refused; a large body is read by a thread, in its turn."""
         room, seconds = self._service.room, self._service.limits.deadline
         if len(body) <= SMALL:
@@ -113,125 +115,145 @@ class Handlers:
 
         return await _apart(read)
 
+    @endpoint("POST", "/models/{name}/reload", Reloaded)
     async def reload(self, request: Request) -> Response:
-        """Load a model again."""
+        """Load a model again, for programs of the same machine."""
         if not self._local or any(name in request.headers for name in FORWARDED):
             raise Refused(403, "models are loaded again for programs of this machine alone")
         name = request.path_params["name"]
         return _json(await _apart(lambda: self._service.reload(name)))
 
-    async def models(self, request: Request) -> Response:
+    @endpoint("GET", "/models", Models)
+    async def models(self, _: Request) -> Response:
         """List the models."""
         return _json(Models(self._service.models))
 
-    async def health(self, request: Request) -> Response:
+    @endpoint("GET", "/health", Health)
+    async def health(self, _: Request) -> Response:
         """Say that the process lives."""
         return _json(Health("ok"))
 
-    async def ready(self, request: Request) -> Response:
+    @endpoint("GET", "/ready", Health)
+    async def ready(self, _: Request) -> Response:
         """Say whether requests are taken."""
         if self._service.stopping:
             raise Refused(503, "the service is stopping", retry=1)
         return _json(Health("ready"))
 
-    async def metrics(self, request: Request) -> Response:
-        """Return what was counted."""
-        return Response(self._service.text(), media_type=KIND)
+    @endpoint("GET", "/metrics", METRICS)
+    async def metrics(self, _: Request) -> Response:
+        """Return what was counted, for Prometheus."""
+        return Response(self._service.metrics.text(), media_type=METRICS)
 
-    async def openapi(self, request: Request) -> Response:
+    @endpoint("GET", "/openapi.json", JSON)
+    async def openapi(self, _: Request) -> Response:
         """Describe all of this."""
         return _json(document(self._service.models, self._service.limits))
 
-    async def page(self, request: Request) -> Response:
+    @endpoint("GET", "/", HTML)
+    async def page(self, _: Request) -> Response:
         """Return a page to try it by hand."""
-        return Response(PAGE, media_type="text/html; charset=utf-8", headers=HEADERS)
+        policy = (  # what the page may run is its own script
+            f"default-src 'none'; script-src {_digest('script')}; style-src {_digest('style')}; "
+            "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
+        )
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
+        return Response(PAGE, headers=headers, media_type=HTML)
 
 
 def app_of(service: Service, *, local: bool, hosts: tuple[str, ...] = ()) -> Starlette:
     """Return the ASGI application of a service."""
     handlers = Handlers(service, local=local)
+    own = frozenset({*LOCAL, *(host.lower() for host in hosts)}) if local else None
 
-    def route(path: str, handler: Handler, method: str = "GET") -> Route:
+    def route(one: Endpoint) -> Route:
+        handler = getattr(handlers, one.handler)
+
         async def answered(request: Request) -> Response:
-            return await _answered(service, path, handler, request)
+            begun = time.perf_counter()
+            try:
+                if own is not None:
+                    check_meant(request, own)
+                response = await handler(request)
+            except Refused as error:
+                response = refusal(error)
+            except Exception as error:
+                response = refusal(mistake(error))
+            if one.answer is Answer:
+                service.metrics.request_seconds.observe(time.perf_counter() - begun)
+            return finished(one.path, response)
 
-        return Route(path, answered, methods=[method], name=handler.__name__)
+        return Route(one.path, answered, methods=[one.method])
+
+    def finished(path: str, response: Response) -> Response:
+        """Count an answer, and give it the headers that all have."""
+        service.metrics.requests.labels(path, response.status_code).inc()
+        response.headers.update(SAFE)
+        if service.stopping:
+            response.headers["connection"] = "close"
+        return response
 
     async def failed(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        service.metrics.request("other", error.status_code, None)
         why = HTTPStatus(error.status_code).phrase.lower()
-        return _json(Wrong(f"{why}: {clean(request.method, 20)} {clean(request.url.path)}"),
-                     error.status_code, dict(error.headers or {}))  # fmt: skip
+        what = Refusal(f"{why}: {clean(request.method, 20)} {clean(request.url.path)}")
+        return finished("other", _json(what, error.status_code, dict(error.headers or {})))
 
     return Starlette(
-        routes=[
-            route("/predict", handlers.predict, "POST"),
-            route("/models/{name}/predict", handlers.predict, "POST"),
-            route("/models/{name}/reload", handlers.reload, "POST"),
-            route("/models", handlers.models),
-            route("/health", handlers.health),
-            route("/ready", handlers.ready),
-            route("/metrics", handlers.metrics),
-            route("/openapi.json", handlers.openapi),
-            route("/", handlers.page),
-        ],
-        middleware=[Middleware(Gate, service=service, local=local, hosts=hosts)],
+        routes=[route(one) for one in ENDPOINTS],
         exception_handlers={HTTPException: failed},
     )
 
 
-async def _answered(service: Service, path: str, handler: Handler, request: Request) -> Response:
-    """Return what a handler answers, or in a line why it does not; count it."""
-    begun = time.perf_counter()
+def check_meant(request: Request, hosts: frozenset[str]) -> None:
+    """Refuse a request that a web page of others sends to a service of this machine.
+
+    A page can let a name of its own mean this machine (DNS rebinding): then it is in the Host
+    header. It can send requests to other hosts, too: then its own host is in the Origin header.
+    """
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if _host(f"//{host}")[0] not in hosts:
+        raise Refused(403, f"the host '{clean(host, 60)}' is not this one")
+    if origin is not None and _host(origin)[1] != host.lower():
+        raise Refused(403, f"a page of '{clean(origin, 60)}' may not ask")
+
+
+def _host(url: str) -> tuple[str | None, str | None]:
+    """Return the host of a URL without and with its port, None each without one."""
     try:
-        response = await handler(request)
-    except Refused as error:
-        response = refusal(error)
-    except Exception as error:  # a mistake of ours, that is not the end of the service
-        tell(f"streammach: error: {type(error).__name__}: {clean(error, 200)}")
-        response = refusal(Refused(500, f"a mistake of streammach's: {type(error).__name__}"))
-    took = time.perf_counter() - begun if handler.__name__ == "predict" else None
-    service.metrics.request(path, response.status_code, took)
-    return response
+        parts = urlsplit(url)
+        return parts.hostname, parts.netloc.lower() or None
+    except ValueError:
+        return None, None
 
 
 async def _apart(work: Callable[[], T]) -> T:
     """Return what a function returns, which a thread runs that no end of the process waits for."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[tuple[T | None, Exception | None]] = loop.create_future()
-
-    def told(result: T | None, error: Exception | None) -> None:
-        if not future.done():
-            future.set_result((result, error))
+    future = Future[T]()
+    future.set_running_or_notify_cancel()  # nobody can cancel it from now on
 
     def run() -> None:
-        found: tuple[T | None, Exception | None]
         try:
-            found = (work(), None)
-        except Exception as error:  # raised again where it is waited for
-            found = (None, error)
-        with suppress(RuntimeError):  # closed: nobody waits
-            loop.call_soon_threadsafe(told, *found)
+            future.set_result(work())
+        except Exception as error:  # raised again where it is awaited
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    result, error = await future
-    if error is not None:
-        raise error
-    return cast("T", result)
+    return await asyncio.wrap_future(future)
 
 
 def refusal(error: Refused) -> Response:
     """Return the answer to a request that is refused."""
     headers = {} if error.retry is None else {"retry-after": str(error.retry)}
-    return _json(Wrong(error.reason, error.limit), error.status, headers)
+    return _json(Refusal(error.reason, error.limit), error.status, headers)
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(value), status, headers, JSON)
 
 
-def _count(length: str) -> int:
-    if not (length.isascii() and length.isdigit()):
-        raise Refused(400, f"the content length '{clean(length, 40)}' is no number")
-    return int(length[:19])
+def _digest(tag: str) -> str:
+    """Return the digest of what stands within a tag of the page, as a policy names it."""
+    (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", PAGE, flags=re.S)
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,210 +1,137 @@
-"""Requests to a model wait in a queue; a thread predicts all that wait together."""
+"""Requests to a model wait in a queue; all that wait are predicted together."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
-from streammach.errors import clean
-from streammach.progress import tell
-from streammach.serve.limits import Limits, Refused
-from streammach.serve.messages import Answer, Prediction
-from streammach.serve.metrics import ModelMetrics
+from streammach.serve.limits import Refused, ServiceLimits, mistake, too_late
+from streammach.serve.messages import Answer
+from streammach.serve.metrics import ServiceMetrics
 from streammach.serve.models import Served
 from streammach.serve.reading import Question
 
-Result = Answer | Refused
+WAIT_SECONDS = 0.01
 
 
 @dataclass(eq=False)
-class Job:
-    """A request that waits.
-
-    Attributes
-    ----------
-    question : Question
-        What is asked.
-    kind : tuple
-        How its rows were read.
-    until : float
-        When it is too late, by the monotonic clock.
-    loop, future
-        Where its answer is waited for.
-    """
+class Ticket:
+    """A request in the queue of a model."""
 
     question: Question
-    kind: tuple[object, ...]
-    until: float
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    future: asyncio.Future[Result] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Make what its answer is waited for with."""
-        self.future = self.loop.create_future()
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the request."""
-        return len(self.question.rows)
+    kind: tuple[object, ...]  # how its rows were read
+    future: asyncio.Future[Answer]
 
 
 class Lane:
-    """The queue of a model, and the thread that takes from it."""
+    """The queue of a model: one event loop fills it, one thread predicts what it holds."""
 
-    def __init__(self, served: Served, limits: Limits, metrics: ModelMetrics) -> None:
-        self.served, self.metrics = served, metrics
-        self._limits = limits
-        self._jobs: deque[Job] = deque()
-        self._rows = 0
-        self._next: Served | None = None
+    def __init__(self, served: Served, limits: ServiceLimits, metrics: ServiceMetrics) -> None:
+        self.served, self._limits, self._metrics = served, limits, metrics
+        self.waiting = 0  # rows
+        self._tickets: deque[Ticket] = deque()
+        self._working: asyncio.Task[None] | None = None
         self._closing = False
-        self._ready = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name=f"serve-{served.name}", daemon=True)
-        self._thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """Rows that wait."""
-        return self._rows
+        metrics.waiting.labels(served.name).set_function(lambda: self.waiting)
+        self._thread = ThreadPoolExecutor(1, f"serve-{served.name}")
 
     async def ask(self, question: Question, kind: tuple[object, ...]) -> Answer:
         """Return the answer to a question, or raise Refused."""
-        seconds = self._limits.deadline
-        job = Job(question, kind, time.monotonic() + seconds)
-        self._put(job)
+        n_rows, queue, seconds = len(question.rows), self._limits.queue, self._limits.deadline
+        if self._closing:
+            raise Refused(503, "the service is stopping", retry=1)
+        if self.waiting + n_rows > queue:
+            what = f"{self.waiting:,} rows wait, {queue:,} may"
+            raise Refused(429, what, limit="queue", retry=1)
+        self.waiting += n_rows
+        ticket = Ticket(question, kind, asyncio.get_running_loop().create_future())
+        self._tickets.append(ticket)
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
         try:
-            found = await asyncio.wait_for(job.future, seconds)
+            return await asyncio.wait_for(ticket.future, seconds)
         except TimeoutError:
             raise too_late(seconds) from None
-        if isinstance(found, Refused):
-            raise found
-        return found
 
     def swap(self, served: Served) -> None:
         """Let another model answer all that is not yet being predicted; the old one is closed."""
-        with self._ready:
-            closed, self._next = self._next, served
-            self.served = served
-            self._ready.notify()
-        if closed is not None:
-            closed.close()
+        self.served, former = served, self.served
+        self._thread.submit(former.close)  # after what it predicts now
 
     def close(self, seconds: float) -> bool:
         """Answer what waits, stop; return whether that was done in time."""
-        with self._ready:
-            self._closing = True
-            self._ready.notify()
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        self._closing, until = True, time.monotonic() + seconds
+        while self._working is not None and time.monotonic() < until:
+            time.sleep(WAIT_SECONDS)
+        if self._working is not None:
+            return False
+        closed = self._thread.submit(self.served.close)
+        return not wait([closed], max(until - time.monotonic(), 0)).not_done
 
-    def _put(self, job: Job) -> None:
-        with self._ready:
-            if self._closing:
-                raise Refused(503, "the service is stopping", retry=1)
-            if self._rows + job.n_rows > self._limits.queue:
-                raise Refused(
-                    429, f"{self._rows:,} rows wait, {self._limits.queue:,} may", limit="queue",
-                    retry=1,
-                )  # fmt: skip
-            self._rows += job.n_rows
-            self._jobs.append(job)
-            self._ready.notify()
+    async def _work(self) -> None:
+        """Let the thread predict until nothing waits."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._tickets:
+                # No name here holds them: their memory is taken as long as they are.
+                _tell(await loop.run_in_executor(self._thread, self._results, self._taken()))
+        finally:
+            self._working = None
 
-    def _work(self) -> None:
-        """Predict until closed."""
+    def _taken(self) -> list[Ticket]:
+        """Take requests of rows for one batch, one request at least."""
+        tickets, rows = list[Ticket](), 0
+        while self._tickets:
+            more = len(self._tickets[0].question.rows)
+            if tickets and rows + more > self._limits.batch:
+                break
+            tickets.append(self._tickets.popleft())
+            rows += more
+        self.waiting -= rows
+        return tickets
+
+    def _results(self, tickets: Sequence[Ticket]) -> list[tuple[Ticket, Answer | Refused]]:
+        """Predict some requests together; return what each gets, in any order."""
+        results = list[tuple[Ticket, Answer | Refused]]()
+        alike: dict[object, list[Ticket]] = {}
         served = self.served
-        while True:
-            jobs, newer = self._taken()
-            if newer is not None:
-                served.close()
-                served = newer
-            if jobs:
-                self._answer(served, jobs)
-                del jobs  # memory is taken for them while they are known
-            elif newer is None:
-                served.close()
-                return
-
-    def _taken(self) -> tuple[list[Job], Served | None]:
-        """Wait for requests or another model; return both, none of either at the end."""
-        with self._ready:
-            while not (self._jobs or self._closing or self._next):
-                self._ready.wait()
-            jobs, rows = list[Job](), 0
-            while self._jobs and (not jobs or rows + self._jobs[0].n_rows <= self._limits.batch):
-                jobs.append(self._jobs.popleft())
-                rows += jobs[-1].n_rows
-            self._rows -= rows
-            newer, self._next = self._next, None
-        return jobs, newer
-
-    def _answer(self, served: Served, jobs: list[Job]) -> None:
-        """Predict some requests together, and tell each its answer."""
-        results: list[tuple[Job, Result]] = []
-        now, kind = time.monotonic(), served.reader.kind
-        alike: dict[object, list[Job]] = {}
-        for job in jobs:
-            if now > job.until or job.future.cancelled():
-                results.append((job, too_late(self._limits.deadline)))
-            elif job.kind is not kind and job.kind != kind:
-                results.append((job, replaced()))
-            else:
-                alike.setdefault(job.question.together, []).append(job)
+        for ticket in tickets:
+            if ticket.kind != served.reader.kind:
+                what = "the model was replaced by one that reads other rows"
+                results.append((ticket, Refused(503, what, retry=1)))
+            elif not ticket.future.done():
+                alike.setdefault(ticket.question.together, []).append(ticket)
         for some in alike.values():
-            results += zip(some, self._together(served, some), strict=True)
-        _tell(results)
+            answers = self._together(served, [ticket.question for ticket in some])
+            results += zip(some, answers, strict=True)
+        return results
 
-    def _together(self, served: Served, jobs: Sequence[Job]) -> list[Result]:
+    def _together(self, served: Served, questions: list[Question]) -> list[Answer | Refused]:
         """Return the answers to requests; where one is refused, each is predicted for itself."""
-        questions = [job.question for job in jobs]
         begun = time.perf_counter()
         try:
             found = served.predicted(questions)
-        except Refused as error:
-            if len(jobs) == 1:
-                return [error]
-            return [one for job in jobs for one in self._together(served, [job])]
-        except Exception as error:  # a mistake of ours, that is not the end of the service
-            tell(f"streammach: error: {type(error).__name__}: {clean(error, 200)}")
-            if len(jobs) == 1:
-                return [Refused(500, f"a mistake of streammach's: {type(error).__name__}")]
-            return [one for job in jobs for one in self._together(served, [job])]
-        self.metrics.batch(
-            sum(len(q.rows) for q in questions), time.perf_counter() - begun, _unknown(found)
-        )
+        except Exception as error:
+            refused = error if isinstance(error, Refused) else mistake(error)
+            if len(questions) == 1:
+                return [refused]
+            return [one for question in questions for one in self._together(served, [question])]
+        rows = [row for of_one in found for row in of_one]
+        seconds, unknown = time.perf_counter() - begun, sum(row.unknown for row in rows)
+        self._metrics.batch(served.name, len(rows), seconds, unknown)
         return [Answer(served.name, served.version, one) for one in found]
 
 
-def _unknown(found: list[list[Prediction]]) -> int:
-    return sum(row.unknown for rows in found for row in rows)
-
-
-def _tell(results: Sequence[tuple[Job, Result]]) -> None:
-    """Hand results to where they are waited for."""
-    loops: dict[asyncio.AbstractEventLoop, list[tuple[Job, Result]]] = {}
-    for job, result in results:
-        loops.setdefault(job.loop, []).append((job, result))
-    for loop, some in loops.items():
-        with suppress(RuntimeError):  # closed: nobody waits
-            loop.call_soon_threadsafe(_set, some)
-
-
-def _set(results: Sequence[tuple[Job, Result]]) -> None:
-    for job, result in results:
-        if not job.future.done():
-            job.future.set_result(result)
-
-
-def too_late(seconds: float) -> Refused:
-    """Return what is said of a request that waited too long."""
-    return Refused(503, f"there was no answer within {seconds:g} s", limit="deadline", retry=1)
-
-
-def replaced() -> Refused:
-    """Return what is said of a request whose rows another model would read in another way."""
-    return Refused(503, "the model was replaced by one that reads other rows", retry=1)
+def _tell(results: Sequence[tuple[Ticket, Answer | Refused]]) -> None:
+    """Hand results to those who still wait for them."""
+    for ticket, result in results:
+        if ticket.future.done():
+            continue
+        if isinstance(result, Refused):
+            ticket.future.set_exception(result)
+        else:
+            ticket.future.set_result(result)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streammach.errors import clean
+from streammach.progress import tell
 
 MOST_LINE = 300  # characters of a reason
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ServiceLimits:
     """The most that a service takes."""
 
     k: int = 200  # best classes of a row
@@ -33,10 +34,7 @@ class Limits:
 
 
 class Refused(Exception):
-    """A request that gets no answer, and why: a line.
-
-    `retry` is in seconds.
-    """
+    """A request that gets no answer, and why: a line; `retry` is in seconds."""
 
     def __init__(
         self, status: int, reason: str, *, limit: str | None = None, retry: int | None = None
@@ -46,6 +44,18 @@ class Refused(Exception):
         self.reason = clean(reason, MOST_LINE)
 
 
-def beyond(status: int, found: str, most: int, limit: str) -> Refused:
+def beyond(status: int, found: str, most: int, limit: str, retry: int | None = None) -> Refused:
     """Return what is said of a request that passes a limit."""
-    return Refused(status, f"{found}, {most:,} are taken at most", limit=limit)
+    return Refused(status, f"{found}, {most:,} are taken at most", limit=limit, retry=retry)
+
+
+def too_late(seconds: float) -> Refused:
+    """Return what is said of a request that waited too long."""
+    return Refused(503, f"there was no answer within {seconds:g} s", limit="deadline", retry=1)
+
+
+def mistake(error: Exception) -> Refused:
+    """Return what is said of a mistake of ours, which is not the end of the service; say it."""
+    name = type(error).__name__
+    tell(f"streammach: error: {name}: {clean(error, 200)}")
+    return Refused(500, f"a mistake of streammach's: {name}")

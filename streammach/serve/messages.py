@@ -6,9 +6,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-Label = int | str
 DEFAULT_K = 5
-Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a request says beside its rows."""
+
+    # how many labels each row gets, 5 if nothing is said; all if there are fewer
+    k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
+    probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
 
 
 class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,30 +26,24 @@ class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: dict[str, float | str] | list[float | str]
 
 
-class FeatureRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FeatureRows(PredictRequest, frozen=True):
     """A request to a model whose features have names."""
 
-    rows: list[FeatureRow]  # the rows
-    # how many labels each gets, 5 if nothing is said; all if there are fewer
-    k: Count | msgspec.UnsetType = msgspec.UNSET
-    probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
+    rows: list[FeatureRow]
 
 
-class FieldRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FieldRows(PredictRequest, frozen=True):
     """A request to a model of a table."""
 
     # the fields of each row by the names of their columns; or the text itself, for a model that
     # reads one column of text
     rows: list[dict[str, Any] | str]
-    # how many labels each gets, 5 if nothing is said; all if there are fewer
-    k: Count | msgspec.UnsetType = msgspec.UNSET
-    probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
 
 
-class Prediction(msgspec.Struct, frozen=True):
+class RowPrediction(msgspec.Struct, frozen=True):
     """The best labels of a row."""
 
-    labels: list[Label]  # the best first
+    labels: list[int | str]  # the best first
     scores: list[float]  # their scores: what the model ranks by, or probabilities
     # features of the row that the model does not know, and fields that it does not read
     unknown: int
@@ -52,20 +52,20 @@ class Prediction(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """The predictions of a request."""
 
-    model: str  # model, version: the model's name, and the digest of what it was made of
-    version: str
-    predictions: list[Prediction]  # one for each row, in their order
+    model: str
+    version: str  # the digest of what the model was made of
+    predictions: list[RowPrediction]  # one for each row, in their order
 
 
-class Wrong(msgspec.Struct, frozen=True, omit_defaults=True):
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a request got no answer."""
 
     error: str  # a line
     limit: str | None = None  # the limit that was passed
 
 
-class Column(msgspec.Struct, frozen=True):
-    """A column that a model of a table reads: its name, and what it is."""
+class ModelColumn(msgspec.Struct, frozen=True):
+    """A column that a model of a table reads."""
 
     name: str
     role: str
@@ -74,13 +74,13 @@ class Column(msgspec.Struct, frozen=True):
 class About(msgspec.Struct, frozen=True):
     """A model that is served."""
 
-    name: str  # name, version: its name, and the digest of what it was made of
-    version: str
-    classes: int  # classes, features: how many it knows
+    name: str
+    version: str  # the digest of what it was made of
+    classes: int  # how many it knows, of features too
     features: int
     scores: str  # what it ranks by
     rows: str  # what its rows are: `text`, `fields` or `features`
-    columns: list[Column]  # the columns that it reads, of a table
+    columns: list[ModelColumn]  # of a table
     bytes: int  # memory that it takes
 
 
@@ -99,6 +99,6 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What a service says of itself: ``ok``, ``ready`` or ``stopping``."""
+    """What a service says of itself: ``ok`` or ``ready``."""
 
     status: str

@@ -21,9 +21,9 @@ from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.prediction.memory import device_for, room_for
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
-from streammach.serve.limits import Limits, Refused, beyond
-from streammach.serve.messages import DEFAULT_K, About, Column, Prediction
-from streammach.serve.reading import Question, Reader, Row
+from streammach.serve.limits import Refused, ServiceLimits, beyond
+from streammach.serve.messages import DEFAULT_K, About, ModelColumn, RowPrediction
+from streammach.serve.reading import Question, RequestReader, Row
 from streammach.serve.room import WORK_BYTES, RequestRoom
 from streammach.spec.recipe import Recipe
 
@@ -47,7 +47,7 @@ class Served:
     """A loaded model; one thread at a time may ask it."""
 
     def __init__(
-        self, name: str, model: Model, version: str, limits: Limits, computing: Computing
+        self, name: str, model: Model, version: str, limits: ServiceLimits, computing: Computing
     ) -> None:
         self.name, self.version, self._limits = name, version, limits
         self.takes = 0  # bytes that it takes, and the work on its rows
@@ -57,23 +57,25 @@ class Served:
         self._recipe = model.recipe
         self._plain = model.labels.kind != "bytes"
         self.reader = _reader(model, limits)
-        columns = [] if model.recipe is None else model.recipe.columns
+        columns = () if model.recipe is None else model.recipe.columns
         self.about = About(
             name=name, version=version, classes=model.spec.n_classes,
             features=len(model.features), scores=self._predictor.estimator,
-            rows=_kind(model.recipe), columns=[Column(c.name, c.role) for c in columns],
+            rows=_kind(model.recipe), columns=[ModelColumn(c.name, c.role) for c in columns],
             bytes=model.n_bytes,
         )  # fmt: skip
 
-    def predicted(self, questions: Sequence[Question]) -> list[list[Prediction]]:
+    def predicted(self, questions: Sequence[Question]) -> list[list[RowPrediction]]:
         """Return the predictions of some questions, computed together, or raise Refused."""
         rows = [row for question in questions for row in question.rows]
         k = max(question.k for question in questions)
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
         try:
-            for some in _parts([size for question in questions for size in question.sizes]):
+            for some in _slices([size for question in questions for size in question.sizes]):
                 block, strange = self._block(rows, some)
-                ids, scores = self._best(block, k, probable=questions[0].probabilities)
+                ids, scores = self._predictor.ranked(
+                    block, k, probabilities=questions[0].probabilities
+                )
                 labels += self._labels(ids)
                 values += scores.tolist()
                 unknown += strange.tolist()
@@ -85,7 +87,7 @@ class Served:
         for question in questions:
             at = range(first, first + len(question.rows))
             found.append([
-                Prediction(labels[i][: question.k], values[i][: question.k], unknown[i] + more)
+                RowPrediction(labels[i][: question.k], values[i][: question.k], unknown[i] + more)
                 for i, more in zip(at, question.unknown, strict=True)
             ])  # fmt: skip
             first = at.stop
@@ -106,12 +108,6 @@ class Served:
             what = f"row {some.start + row:,} has {int(n[row]):,} features"
             raise beyond(422, what, self._limits.features, "features")
         return block, unknown
-
-    def _best(
-        self, block: RowBlock, k: int, *, probable: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the k best class ids of each row, and their scores or probabilities."""
-        return self._predictor.ranked(block, k, probabilities=probable)
 
     def _labels(self, ids: NDArray[np.int64]) -> list[list[int | str]]:
         """Return the labels of class ids; what is not UTF-8 in one as its escape."""
@@ -137,42 +133,29 @@ class Served:
 
 
 class Loader:
-    """Loads models, one at a time, within the memory of the process.
+    """Loads models, one at a time, within the memory of the process."""
 
-    Attributes
-    ----------
-    room : RequestRoom
-        What is left for requests.
-    """
-
-    def __init__(self, limits: Limits, computing: Computing) -> None:
+    def __init__(self, limits: ServiceLimits, computing: Computing) -> None:
         self._limits, self._computing = limits, computing
-        self._lock, self.room, self._code = threading.Lock(), RequestRoom(limits), 0
+        self._lock, self._code = threading.Lock(), 0
+        self.room = RequestRoom(limits)  # what is left for requests
 
     def load(self, name: str, folder: Path, beside: int) -> Served:
-        """Return a model that has answered a row.
-
-        `beside` is in bytes.
-        """
+        """Return a model that has answered a row, where others take `beside` bytes."""
+        computing, held_bytes = self._computing, self._limits.held_bytes
         with self._lock:
-            return self._load(name, folder, beside)
-
-    def _load(self, name: str, folder: Path, beside: int) -> Served:
-        computing = self._computing
-        held = held_in(folder)
-        room = room_for(
-            held, "rows", None, self._limits.k, device=device_for(computing.device, held),
-            threads=computing.threads or cores(), budget=budget(computing.memory),
-            beside={
-                OTHERS: beside, "requests": self._limits.held_bytes, "work on rows": WORK_BYTES,
-            },
-        )  # fmt: skip
-        takes = {line.name: line.n_bytes for line in room.lines if line.name not in NOT_KEPT}
-        self._code = takes.pop("code")
-        with self.room.without(sum(takes.values()) if beside else 0):
-            served = self._answering(name, folder)
-        served.takes = sum(takes.values()) - takes.get("loading", 0)
-        return served
+            held = held_in(folder)
+            room = room_for(
+                held, "rows", None, self._limits.k, device=device_for(computing.device, held),
+                threads=computing.threads or cores(), budget=budget(computing.memory),
+                beside={OTHERS: beside, "requests": held_bytes, "work on rows": WORK_BYTES},
+            )  # fmt: skip
+            takes = {line.name: line.n_bytes for line in room.lines if line.name not in NOT_KEPT}
+            self._code = takes.pop("code")
+            with self.room.without(sum(takes.values()) if beside else 0):
+                served = self._answering(name, folder)
+            served.takes = sum(takes.values()) - takes.get("loading", 0)
+            return served
 
     def settle(self, n_bytes: int) -> None:
         """Leave to requests what models that take so many bytes do not."""
@@ -187,13 +170,12 @@ class Loader:
         served = Served(name, model, version, self._limits, self._computing)
         try:
             served.warm()
-        except Refused as error:
+        except (Refused, StreammachError) as error:
             served.close()
+            if not isinstance(error, Refused):
+                raise
             what = f"it does not answer a row ({error.reason})"
             raise ModelError(what, path=clean(folder, 300)) from None
-        except StreammachError:
-            served.close()
-            raise
         return served
 
 
@@ -203,7 +185,7 @@ def version_of(folder: Path) -> str:
     return hashlib.sha256(document).hexdigest()[:DIGITS]
 
 
-def _parts(sizes: Sequence[int]) -> Iterator[slice]:
+def _slices(sizes: Sequence[int]) -> Iterator[slice]:
     """Yield rows whose sizes come to no more than the work on rows may take, or one row."""
     first = taken = 0
     for number, size in enumerate(sizes):
@@ -220,13 +202,13 @@ def _kind(recipe: Recipe | None) -> str:
     return "text" if len(recipe.columns) == len(recipe.texts) == 1 else "fields"
 
 
-def _reader(model: Model, limits: Limits) -> Reader:
+def _reader(model: Model, limits: ServiceLimits) -> RequestReader:
     """Return what reads the rows of a model."""
     recipe = model.recipe
     if recipe is None:
-        return Reader(None, places=_places(model, limits.features), limits=limits)
+        return RequestReader(None, places=_places(model, limits.features), limits=limits)
     columns, texts = [column.name for column in recipe.columns], recipe.texts
-    return Reader(
+    return RequestReader(
         columns, others=(*recipe.beside, *recipe.ignored),
         text=texts[0] if len(texts) == 1 else None, limits=limits,
     )  # fmt: skip

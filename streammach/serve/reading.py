@@ -6,7 +6,7 @@ import json
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from msgspec import UNSET
 from streammach.errors import clean
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.rows.names import MAX_NAME
-from streammach.serve.limits import Limits, Refused, beyond
-from streammach.serve.messages import DEFAULT_K, FeatureRow, FeatureRows, FieldRows
+from streammach.serve.limits import Refused, ServiceLimits, beyond
+from streammach.serve.messages import DEFAULT_K, FeatureRows, FieldRows
 
 MAX_FLOAT32 = 3.4028235e38
 VALUE_BYTES = 330  # of a feature with a name, on its way to the model's ids
@@ -45,7 +45,7 @@ class Question:
         return self.probabilities, self.k if self.probabilities and self.k > CANDIDATES else 0
 
 
-class Reader:
+class RequestReader:
     """Reads the bodies of requests to a model."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Reader:
         text: str | None = None,
         places: Sequence[str] | None = None,
         others: Sequence[str] = (),
-        limits: Limits,
+        limits: ServiceLimits,
     ) -> None:
         self.columns = None if columns is None else tuple(columns)
         # What decides how a row is read: rows of one kind are no rows of another one.
@@ -64,52 +64,40 @@ class Reader:
         # A cell that is a string is the feature ``column=cell``.
         self._read = frozenset({*(columns or ()), *(n.partition("=")[0] for n in places or ())})
         self.text, self.places, self._limits = text, places, limits
-        kind = FeatureRows if columns is None else FieldRows
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
+        self._decoder = msgspec.json.Decoder[Any](FeatureRows if columns is None else FieldRows)
 
     def question(self, body: bytes) -> Question:
         """Return what is asked, or raise Refused."""
         if not body:
             raise Refused(400, "the body is empty: a JSON object with rows is expected")
-        if len(body) > self._limits.body_bytes:
-            raise beyond(413, f"{len(body):,} bytes", self._limits.body_bytes, "body_bytes")
         try:
-            found = self._decoded(body)
-            question, keys = self._question(found)
-            # A key is followed by a colon: where there are no more of these, none is there twice.
-            if body.count(b":") != keys:
-                del found, question  # not both are in memory
-                check_repeated(body)
-                found = self._decoded(body)
-                question = self._question(found)[0]
+            request = self._decoded(body)
+            # Of a key that is there twice one was lost with its colon; 3A is an escaped colon.
+            if b"\\u003" in body or body.count(b":") != msgspec.json.encode(request).count(b":"):
+                del request  # not both are in memory
+                check_unique(body)
+                request = self._decoded(body)
         except RecursionError:
             raise Refused(400, "the JSON is nested too deeply") from None
-        for number, row in enumerate(found.rows if self._read else ()):
-            self._check_columns(number, getattr(row, "features", row))
-        return question
-
-    def _question(self, found: Any) -> tuple[Question, int]:
-        """Return what is asked, and how many keys were read, or raise Refused."""
-        k = DEFAULT_K if found.k is UNSET else found.k
-        limits, n = self._limits, len(found.rows)
+        k, limits, n = request.k, self._limits, len(request.rows)
+        k = DEFAULT_K if k is UNSET else k
         if k > limits.k:
             said = f"more than {MOST_K:,}" if k > MOST_K else f"{k:,}"
             raise beyond(422, f"k is {said}", limits.k, "k")
         if n > limits.rows_a_request:
             raise beyond(413, f"{n:,} rows", limits.rows_a_request, "rows")
-        rows, unknown, sizes, keys = list[Row](), list[int](), list[int](), 1
-        keys += (found.k is not UNSET) + (found.probabilities is not UNSET)
-        for number, row in enumerate(found.rows):
-            read = self._features(number, row) if self.columns is None else self._cells(number, row)
-            rows.append(read[0])
-            unknown.append(read[1])
-            sizes.append(read[2])
-            keys += read[3]
-        return Question(rows, unknown, sizes, k, found.probabilities is True), keys
+        question = Question([], [], [], k, request.probabilities is True)
+        for number, row in enumerate(request.rows):
+            cells = self._features if self.columns is None else self._cells
+            read, unknown, size = cells(number, row)
+            question.rows.append(read)
+            question.unknown.append(unknown)
+            question.sizes.append(size)
+        return question
 
     def _decoded(self, body: bytes) -> Any:
         try:
-            return self._decode(body)
+            return self._decoder.decode(body)
         except UnicodeDecodeError:
             raise Refused(400, "the JSON is not UTF-8") from None
         except msgspec.ValidationError as error:
@@ -117,98 +105,76 @@ class Reader:
         except msgspec.DecodeError as error:
             raise not_finite(body) or Refused(400, str(error)) from None
 
-    def _features(self, number: int, row: FeatureRow) -> tuple[Row, int, int, int]:
-        """Return a row's values by feature, how many none can have, its size, and its keys."""
-        found: Any = row.features
-        keys = 1 + (len(found) if isinstance(found, dict) else 0)
+    def _features(self, number: int, row: Any) -> tuple[Row, int, int]:
+        """Return a row's values by feature, how many none can have, and its size."""
+        found = row.features
         if len(found) > self._limits.features:
-            raise self._too_many(number, len(found))
+            what = f"row {number:,} has {len(found):,} features"
+            raise beyond(422, what, self._limits.features, "features")
         if isinstance(found, list):
             found = self._listed(number, found)
+        self._check_columns(number, found)
         strange = 0
         for name, value in found.items():
-            if isinstance(value, str):
-                size = len(name.encode()) + 1 + len(value.encode())
-            else:
-                size = len(name) if name.isascii() else len(name.encode())
-                if not -MAX_FLOAT32 <= value <= MAX_FLOAT32:
-                    raise _infinite(number, name, value)
-            strange += not 0 < size <= MAX_NAME
+            if not isinstance(value, str) and not -MAX_FLOAT32 <= value <= MAX_FLOAT32:
+                raise _infinite(number, name, value)
+            strange += not 0 < _size(name, value) <= MAX_NAME
         if strange:
-            found = {n: v for n, v in found.items() if 0 < len(_raw(n, v)) <= MAX_NAME}
-        return found, strange, VALUE_BYTES * len(found), keys
+            found = {n: v for n, v in found.items() if 0 < _size(n, v) <= MAX_NAME}
+        return found, strange, VALUE_BYTES * len(found)
 
     def _listed(self, number: int, found: list[float | str]) -> Mapping[str, Any]:
         """Return names, or a number for each column, as values by feature."""
         kinds = set(map(type, found))
         if kinds <= {str}:
             return Counter(found)  # type: ignore[arg-type]
+        what = f"row {number:,} lists"
         if len(kinds) > 1:
-            raise Refused(422, f"row {number:,} lists both names and numbers of features")
+            raise Refused(422, f"{what} both names and numbers of features")
         if self.places is None:
-            raise Refused(422, f"row {number:,} lists numbers, and the model's features have names")
+            raise Refused(422, f"{what} numbers, and the model's features have names")
         if len(found) != len(self.places):
-            raise Refused(
-                422,
-                f"row {number:,} lists {len(found):,} numbers, the model has "
-                f"{len(self.places):,} columns",
-            )
+            n, most = len(found), len(self.places)
+            raise Refused(422, f"{what} {n:,} numbers, the model has {most:,} columns")
         return {name: x for name, x in zip(self.places, found, strict=True) if x}
 
-    def _cells(self, number: int, row: dict[str, Any] | str) -> tuple[Row, int, int, int]:
-        """Return a row's cells by column, how many are not read, its size, and its keys."""
+    def _cells(self, number: int, row: Any) -> tuple[Row, int, int]:
+        """Return a row's cells by column, how many are not read, and its size."""
         assert self.columns is not None
-        keys = 0 if isinstance(row, str) else _keys(row)
         if isinstance(row, str):
             if self.text is None:
-                raise Refused(
-                    422, f"row {number:,} is a string, and the model reads: {_some(self.columns)}"
-                )
+                what = f"row {number:,} is a string, and the model reads: {_some(self.columns)}"
+                raise Refused(422, what)
             row = {self.text: row}
         size = _characters(number, row)
         if size > self._limits.text_bytes:
             what = f"row {number:,} has {size:,} characters"
             raise beyond(422, what, self._limits.text_bytes, "text_bytes")
+        self._check_columns(number, row)
         cells = {name: row.get(name) for name in self.columns}
-        strange = sum(name not in self._known for name in row)
-        return cells, strange, CHARACTER_BYTES * size, keys
+        return cells, sum(name not in self._known for name in row), CHARACTER_BYTES * size
 
-    def _check_columns(self, number: int, row: Mapping[str, Any] | list[Any] | str) -> None:
+    def _check_columns(self, number: int, row: Mapping[str, Any]) -> None:
         """Refuse a row that has columns by name, of which the model knows none."""
-        if isinstance(row, str) or not all(isinstance(name, str) for name in [*row][:1]):
-            return
-        names = (name if self.columns else name.partition("=")[0] for name in row)
-        if row and self._read.isdisjoint(names):
-            what = f"row {number:,} has none of the columns of the model, but {_some([*row])}"
-            raise Refused(422, what)
-
-    def _too_many(self, number: int, n: int) -> Refused:
-        what = f"row {number:,} has {n:,} features"
-        return beyond(422, what, self._limits.features, "features")
+        if row and self._read:
+            names = row if self.columns else (name.partition("=")[0] for name in row)
+            if self._read.isdisjoint(names):
+                what = f"row {number:,} has none of the columns of the model, but {_some([*row])}"
+                raise Refused(422, what)
 
 
-def check_repeated(body: bytes) -> None:
+def check_unique(body: bytes) -> None:
     """Refuse JSON in which an object has a key twice."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:
+        if len({name for name, _ in pairs}) < len(pairs):
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise Refused(400, f"the JSON has the key '{clean(twice, 60)}' twice in an object")
+
     try:
-        json.loads(body, object_pairs_hook=_unique)
+        json.loads(body, object_pairs_hook=unique)
     except ValueError as error:  # what one parser takes and another one does not
         raise Refused(400, str(error)) from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        names = Counter(name for name, _ in pairs)
-        twice = next(name for name, times in names.items() if times > 1)
-        raise Refused(400, f"the JSON has the key '{clean(twice, 60)}' twice in an object")
-
-
-def _keys(value: Any) -> int:
-    """Return how many keys all objects within a value have."""
-    if isinstance(value, dict):
-        return len(value) + sum(_keys(v) for v in value.values() if isinstance(v, dict | list))
-    if isinstance(value, list):
-        return sum(_keys(v) for v in value if isinstance(v, dict | list))
-    return 0
 
 
 def not_finite(body: bytes) -> Refused | None:
@@ -229,13 +195,14 @@ def not_finite(body: bytes) -> Refused | None:
 
 
 def _infinite(number: int, name: object, value: float) -> Refused:
-    return Refused(
-        422, f"row {number:,}, feature '{clean(name, 60)}': {value:g} is not a finite float32"
-    )
+    what = f"row {number:,}, feature '{clean(name, 60)}': {value:g} is not a finite float32"
+    return Refused(422, what)
 
 
-def _raw(name: str, value: object) -> bytes:
-    return (f"{name}={value}" if isinstance(value, str) else name).encode()
+def _size(name: str, value: object) -> int:
+    """Return the bytes of the name of a feature."""
+    own = len(name) if name.isascii() else len(name.encode())
+    return own + 1 + len(value.encode()) if isinstance(value, str) else own
 
 
 def _characters(number: int, value: Any, depth: int = 0) -> int:
@@ -255,10 +222,8 @@ def _normal(text: str) -> int:
     """Return how many characters a text has in its normal form, which may be 18 times as many."""
     if text.isascii():
         return len(text)
-    return sum(
-        len(unicodedata.normalize("NFKC", text[start : start + PIECE]))
-        for start in range(0, len(text), PIECE)
-    )
+    pieces = (text[start : start + PIECE] for start in range(0, len(text), PIECE))
+    return sum(len(unicodedata.normalize("NFKC", piece)) for piece in pieces)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from streammach.errors import BudgetError
 from streammach.machine import give_back, size_text
-from streammach.serve.limits import Limits, Refused
-from streammach.serve.reading import Question, Reader
+from streammach.serve.limits import Refused, ServiceLimits
+from streammach.serve.reading import Question, RequestReader
 
 # Bytes of what JSON is read into, for each of these characters in it: a value in a list or a dict,
 # half a string, a key's place in a dict (and among names that are counted), a list, a dict.
@@ -29,16 +29,15 @@ WAIT_SECONDS = 0.05
 def may_become(body: bytes) -> int:
     """Return the bytes that a body takes at most while it is read, and what is read of it."""
     wide = not body.isascii() or b"\\u" in body
-    # The parser that looks for keys that are there twice takes all of it as text first.
-    return 2 * len(body) * (WIDEST if wide else 1) + sum(
-        n_bytes * body.count(one) for one, n_bytes in BECOMES.items()
-    )
+    # What looks for keys that are there twice takes all of it as text, or writes it once more.
+    texts = len(body) * (2 * WIDEST + 1 if wide else 3)
+    return texts + sum(n_bytes * body.count(one) for one, n_bytes in BECOMES.items())
 
 
 class RequestRoom:
     """What requests take together, and may take."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServiceLimits) -> None:
         self._limits, self._taken = limits, 0
         self.most = limits.held_bytes  # bytes that they may take
         self._lock = threading.RLock()
@@ -62,7 +61,7 @@ class RequestRoom:
         if n_bytes > LARGE:
             give_back()
 
-    def question(self, reader: Reader, body: bytes) -> Question:
+    def question(self, reader: RequestReader, body: bytes) -> Question:
         """Return what is asked, whose memory is taken until it is no more; or raise Refused."""
         taken = may_become(body)
         self.take(taken)

@@ -11,8 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import uvicorn
@@ -20,7 +19,7 @@ import uvicorn
 from streammach.errors import Interrupted, UsageError, clean
 from streammach.processes import INTERRUPTED, heeded
 from streammach.serve.app import app_of
-from streammach.serve.limits import Limits
+from streammach.serve.limits import ServiceLimits
 from streammach.serve.messages import About
 from streammach.serve.models import Computing
 from streammach.serve.service import Service
@@ -30,23 +29,16 @@ ACCEPTED_SECONDS = 0.1  # in which connections are accepted that came before the
 LAST_SECONDS = 0.5  # in which those that are open get the answer that closes them
 LAST_SHARE = 0.1  # of the time that a stop may take, at most, for each of both
 IDLE_SECONDS = 60  # after which a connection that asks nothing is closed
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
-@dataclass
 class Port:
     """The address of a service, which is its own from now on, and open later."""
 
-    host: str  # a name or an address
-    number: int  # the port; 0 to find a free one
-    socket: socket.socket = field(init=False)  # what is bound to it
-
-    def __post_init__(self) -> None:
-        """Take the port."""
-        place = f"{clean(self.host)}:{self.number}"
+    def __init__(self, host: str, number: int) -> None:
+        self.host, place = host, f"{clean(host)}:{number}"
         try:
             family, kind, proto, _, address = socket.getaddrinfo(
-                self.host, self.number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                host, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             self.socket = socket.socket(family, kind, proto)
         except OSError as error:
@@ -60,34 +52,23 @@ class Port:
             why = "it is taken" if taken else clean(error.strerror or error)
             hint = "Use another --port; 0 finds a free one."
             raise UsageError(f"no port at {place}: {why}", hint=hint) from None
-        self.number = int(self.socket.getsockname()[1])
-
-    @property
-    def local(self) -> bool:
-        """Whether only programs of this machine can reach it."""
-        return ipaddress.ip_address(self.socket.getsockname()[0]).is_loopback
-
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.number}"
+        own, number = self.socket.getsockname()[:2]
+        self.local = ipaddress.ip_address(own).is_loopback  # for programs of this machine alone
+        self.url = f"http://[{host}]:{number}" if ":" in host else f"http://{host}:{number}"
 
 
 def serve(
     folders: Mapping[str, Path],
     port: Port,
-    limits: Limits,
+    limits: ServiceLimits,
     computing: Computing,
     ready: Callable[[list[About]], None],
 ) -> None:
     """Answer requests until a signal stops it."""
     with contextlib.closing(port.socket):
-        service = Service(folders, limits, computing)
-        done = False
+        service, done = Service(folders, limits, computing), False
         try:
-            with _as_before():
-                done = asyncio.run(_served(service, port, ready))
+            done = asyncio.run(_served(service, port, ready))
         finally:
             done = service.close(limits.grace if not done else 1.0) and done
     if not done:
@@ -102,11 +83,20 @@ async def _served(service: Service, port: Port, ready: Callable[[list[About]], N
         server_header=False, backlog=BACKLOG, limit_concurrency=service.limits.connections,
         timeout_keep_alive=IDLE_SECONDS,
     )  # fmt: skip
-    server = _Server(config)
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    for number in set(STOPPING) & set(heeded()):
-        loop.add_signal_handler(number, _stopped, stopped)
-    loop.add_signal_handler(signal.SIGHUP, _reload, service)
+
+    def stop() -> None:
+        if stopped.is_set():  # the second signal ends the process
+            os._exit(INTERRUPTED)
+        stopped.set()
+
+    for number in heeded():
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(
+        signal.SIGHUP, lambda: threading.Thread(target=service.reload_all, daemon=True).start()
+    )
     running = asyncio.create_task(server.serve([port.socket]))
     while not server.started and not running.done():
         await asyncio.sleep(0)
@@ -116,18 +106,9 @@ async def _served(service: Service, port: Port, ready: Callable[[list[About]], N
     return await _stop(service, server, port, running)
 
 
-def _stopped(stopped: asyncio.Event) -> None:
-    """Let the service stop; the second signal ends the process."""
-    if stopped.is_set():
-        os._exit(INTERRUPTED)
-    stopped.set()
-
-
-def _reload(service: Service) -> None:
-    threading.Thread(target=service.reload_all, daemon=True).start()
-
-
-async def _stop(service: Service, server: _Server, port: Port, running: asyncio.Task[None]) -> bool:
+async def _stop(
+    service: Service, server: uvicorn.Server, port: Port, running: asyncio.Task[None]
+) -> bool:
     """Answer what was sent, and close; return whether all of it was answered in time."""
     grace = service.limits.grace
     until = time.monotonic() + grace
@@ -148,23 +129,3 @@ async def _stop(service: Service, server: _Server, port: Port, running: asyncio.
         task.cancel()
     await asyncio.wait((running,), timeout=1)
     return False
-
-
-class _Server(uvicorn.Server):
-    """A server whose signals are handled by the service."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the service."""
-        yield
-
-
-@contextlib.contextmanager
-def _as_before() -> Iterator[None]:
-    """Handle signals at the end as at the begin: a loop that goes forgets what was there."""
-    before = {n: signal.getsignal(n) for n in (*STOPPING, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,15 +6,14 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from streammach.errors import StreammachError, UsageError, clean
 from streammach.progress import tell
 from streammach.serve.batches import Lane
-from streammach.serve.limits import Limits, Refused
+from streammach.serve.limits import Refused, ServiceLimits, mistake
 from streammach.serve.messages import About, Reloaded
-from streammach.serve.metrics import Metrics, ModelMetrics
+from streammach.serve.metrics import ServiceMetrics
 from streammach.serve.models import Computing, Loader, Served
 from streammach.serve.room import RequestRoom
 
@@ -40,28 +39,38 @@ def named_folders(runs: Sequence[str]) -> dict[str, Path]:
 class Service:
     """Models that answer."""
 
-    def __init__(self, folders: Mapping[str, Path], limits: Limits, computing: Computing) -> None:
+    def __init__(
+        self, folders: Mapping[str, Path], limits: ServiceLimits, computing: Computing
+    ) -> None:
         self.folders, self.limits = dict(folders), limits
-        self.metrics, self.stopping = Metrics(), False
+        self.metrics, self.stopping = ServiceMetrics(), False
         self.lanes: dict[str, Lane] = {}
         self._loader = Loader(limits, computing)
         self._reloading: set[str] = set()
         self._lock = threading.Lock()
         try:
             for name, folder in self.folders.items():
-                counted = self.metrics.models[name] = ModelMetrics()
-                self.lanes[name] = Lane(self._load(name, folder), limits, counted)
+                self.lanes[name] = Lane(self._load(name, folder), limits, self.metrics)
+                self.metrics.add(name)
                 self._settle()
         except BaseException:
             self.close(limits.grace)
             raise
 
+    @property
+    def _takes(self) -> int:
+        """Bytes that the models take."""
+        return sum(lane.served.takes for lane in self.lanes.values())
+
     def _load(self, name: str, folder: Path) -> Served:
-        return self._loader.load(name, folder, sum(one.served.takes for one in self.lanes.values()))
+        return self._loader.load(name, folder, self._takes)
 
     def _settle(self) -> None:
-        """Leave to requests what the models do not take."""
-        self._loader.settle(sum(one.served.takes for one in self.lanes.values()))
+        """Leave to requests what the models do not take, and show their versions."""
+        self._loader.settle(self._takes)
+        self.metrics.versions.clear()
+        for name, lane in self.lanes.items():
+            self.metrics.versions.labels(name, lane.served.version).set(1)
 
     @property
     def room(self) -> RequestRoom:
@@ -98,12 +107,11 @@ class Service:
             lane.swap(served)
             self._settle()
             result = "done"
-        except StreammachError as error:
-            raise Refused(409, f"the former model of '{name}' stays: {error}") from None
-        except MemoryError:
-            raise Refused(409, f"the former model of '{name}' stays: out of memory") from None
+        except (StreammachError, MemoryError) as error:
+            what: object = error if isinstance(error, StreammachError) else "out of memory"
+            raise Refused(409, f"the former model of '{name}' stays: {what}") from None
         finally:
-            lane.metrics.reloads[result] += 1
+            self.metrics.reloads.labels(name, result).inc()
             with self._lock:
                 self._reloading.discard(name)
         return Reloaded(name, served.version, former)
@@ -116,18 +124,11 @@ class Service:
                 tell(f"streammach: {name} was loaded again: version {done.version}")
             except Refused as error:
                 tell(f"streammach: warning: {error.reason}")
-            except Exception as error:  # said; the service goes on
-                tell(f"streammach: error: {type(error).__name__}: {clean(error, 200)}")
+            except Exception as error:
+                mistake(error)
 
     def close(self, seconds: float) -> bool:
         """Answer what waits, stop; return whether that was done in so many seconds."""
         self.stopping, until = True, time.monotonic() + seconds
         done = [lane.close(max(until - time.monotonic(), 0.1)) for lane in self.lanes.values()]
         return all(done)
-
-    def text(self) -> str:
-        """Return what was counted, for Prometheus."""
-        served = {name: lane.served.version for name, lane in self.lanes.items()}
-        with suppress(RuntimeError):  # a count that came while they were listed
-            return self.metrics.text(served, {n: lane.waiting for n, lane in self.lanes.items()})
-        return self.metrics.text(served, {n: lane.waiting for n, lane in self.lanes.items()})

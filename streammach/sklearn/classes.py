@@ -12,8 +12,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from streammach.data.given_labels import GivenLabels, flattened, kind_of, listed, of_objects
-from streammach.data.label_arrays import Labels
-from streammach.data.label_sets import LabelSets, NamedSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.store.held import PLACE
 from streammach.model.packed_names import LabelNames
 from streammach.rows.label_lists import LabelLists
@@ -83,7 +82,7 @@ class Targets:
             return GivenLabels(Labels(self.codes, names), kind)
         m = self.sets
         sets = LabelSets.of_csr(m.indptr, m.indices, m.data, PLACE, "y")
-        return GivenLabels(NamedSets(sets.lists, names), kind)
+        return GivenLabels(LabelSets(sets.lists, names), kind)
 
 
 def exact(y: Any) -> Any:

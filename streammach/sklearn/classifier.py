@@ -19,9 +19,9 @@ from sklearn.utils.validation import (
 
 from streammach.data.given import without_weightless
 from streammach.data.given_labels import kind_of, listed
-from streammach.data.labelled import given
+from streammach.data.memory import given
 from streammach.data.source_options import TableOptions
-from streammach.data.tables.given import as_rows, is_recipe_table
+from streammach.data.tables.memory import as_rows, is_recipe_table
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room

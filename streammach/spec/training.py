@@ -171,6 +171,10 @@ class TrainSpec:
         """Refuse an optimiser that is unknown."""
         check_optimizer(self.optimizer)
 
+    def rate_at(self, rows_done: int, rows_total: int) -> float:
+        """Return the learning rate after some rows of a training: it falls linearly to 0."""
+        return self.learning_rate * (1 - rows_done / rows_total)
+
     @property
     def logistic(self) -> bool:
         """Whether each bucket has a sigmoid of its own, and not the softmax of its repetition."""

@@ -64,7 +64,7 @@ class Form:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SmallForm:
     """What held-out rows say is free."""
 
     form: Form  # the smallest form
@@ -215,7 +215,7 @@ class Judge:
         )  # fmt: skip
 
 
-def choose(judge: Judge) -> Found:
+def choose(judge: Judge) -> SmallForm:
     """Return the smallest form that is free.
 
     Weights, repetitions, features and pairs become smaller one after another, as long as accuracy
@@ -234,11 +234,11 @@ def choose(judge: Judge) -> Found:
                 break
             form, reached, best = other, found, max(best, found.selection_score)
     if form == judge.whole:
-        return Found(form=form, evidence=f"as it was trained: {LOST}")
+        return SmallForm(form=form, evidence=f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
     evidence = f"held-out {both} {_text(reached)}, {_text(whole)} whole"
-    return Found(form=form, calibration=calibration, evidence=evidence)
+    return SmallForm(form=form, calibration=calibration, evidence=evidence)
 
 
 def _types(judge: Judge, form: Form) -> Iterator[Form]:
@@ -304,7 +304,7 @@ class Compact:
         return (f"model {size_text(n_bytes)}{of}: {how}",)
 
 
-def compacted(session: Session, model: Model, asked: str, found: Found | None) -> Compact:
+def compacted(session: Session, model: Model, asked: str, found: SmallForm | None) -> Compact:
     """Return the model that a run leaves; a smaller one takes the place of the model's weights."""
     whole, most = model.n_bytes, None
     if asked not in SIZES:

@@ -13,7 +13,7 @@ from streammach.errors import DiskError, Interrupted, MismatchError, clean
 from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
-from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.checkpoint import Progress
 from streammach.model.model import Model
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
@@ -30,27 +30,19 @@ FAILED_SAVES = 3  # in a row, before a run gives up
 class Epochs:
     """Trains a run to its last epoch, from where its newest checkpoint is."""
 
-    def __init__(
-        self,
-        session: Session,
-        spec: TrainSpec,
-        checkpoints: Checkpoints,
-        *,
-        checkpoint_seconds: float,
-        lasting: bool = True,
-        start: Model | None = None,
-    ) -> None:
-        self._session, self._spec, self._checkpoints = session, spec, checkpoints
+    def __init__(self, session: Session, spec: TrainSpec) -> None:
+        request = session.request
+        self._session, self._spec, self._checkpoints = session, spec, request.checkpoints
         self._backend, self._plan, self._events = session.backend, session.plan, session.events
-        self._checkpoint_seconds = checkpoint_seconds if lasting else float("inf")
-        self._lasting = lasting
+        self._lasting = request.lasting and not request.shares  # whether checkpoints are written
+        self._checkpoint_seconds = request.checkpoint_seconds if self._lasting else float("inf")
         self._failed_saves, self._saved_at = 0, time.monotonic()
         self._asked: str | None = None  # why a callback asks for the end of the epoch
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
-        if start is not None:
-            begin_from(self._backend.arrays(), start)
-        self.progress = checkpoints.newest(self._backend.arrays()) or Progress()  # where it is
+        if request.start is not None:
+            begin_from(self._backend.arrays(), request.start)
+        self.progress = self._checkpoints.newest(self._backend.arrays()) or Progress()
         self._backend.restore()
         self._reader: Feed = open_reader(session, spec)
         self._rows = spec.epochs * self._reader.n_rows  # of all epochs
@@ -61,7 +53,7 @@ class Epochs:
         ):
             raise MismatchError(
                 "damaged: the checkpoint is of another training",
-                path=clean(checkpoints.folder.parent, 300),
+                path=clean(request.folder, 300),
             )
 
     def run(self) -> State:
@@ -92,7 +84,7 @@ class Epochs:
         """Train to the end of the present epoch, measure, keep the best."""
         epoch, began, before = self.progress.epoch, time.monotonic(), self.progress.seconds
         first_row, self._asked = self._done(), None
-        state = self._trained(first_row, before)
+        state = self._train_rows(first_row, before)
         if self.progress.stopped is not None:
             return state
         entry = self._measured((self._reader.n_rows - first_row) / (time.monotonic() - began))
@@ -106,7 +98,7 @@ class Epochs:
         self.progress = msgspec.structs.replace(self.progress, stopped=stopped)
         return state
 
-    def _trained(self, first_row: int, before: float) -> State:
+    def _train_rows(self, first_row: int, before: float) -> State:
         """Train on the rest of the epoch; return the state before it is measured.
 
         `before` is in seconds.

@@ -16,7 +16,9 @@ from streammach.parts.base import Decision, Draft
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, scores_text
 from streammach.prediction.fit_calibration import fit_calibration
-from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
+from streammach.prediction.reached import measure
+from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
@@ -25,28 +27,26 @@ from streammach.training.compact import (
     LEAST_ROWS,
     MOST_ROWS,
     Compact,
-    Found,
     Judge,
+    SmallForm,
     calibrating_rows,
     choose,
     compacted,
     judging_rows,
 )
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.prior import tilt_bias
-from streammach.training.session import Session, label_share
+from streammach.training.session import Session
 from streammach.training.timetable import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided:
+class FinalDecisions:
     """What held-out rows decided after the last epoch."""
 
     ranker: Ranker  # the best estimator of the hashed models
     calibration: Calibration = field(default_factory=Calibration)  # how scores become probabilities
     parts: tuple[Decision, ...] = ()  # what they say of optional parts
-    # what was measured, by way of ranking
-    figures: dict[Ranker, Reached] = field(default_factory=dict)
+    figures: dict[Ranker, Reached] = field(default_factory=dict)  # measured, by way of ranking
     reasons: tuple[str, ...]  # why, in sentences
 
 
@@ -58,103 +58,85 @@ def finalize(
     When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
     model is built last, and made as small as was chosen before. What parts did ahead is let go.
     """
-    model, reasons, found = _decided(session, spec, size, judges)
+    model, reasons, found = _whole(session, spec, size, judges, hashed=True)
     session.let_go()
     session.begin(WRITING)
     return compacted(session, model, size, found), reasons
 
 
-def _decided(
-    session: Session, spec: TrainSpec, size: str, judges: int
-) -> tuple[Model, tuple[str, ...], Found | None]:
-    """Return the whole model, why it is so, and the smallest form; what decided is let go."""
-    if not session.held.rows.n_rows:
-        reason = "estimator logsum: no held-out rows to choose on"
-        return build(session, spec, Decided(ranker=USUAL, reasons=(reason,))), (reason,), None
-    with ExitStack() as closing:
-        decided = decide(session, spec, closing, judges)
-        judge = _judge(session, spec, decided, session.plan.model, judges)
-        decided, found = _smallest(judge, decided, size)
-        session.begin(LEARNING)
-        learn_held_out(session, replace(spec, epochs=session.options.last_passes))
-        for part in decided.parts:
-            part.learn_held_out()
-        return build(session, spec, decided), decided.reasons, found
-
-
-def _judge(
-    session: Session, spec: TrainSpec, decided: Decided, model: ModelSpec, judges: int
-) -> Judge:
-    """Return what says how good forms of a model are."""
-    counts = next((part.counts for part in decided.parts if part.counts is not None), None)
-    return Judge(
-        session=session, spec=spec, model=model, ranker=decided.ranker, counts=counts,
-        most_rows=judges,
-    )  # fmt: skip
-
-
-def _smallest(judge: Judge, decided: Decided, size: str) -> tuple[Decided, Found | None]:
-    """Return the smallest form of a model that is free, if it is asked for and can be judged."""
-    if size != "auto" or judge.n_rows < LEAST_ROWS:
-        return decided, None
-    judge.session.begin(SMALLER)
-    found = choose(judge)
-    if found.calibration is not None:
-        decided = replace(decided, calibration=found.calibration)
-    return decided, found
-
-
 def finalize_alone(
     session: Session, size: str, *, judges: int = MOST_ROWS
 ) -> tuple[Compact, TrainSpec, tuple[str, ...]]:
-    """Return the model of what parts did ahead, without hashed models, its training, and why.
-
-    Held-out rows are learnt from, too, when everything is chosen and calibrated on them. What parts
-    did ahead is let go.
-    """
+    """Return the same of what parts did ahead, without hashed models, and its training."""
     config = session.plan.config
     spec = TrainSpec(
         epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
         label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
-        seed=session.options.seed, label_share=label_share(session.dataset),
+        seed=session.options.seed, label_share="shared" if session.dataset.listed else None,
     )  # fmt: skip
-    model, reasons, found = _decided_alone(session, spec, size, judges)
+    model, reasons, found = _whole(session, spec, size, judges, hashed=False)
     session.let_go()
     session.begin(WRITING)
     return compacted(session, model, size, found), spec, reasons
 
 
-def _decided_alone(
-    session: Session, spec: TrainSpec, size: str, judges: int
-) -> tuple[Model, tuple[str, ...], Found | None]:
-    """Return what :func:`_decided` does, without hashed models."""
-    shape = ModelSpec.unhashed_of(session.plan.config.shape)
-    ahead = next(iter(session.ahead.values()))
+def _whole(
+    session: Session, spec: TrainSpec, size: str, judges: int, *, hashed: bool
+) -> tuple[Model, tuple[str, ...], SmallForm | None]:
+    """Return the whole model, why it is so, and the smallest form; what decided is let go."""
+    held_out = session.held.rows.n_rows > 0
+    shape = session.plan.model if hashed else ModelSpec.unhashed_of(session.plan.config.shape)
+    if hashed and not held_out:
+        reasons = ("estimator logsum: no held-out rows to choose on",)
+        decided = FinalDecisions(ranker=USUAL, reasons=reasons)
+        return _built(session, spec, decided, shape), reasons, None
     with ExitStack() as closing:
-        part = ahead.decision(session)
-        closing.callback(part.close)
-        assert part.ranking is not None, "it ranks alone"
-        calibration = Calibration()
-        session.begin(CALIBRATION)
-        if session.held.rows.n_rows:
-            some, ranking = calibrating_rows(session, judges), part.ranking
-            calibration = session.findings.once(
-                "calibration", Calibration,
-                lambda: fit_calibration(some, ranking, session.dataset.n_classes), of=judges,
-            )  # fmt: skip
-        decided = Decided(
-            ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
-            reasons=part.reasons,
+        decided = (decide if hashed else _decide_alone)(session, spec, closing, judges)
+        judge = Judge(
+            session=session, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
+            counts=next((part.counts for part in decided.parts if part.counts is not None), None),
         )  # fmt: skip
-        decided, found = _smallest(_judge(session, spec, decided, shape, judges), decided, size)
+        found = None
+        if size == "auto" and judge.n_rows >= LEAST_ROWS:
+            session.begin(SMALLER)
+            found = choose(judge)
+            if found.calibration is not None:
+                decided = replace(decided, calibration=found.calibration)
         session.begin(LEARNING)
-        part.learn_held_out()
-        nothing = {"weights": np.zeros((shape.n_features, 0), np.float32),
-                   "bias": np.zeros(0, np.float32)}  # fmt: skip
-        return _built(session, spec, decided, shape, nothing), decided.reasons, found
+        if hashed:
+            learn_held_out(session, replace(spec, epochs=session.options.last_passes))
+        for part in decided.parts:
+            part.learn_held_out()
+        return _built(session, spec, decided, shape), decided.reasons, found
 
 
-def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> Decided:
+def _decide_alone(
+    session: Session, spec: TrainSpec, closing: ExitStack, judges: int
+) -> FinalDecisions:
+    """Take what a part did ahead as what ranks classes."""
+    del spec
+    part = next(iter(session.ahead.values())).decision(session)
+    closing.callback(part.close)
+    assert part.ranking is not None, "it ranks alone"
+    session.begin(CALIBRATION)
+    calibration = Calibration()
+    if session.held.rows.n_rows:
+        calibration = _calibration(session, part.ranking, judges, of=judges)
+    return FinalDecisions(
+        ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
+        reasons=part.reasons,
+    )  # fmt: skip
+
+
+def _calibration(session: Session, ranking: Ranking, judges: int, of: object = None) -> Calibration:
+    """Return how scores become probabilities, by the rows that decide."""
+    rows, n_classes = calibrating_rows(session, judges), session.dataset.n_classes
+    return session.findings.once(
+        "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
+    )
+
+
+def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> FinalDecisions:
     """Let held-out rows decide on optional parts, ranking and calibration."""
     rows, backend = judging_rows(session, judges), session.backend
 
@@ -182,14 +164,8 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     reasons: tuple[str, ...] = ()
     alone = session.plan.config.shape.exact and all(part.counts is None for part in beside)
     if session.dataset.listed and alone:
-        figures[estimator], reason = tilt_bias(session, spec, rows)
+        figures[estimator], reason = _tilt_bias(session, spec, rows)
         reasons = (reason,)
-    calibration = session.findings.once(
-        "calibration", Calibration,
-        lambda: fit_calibration(
-            calibrating_rows(session, judges), ranking, session.dataset.n_classes
-        ),
-    )  # fmt: skip
     both = words(session.dataset.listed).both
     reasons = (
         *(reason for part in within for reason in part.reasons),
@@ -197,9 +173,9 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
         *(reason for part in beside for reason in part.reasons),
         *reasons,
     )
-    return Decided(
-        ranker=estimator, calibration=calibration, parts=(*within, *beside), figures=figures,
-        reasons=reasons,
+    return FinalDecisions(
+        ranker=estimator, calibration=_calibration(session, ranking, judges),
+        parts=(*within, *beside), figures=figures, reasons=reasons,
     )  # fmt: skip
 
 
@@ -219,15 +195,13 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
             session.at(done, spec.epochs * reader.n_rows)
 
 
-def build(session: Session, spec: TrainSpec, decided: Decided) -> Model:
+def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: ModelSpec) -> Model:
     """Return the model of what was trained and decided."""
-    return _built(session, spec, decided, session.plan.model, session.backend.arrays())
-
-
-def _built(
-    session: Session, spec: TrainSpec, decided: Decided, model: ModelSpec,
-    arrays: dict[str, NDArray[Any]],
-) -> Model:  # fmt: skip
+    arrays: dict[str, NDArray[Any]] = {
+        "weights": np.zeros((model.n_features, 0), np.float32), "bias": np.zeros(0, np.float32),
+    }  # fmt: skip
+    if not model.unhashed:
+        arrays = session.backend.arrays()
     draft = Draft(ranker=decided.ranker)
     for part in decided.parts:
         part.finalize(draft)
@@ -243,3 +217,31 @@ def _built(
         label_counts=dataset.label_counts if dataset.listed else None,
         n_rows=dataset.n_rows if dataset.listed else 0, recipe=dataset.root.recipe,
     )  # fmt: skip
+
+
+def _tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reached, str]:
+    """Take a share of ln n_i from the bias of each class; return what is reached then, and why."""
+    backend = session.backend
+    held = backend.arrays()["bias"]
+    bias, columns = held.copy(), backend.codes[:, 0]
+    logs = np.log(np.maximum(session.dataset.counting.labels, 1)).astype(bias.dtype)
+    ranking = by_hashes(backend, USUAL, spec.transform)
+
+    def use(tilt: float) -> None:
+        held[:] = bias
+        held[columns] -= bias.dtype.type(tilt) * logs
+        backend.restore()
+
+    reached: dict[float, Reached] = {}
+
+    def measured(tilt: float) -> Reached:
+        use(tilt)
+        reached[tilt] = measure(rows, ranking)
+        return reached[tilt]
+
+    tilt = largest_tilt(measured, rows.n_alike)
+    use(tilt)
+    tried = ", ".join(
+        f"{t:g} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}" for t, one in reached.items()
+    )
+    return reached[tilt], f"ln n taken from the bias {tilt:g} times: {tried}"

@@ -22,11 +22,6 @@ from streammach.training.session import Session
 Feed = Reader | OrderReader
 
 
-def rate_at(spec: TrainSpec, rows_done: int, rows_total: int) -> float:
-    """Return the learning rate after some rows of a training: it falls linearly to 0."""
-    return spec.learning_rate * (1 - rows_done / rows_total)
-
-
 def open_reader(
     session: Session,
     spec: TrainSpec,
@@ -68,7 +63,7 @@ def open_reader(
 def check_loss(loss: Loss, spec: TrainSpec, *, epoch: int, row: int, n_rows: int) -> None:
     """Raise DivergedError if a loss is not finite."""
     if not math.isfinite(loss.total):
-        rate = rate_at(spec, epoch * n_rows + row, spec.epochs * n_rows)
+        rate = spec.rate_at(epoch * n_rows + row, spec.epochs * n_rows)
         raise DivergedError(
             f"the loss is not finite in epoch {epoch + 1} before row {row:,}, at rate {rate:.3g}",
             hint="Use a smaller --learning-rate; the last checkpoint is kept.",
@@ -107,7 +102,7 @@ def train_epoch(
         backend.select_wave(wave, start.wave_steps)
         row = start.row
         for batch in reader.epoch(epoch, row):
-            rate = rate_at(spec, before + row, total)
+            rate = spec.rate_at(before + row, total)
             loss = backend.step(batch, rate)
             row += batch.n_rows
             if row == reader.n_rows:

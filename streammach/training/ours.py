@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streammach.data.store.ours import STORE
+from streammach.data.store.opening import STORE
 from streammach.errors import DiskError, MismatchError, UsageError, clean
 from streammach.files.destinations import Destination, Product, not_regular
 from streammach.files.folders import MARKER, remove_folder
@@ -17,8 +17,8 @@ from streammach.model.checkpoint import Checkpoints
 from streammach.model.ours import MODEL
 from streammach.spec.plan import Plan
 from streammach.training.events import LOG
-from streammach.training.job import CHECKPOINTS
 from streammach.training.run import (
+    CHECKPOINTS,
     PLAN,
     RESULT,
     SETTINGS,

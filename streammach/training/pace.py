@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from streammach.clock import Clock
+from streammach.model.checkpoint import Progress
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE, cost, making_smaller
 from streammach.planning.schedule import EPOCHS
 from streammach.planning.speed import known_speed
 from streammach.training.compact import FEW_ROWS, MOST_ROWS
-from streammach.training.search import SearchResult
 from streammach.training.session import Session
+
+if TYPE_CHECKING:
+    from streammach.training.search import SearchResult
 
 CLOSING = 1.0  # seconds of a run's end, beside writing the model
 LEAST_SEARCH = 0.3  # of the search that is planned, without which no epoch is trained
@@ -24,15 +29,7 @@ MARGIN = 1.1  # by which epochs may take longer than trials said
 
 
 class Pace:
-    """Divides the time of a training among its stages; without a limit, none is held to one.
-
-    Attributes
-    ----------
-    model_size : str
-        The size of the model; without the time to make it small, it stays whole.
-    judges : int
-        Held-out rows that judge how small it may be, and calibrate it without hashed models.
-    """
+    """Divides the time of a training among its stages; without a limit, none is held to one."""
 
     def __init__(self, session: Session) -> None:
         plan, self._session, clock = session.plan, session, session.clock
@@ -41,6 +38,7 @@ class Pace:
         closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
         options = session.options
         wanted = (options.judge_rows,) if options.judge_rows else JUDGES
+        # The size of the model, whole without the time to make it small; rows that judge how small.
         self.model_size, self.judges = options.model_size, wanted[0]
         if clock.seconds is not None and self.model_size == "auto":
             took = {n: making_smaller(plan.facts, plan.config, n, speed) for n in wanted}
@@ -50,23 +48,33 @@ class Pace:
             self.model_size = "auto" if fits else "full"
             closing += took[self.judges] if fits else 0.0
         self._expected, self._clock, self._closing, self._beside = expected, clock, closing, 0.0
+        self._ahead: dict[str, int] = {}  # what was done ahead, as options
 
     @property
     def _whole(self) -> Clock:
         """The time but for the end of a run, on a machine as busy as it is."""
         return self._clock.without(self._closing * self._session.stages.slowness)
 
-    def named(self, ahead: dict[str, Ahead]) -> dict[str, str | int]:
-        """Take note of what was done ahead; return the options that do it without a limit."""
+    def take(self, ahead: dict[str, Ahead]) -> None:
+        """Take note of what was done ahead, and of what it says of stages to come."""
         self._beside = sum(one.beside_seconds for one in ahead.values())
-        found: dict[str, str | int] = {}
         for one in ahead.values():
-            found |= one.named
+            self._ahead |= one.named
+            self._session.stages.expect(one.measured)
+
+    def again(self, progress: Progress, **options: str | float) -> tuple[str, ...]:
+        """Return what gives the same bytes without a limit of time, if there is one."""
+        if not self._clock.limited:
+            return ()
+        if progress.row:
+            return ("stopped within an epoch: what is trained in the same time differs a little",)
+        options |= self._ahead
         if self.model_size != self._session.options.model_size:
-            found["model_size"] = self.model_size
+            options["model_size"] = self.model_size
         if self.judges != MOST_ROWS:
-            found["judge_rows"] = self.judges
-        return found
+            options["judge_rows"] = self.judges
+        said = " ".join(f"--{name.replace('_', '-')} {n}" for name, n in options.items())
+        return (f"the same without a limit of time: {said}",)
 
     @property
     def ahead(self) -> Clock:

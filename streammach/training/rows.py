@@ -14,8 +14,7 @@ from typing import Any
 from streammach.clock import Clock
 from streammach.data.bad_rows import BadRows, skipping
 from streammach.data.class_weights import ClassWeights
-from streammach.data.labelled import given
-from streammach.data.memory import Labelled
+from streammach.data.memory import Labelled, given
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.memory import is_table

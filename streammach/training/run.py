@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
 from streammach.files.destinations import Destination
 from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
+from streammach.files.writing import TEMPORARY
 from streammach.model.model import Model
 from streammach.model.ours import MODEL
 from streammach.spec.documents import from_json
@@ -28,6 +30,13 @@ from streammach.training.callbacks import epochs_table
 MAX_DOCUMENT = 16 << 20
 PART_OF_RUN = "part"  # what the marker of such a folder says
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
+CHECKPOINTS, KEPT = "checkpoints", "kept"  # within it: what stages found, until it is done
+# What lies there: checkpoints, what parts did ahead, what stages found, and what was cut off.
+CHECKPOINT_FILES = re.compile(
+    r"(step-\d+|\.partial)(/state\.(json|safetensors))?|\.?counts(/counts\.(json|safetensors))?|"
+    r"kept(/[a-z0-9-]+\.json|/\.?[a-z]+(/(found|counts)\.(json|safetensors))?)?|"
+    rf"(.*/)?({TEMPORARY.pattern}|\.[^/]+\.scratch(/.*)?)"
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,8 +90,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return found
 
 
-class Kept:
-    """Something that is held as long as anybody uses it, or until it is closed."""
+class FolderLease:
+    """A temporary folder, there as long as anybody uses this, or until it is closed."""
 
     def __init__(self, held: ExitStack) -> None:
         self.close = weakref.finalize(self, held.close)
@@ -104,7 +113,7 @@ class Run(Reported):
         What was measured.
     label_kind : str
         The type in which labels are given back, where they came from memory; else empty.
-    kept : Kept or None
+    kept : FolderLease or None
         The folder, where it is a temporary one.
     """
 
@@ -113,7 +122,7 @@ class Run(Reported):
     settings: Settings
     result: Result
     label_kind: str = ""
-    kept: Kept | None = field(default=None, repr=False, compare=False)
+    kept: FolderLease | None = field(default=None, repr=False, compare=False)
 
     def _line(self) -> str:
         best, result = self.result.best, self.result

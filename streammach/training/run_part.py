@@ -1,25 +1,37 @@
-"""A part of a run: the folder of some repetitions of its model, trained without the others."""
+"""A share of a run: the folder of some repetitions of its model, trained without the others."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import msgspec
 
+from streammach.data.identity import name_of
 from streammach.errors import DiskError, MismatchError, StreammachError, UsageError, clean
 from streammach.files.reading import read_small
+from streammach.files.urls import absolute
 from streammach.model.checkpoint import Checkpoints
 from streammach.parts.registry import planned
+from streammach.planning.ledger import ledger
+from streammach.planning.schedule import EPOCHS
 from streammach.spec.documents import from_json
+from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Size
-from streammach.training.job import CHECKPOINTS
-from streammach.training.run import MAX_DOCUMENT, PART_OF_RUN, PLAN, SETTINGS, Settings, workplace
+from streammach.training.run import (
+    CHECKPOINTS,
+    MAX_DOCUMENT,
+    PART_OF_RUN,
+    PLAN,
+    SETTINGS,
+    Settings,
+    workplace,
+)
 
 PART = "part.json"
 COUNT = "part"  # what its marker says of the number
@@ -28,13 +40,13 @@ ALIKE = "Parts of one run are trained with the same store, options and seed."
 
 @dataclass(frozen=True, order=True)
 class PartNumber:
-    """Which part of how many, as ``3/8``."""
+    """Which share of how many, as ``3/8``."""
 
-    number: Size  # number, of: from 1 to `of`, and how many parts there are
+    number: Size  # number, of: from 1 to `of`, and how many there are
     of: Size
 
     def __post_init__(self) -> None:
-        """Refuse a part that cannot be."""
+        """Refuse a share that cannot be."""
         if not 1 <= self.number <= self.of:
             raise UsageError(f"'{self}' is not a part such as 3/8: --part")
 
@@ -43,7 +55,7 @@ class PartNumber:
 
     @classmethod
     def of_text(cls, text: str) -> PartNumber:
-        """Return the part of a text such as ``3/8``, or raise UsageError."""
+        """Return the share of a text such as ``3/8``, or raise UsageError."""
         number, slash, of = text.partition("/")
         if not slash or not all(
             n.isascii() and n.isdecimal() and len(n) < 10 for n in (number, of)
@@ -62,11 +74,59 @@ class PartNumber:
         at_once = math.ceil(plan.n_repetitions / plan.config.placement.waves)
         return math.ceil((last - first) / at_once)
 
+    def plan(self, plan: Plan) -> Plan:
+        """Return the plan of its repetitions' epochs, without what comes before and after."""
+        model = plan.model.some(*self.repetitions(plan.n_repetitions))
+        placement = replace(plan.config.placement, waves=self.waves(plan))
+        config = replace(plan.config, shape=model.shape, placement=placement, parts=())
+        lines = tuple(x for x in ledger(plan.facts, config) if x.name != "smaller model")
+        return replace(plan, model=model, config=config, ledger=lines)
+
+    def projected_bytes(self, plan: Plan, *, decides: bool) -> int:
+        """Return the bytes of memory that it takes: those of the whole model where it decides."""
+        mine = self.plan(plan).projected_bytes
+        return max(mine, plan.projected_bytes) if decides or self.number == 1 else mine
+
+    def disk_bytes(self, plan: Plan, epochs: int | None) -> int:
+        """Return the bytes of disk that it takes: a checkpoint of each epoch, and two more."""
+        lines = [x for x in self.plan(plan).ledger if x.name in ("weights", "optimizer")]
+        checkpoints = (epochs or EPOCHS[plan.config.dense]) + 2
+        parts = planned(plan.config) if self.number == 1 else []
+        kept = sum(part.kept_bytes(plan.facts, plan.config) for part in parts)
+        return checkpoints * bytes_in(lines, "host") + kept
+
+    def check(self, plan: Plan, options: TrainingOptions) -> None:
+        """Raise UsageError if a run cannot be had in such shares."""
+        config = plan.config
+        if self.of > plan.n_repetitions:
+            raise UsageError(
+                f"a model of {plan.n_repetitions} repetitions is not trained in {self.of} parts: "
+                "--part"
+            )
+        if config.dense:
+            raise UsageError(
+                "dense rows are not trained in parts: the bits of their matrix products depend on "
+                "the repetitions beside: --part"
+            )
+        if config.placement.weights == "bfloat16":
+            raise UsageError(
+                "bfloat16 weights are rounded by their places in the whole model: --part",
+                hint="Use --weights float32.",
+            )
+        if options.epochs == 0:
+            raise UsageError("at least one epoch is needed: --epochs")
+        for part in planned(config):
+            if part.couples:
+                raise UsageError(
+                    f"the repetitions may learn together ({part.name}), which parts cannot: --part",
+                    hint=f"Use {part.switch.flag} {part.switch.words[2]}.",
+                )
+
 
 class PartFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a part says of itself, beside its plan."""
+    """What a share says of itself, beside its plan."""
 
-    part: PartNumber  # which part it is
+    part: PartNumber
     options: TrainingOptions  # what is fixed of the training
     store: str  # the training store, as an absolute path
     request: str  # digest of all that decides the run
@@ -74,10 +134,10 @@ class PartFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunPart:
-    """A part of a run: its folder, what was decided, how far it is."""
+    """A share of a run: its folder, what was decided, how far it is."""
 
     path: Path  # the folder
-    facts: PartFacts  # which part it is, and of what
+    facts: PartFacts  # which share it is, and of what
     plan: Plan  # the plan of the whole run
     settings: Settings | None  # what was decided; None before that
 
@@ -107,7 +167,7 @@ class RunPart:
 
     @property
     def ahead(self) -> tuple[str, ...]:
-        """What the first part has still to do that needs no hashed models, by the parts' names."""
+        """What the first share has still to do without hashed models, by the parts' names."""
         if self.facts.part.number > 1:
             return ()
         names = (part.name for part in planned(self.plan.config) if part.ranks_alone)
@@ -151,6 +211,23 @@ class RunPart:
                 f"it is of another run than {clean(other.path, 100)}: another {found}",
                 path=clean(self.path, 300), hint=ALIKE,
             )  # fmt: skip
+
+
+def settings_of(folder: str | os.PathLike[str], plan: Plan, options: TrainingOptions) -> Settings:
+    """Return what another share of the same run decided, or raise UsageError or MismatchError."""
+    other = RunPart.open(folder)
+    if other.settings is None:
+        raise UsageError("nothing is decided there yet: --settings", path=clean(folder, 300))
+    facts = msgspec.structs.replace(other.facts, options=named(options))
+    replace(other, facts=facts, plan=plan, path=Path("--settings")).check_like(other)
+    return other.settings
+
+
+def named(options: TrainingOptions) -> TrainingOptions:
+    """Return options that JSON can hold: the name of a store may be any bytes."""
+    if options.validation is None:
+        return options
+    return replace(options, validation=name_of(absolute(options.validation)))
 
 
 def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:

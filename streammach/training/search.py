@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures, words
+from streammach.files.reading import read_small
+from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
 from streammach.planning.cost import search_trials, step_seconds
@@ -21,14 +25,19 @@ from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
+from streammach.spec.documents import from_json, to_json
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Amount, Count, Transform
 from streammach.training import label_loss
 from streammach.training.events import Tried
 from streammach.training.loop import open_reader, train_epoch
+from streammach.training.run import MAX_DOCUMENT, SETTINGS, Settings
 from streammach.training.session import Session
 from streammach.training.timetable import SEARCH, timetable
+
+if TYPE_CHECKING:
+    from streammach.training.pace import Pace
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
@@ -310,6 +319,39 @@ class Search:
         """Note the share of the search that is done; it may be longer than most are."""
         self._done += seconds
         self._session.at(self._done, max(self._expected, self._done / MOST_SHARE))
+
+
+def decide(session: Session, pace: Pace) -> Settings:
+    """Return what was decided before the first epoch, here or by shares, or decide it now."""
+    path, request = session.request.folder / SETTINGS, session.request
+    if request.shares:
+        known = request.shares[0].settings
+        assert known is not None, "it is finished"
+        settings = msgspec.structs.replace(known, request=request.identity)
+        write_atomic(path, to_json(settings))
+        return settings
+    session.clock = pace.search
+    session.begin(SEARCH)
+    if path.exists():
+        return from_json(read_small(path, MAX_DOCUMENT), Settings)
+    search, epochs = Search(session, request.options), 0
+    parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
+    held_out = session.held.rows.n_rows > 0
+    if parts and (request.options.epochs == 0 or (held_out and not pace.epoch_fits())):
+        found = search.untrained(parts[0])
+    else:
+        found = search.choose()
+        epochs = pace.epochs_that_fit(found)
+    each = found.epoch_seconds(session.dataset.n_rows)
+    if each is not None:
+        session.expect_epochs(epochs, each)
+    settings = Settings(
+        training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
+        trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,
+        request=request.identity,
+    )  # fmt: skip
+    write_atomic(path, to_json(settings))
+    return settings
 
 
 def _figures(tried: list[tuple[str, Trial]]) -> str:

@@ -6,10 +6,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from streammach.backends.base import Backend
 from streammach.backends.registry import BACKENDS
-from streammach.clock import Clock
-from streammach.data.holdout import HeldOut, hold_out
+from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted
 from streammach.figures import Reached
@@ -20,12 +18,14 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
 from streammach.rows.waves import RowMap
 from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import LabelShare, Transform
+from streammach.spec.training import TrainSpec
+from streammach.spec.types import Transform
 from streammach.stages import Stages
 from streammach.training.events import Events, Interruption, Measured, Message
+from streammach.training.request import FitRequest
+from streammach.training.run import CHECKPOINTS, KEPT
 from streammach.training.signals import StopSignals
-from streammach.training.timetable import EPOCHS
+from streammach.training.timetable import EPOCHS, HELD_OUT
 
 NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
 FOUND_SAVED = ("interrupted: what was found is saved", GOES_ON)
@@ -36,37 +36,29 @@ Mapped = tuple[Transform, bool, float]  # what the map of a training's rows depe
 
 
 class Session:
-    """What the stages of a training share.
-
-    Attributes
-    ----------
-    epochs_saved, model_saved : bool
-        Whether a checkpoint holds what was done, and a model what parts did ahead of the
-        epochs.
-    """
+    """What the stages of a training share; the plan may be that of a share's repetitions."""
 
     def __init__(
-        self,
-        dataset: Dataset,
-        plan: Plan,
-        backend: Backend,
-        held: HeldOut,
-        *,
-        options: TrainingOptions,
-        events: Events,
-        stop: StopSignals,
-        clock: Clock,
-        stages: Stages,
-    ) -> None:
-        self.dataset, self.plan, self.backend, self.held = dataset, plan, backend, held
-        self.options, self.events, self.stop, self.clock = options, events, stop, clock
-        self.stages = stages
+        self, request: FitRequest, dataset: Dataset, plan: Plan, *, events: Events,
+        stop: StopSignals, stages: Stages, closing: ExitStack,
+    ) -> None:  # fmt: skip
+        self.request, self.plan, self.dataset = request, plan, dataset
+        self.options, self.clock = request.options, request.clock
+        self.events, self.stop, self.stages = events, stop, stages
+        self.begin(HELD_OUT)
+        self.backend = BACKENDS[plan.config.placement.device].open(
+            plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
+        )
+        closing.callback(self.backend.close)
+        self.held = hold_out(dataset, plan.config.batching, self.options)
+        # Whether a checkpoint holds the epochs, and a model what parts did ahead of them.
         self.epochs_saved, self.model_saved = False, False
         self.trained_share = 1.0  # share of the repetitions whose epochs are trained here
         self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
-        # what stages found, for a run that goes on behind them; nothing is kept at first
-        self.findings = Findings(events.folder, "", lasting=False)
+        self.findings = Findings(request.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
+        if self.held.looked:
+            self.tell(f"held out {self.held.origin}")
 
     @property
     def threads(self) -> int:
@@ -80,7 +72,7 @@ class Session:
             message, hint = FOUND_SAVED if self.findings.lasting else NOTHING_SAVED
             if self.epochs_saved:
                 message, hint = EPOCHS_SAVED
-            if self.model_saved and not self.epochs_saved:
+            elif self.model_saved:
                 message, hint = MODEL_SAVED
             raise Interrupted(message, hint=hint)
 
@@ -91,6 +83,33 @@ class Session:
     def at(self, done: float, total: float) -> None:
         """Note how much of the present stage is done; 0 in all where that is not known."""
         self.stages.at(done, total)
+
+    def work_ahead(self) -> None:
+        """Do what parts can do without hashed models, or find it on disk."""
+        self.read_ahead()
+        for part in planned(self.plan.config):
+            if part.ranks_alone and part.name not in self.ahead:
+                self.ahead[part.name] = part.work_ahead(self)
+
+    def read_ahead(self) -> None:
+        """Take what was done ahead from disk; of a merge the first share did it."""
+        first, self.ahead = next(iter(self.request.shares), None), {}
+        folder, identity = self.request.folder, self.request.identity
+        if first is not None:
+            folder, identity = first.path, first.facts.request
+        for part in planned(self.plan.config):
+            if part.ranks_alone:
+                known = part.reopened(self, folder / CHECKPOINTS / part.name, identity)
+                if known is not None:
+                    self.ahead[part.name] = known
+
+    def keep_ahead(self) -> None:
+        """Write what was done ahead, and let go what was kept until then; or raise DiskError."""
+        for name, ahead in self.ahead.items():
+            folder = self.request.folder / CHECKPOINTS / name
+            if not folder.is_dir():
+                ahead.save(folder, self.request.identity)
+            self.findings.drop(*ahead.unfinished)
 
     def let_go(self) -> None:
         """Give back the memory of what parts did ahead."""
@@ -104,6 +123,11 @@ class Session:
         tables = 1 + len(config.optimizer_kind.per_weight)
         saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
         self.stages.expect({EPOCHS: epochs * (seconds + saved) * self.trained_share})
+
+    def keep_findings(self) -> None:
+        """Keep what stages find from now on, for a run that goes on behind them."""
+        folder = self.request.folder / CHECKPOINTS / KEPT
+        self.findings = Findings(folder, self.request.identity, lasting=True)
 
     def tell(self, text: str) -> None:
         """Say what a part found."""
@@ -139,33 +163,13 @@ class Session:
         self._basis = None
 
 
-def label_share(dataset: Dataset) -> LabelShare | None:
-    """Return how the labels of a row share its target; None where each row has one."""
-    return "shared" if dataset.listed else None
-
-
 @contextmanager
 def opened(
-    plan: Plan,
-    options: TrainingOptions,
-    dataset: Dataset,
-    *,
-    events: Events,
-    stop: StopSignals,
-    clock: Clock,
+    request: FitRequest, dataset: Dataset, plan: Plan, *, events: Events, stop: StopSignals,
     stages: Stages,
-) -> Iterator[Session]:
+) -> Iterator[Session]:  # fmt: skip
     """Open a backend and read the held-out rows; close what was opened at the end."""
     with ExitStack() as closing:
-        backend = BACKENDS[plan.config.placement.device].open(
-            plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
+        yield Session(
+            request, dataset, plan, events=events, stop=stop, stages=stages, closing=closing
         )
-        closing.callback(backend.close)
-        held = hold_out(dataset, plan.config.batching, options)
-        session = Session(
-            dataset, plan, backend, held, options=options, events=events, stop=stop, clock=clock,
-            stages=stages,
-        )  # fmt: skip
-        if held.looked:
-            session.tell(f"held out {held.origin}")
-        yield session

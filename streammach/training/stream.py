@@ -77,7 +77,7 @@ class Stream:
     def learn(self, rows: RowBlock) -> float:
         """Learn from rows, in their order; return their mean loss, in nats per row and model."""
         training, backend, total = self._first.training, self._backend, 0.0
-        size = training.batch_size
+        size, rate = training.batch_size, training.rate_at(0, 1)  # the end is not known
         ends = rows.indptr[np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)]
         slot = BatchSlot(
             size, int(np.diff(ends).max(initial=1)), backend.spec.n_features,
@@ -86,9 +86,9 @@ class Stream:
         for start in range(0, rows.n_rows, size):
             slot.clear()
             slot.add(rows, np.arange(start, min(start + size, rows.n_rows)), training.transform)
-            total += backend.step(slot.batch(), training.learning_rate).total
+            total += backend.step(slot.batch(), rate).total
             if not math.isfinite(total):
-                what = f"the loss is not finite at rate {training.learning_rate:.3g}"
+                what = f"the loss is not finite at rate {rate:.3g}"
                 raise DivergedError(what, hint="Use a smaller --learning-rate.")
         return total / max(rows.n_rows * backend.spec.n_repetitions, 1)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE, CODED, closing, cost, query, search_trials
 from streammach.planning.schedule import EPOCHS as EXPECTED_EPOCHS
 from streammach.planning.schedule import TRANSFORM_TRIALS
+from streammach.planning.speed import known_speed
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainingOptions
+
+if TYPE_CHECKING:
+    from streammach.training.request import FitRequest
 
 HELD_OUT, ALONE = "held-out rows", "model of counts"
 SEARCH, EPOCHS, RANKING, CALIBRATION = "search", "epochs", "ranking", "calibration"
@@ -49,6 +55,25 @@ def timetable(
         found[SMALLER] = max(expected.smaller - CODED * n_bytes, 0.0) + NARROWED * weights
         n_bytes *= SMALL
     return found | {LEARNING: end["learn"], WRITING: CLOSING + BYTE * n_bytes}
+
+
+def expected(request: FitRequest) -> dict[str, float]:
+    """Return the seconds of each stage of what is asked for, in their order.
+
+    What a run goes by is left out of the progress when a later stage begins.
+    """
+    plan, options, speed = request.plan, request.options, known_speed()
+    found = timetable(plan.facts, plan.config, options, speed=speed)
+    if request.share is not None:
+        until, mine = list(found).index(EPOCHS), request.share.plan(plan).config
+        found = dict(list(found.items())[: until + 1])
+        found[EPOCHS] = timetable(plan.facts, mine, options, speed=speed)[EPOCHS]
+    elif request.shares:  # they are read
+        settings = request.shares[0].settings
+        assert settings is not None, "it is finished"
+        table = 4 * plan.config.weight_rows * plan.config.shape.n_columns
+        found[EPOCHS] = settings.training.epochs * BYTE * table
+    return found
 
 
 def _searched(facts: DataFacts, config: RunConfig, options: TrainingOptions) -> float:

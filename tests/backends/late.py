@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from streammach.backends.cuda.memory import DeviceArray, Event, Memory
+from streammach.backends.cuda.memory import DeviceArray, DeviceEvent, DeviceMemory
 
 
-class LateMemory(Memory):
+class LateMemory(DeviceMemory):
     """Does copies only when someone waits for them, and refuses those that come too early."""
 
     def __init__(self, limit):
@@ -50,7 +50,7 @@ class LateMemory(Memory):
         self.fetches[:count] = [(np.empty(0), np.empty(0))] * len(self.fetches[:count])
 
 
-class LateEvent(Event):
+class LateEvent(DeviceEvent):
     """How many copies, fetches and launches there were."""
 
     def __init__(self, memory):

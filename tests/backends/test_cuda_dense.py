@@ -10,9 +10,9 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 from streammach.backends.cuda import dense as cuda_dense
 from streammach.backends.cuda.dense import DenseBuffer
-from streammach.backends.cuda.memory import Memory, rounded
+from streammach.backends.cuda.memory import DeviceMemory, rounded
 from streammach.backends.cuda.shapes import table_rows
-from streammach.backends.cuda.transfers import Resident, Room
+from streammach.backends.cuda.transfers import BufferRoom, Resident
 from streammach.errors import DeviceError
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import Basis
@@ -24,7 +24,7 @@ from tests.builders import batch_of, dense_block, open_backend, spec_of, trainin
 @pytest.mark.parametrize("dense", [False, True])
 def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
     """Rows with all features come without ids."""
-    memory, d, width = Memory(1 << 30), 5, table_rows(5)
+    memory, d, width = DeviceMemory(1 << 30), 5, table_rows(5)
     assert width == 8
     x = rng.normal(size=(23, d)).astype(np.float32)
     if not dense:
@@ -36,7 +36,7 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
         kept = Resident(memory, 23, block.nnz)
         kept.keep(whole, "raw")
     workers = Workers(2, "rows")
-    room = Room(9, 9 * d, kept=keep)
+    room = BufferRoom(9, 9 * d, kept=keep)
     slot = DenseBuffer(memory, room, kept, n_features=d, workers=workers)
     out = memory.sent(np.full(9 * width, np.nan, np.float32))
     for n in (9, 4):
@@ -58,8 +58,8 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
 
 def test_page_locked_memory_is_filled_by_threads_in_pieces(rng, monkeypatch):
     monkeypatch.setattr(cuda_dense, "PIECE", 3)
-    memory, workers, x = Memory(1 << 30), Workers(3, "rows"), rng.normal(size=(4, 5))
-    slot = DenseBuffer(memory, Room(4, 20), n_features=6, workers=workers)
+    memory, workers, x = DeviceMemory(1 << 30), Workers(3, "rows"), rng.normal(size=(4, 5))
+    slot = DenseBuffer(memory, BufferRoom(4, 20), n_features=6, workers=workers)
     block = dense_block(x.astype(np.float32))
     assert slot.fill(block.indptr, block.features, block.values) == 20
     assert slot["values"].values.tolist() == block.values.tolist()
@@ -68,7 +68,7 @@ def test_page_locked_memory_is_filled_by_threads_in_pieces(rng, monkeypatch):
 
 
 def test_products_in_tf32_are_those_of_rounded_factors(rng):
-    memory = Memory(1 << 30)
+    memory = DeviceMemory(1 << 30)
     a, b = (rng.normal(size=s).astype(np.float32) for s in ((30, 50), (50, 7)))
     found = {}
     for tf32 in (False, True):

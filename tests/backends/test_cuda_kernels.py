@@ -13,10 +13,10 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.memory import Memory
+from streammach.backends.cuda.memory import DeviceMemory
 from streammach.backends.cuda.shapes import decode_shape
 from streammach.backends.cuda.sparse import SegmentBuilder
-from streammach.backends.cuda.transfers import Resident, Room, TransferBuffer
+from streammach.backends.cuda.transfers import BufferRoom, Resident, TransferBuffer
 from streammach.rows.batch import BatchSlot, RowIdBatch
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import ESTIMATORS
@@ -95,7 +95,7 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
 @pytest.mark.parametrize("segment", [1, 3, 128])
 @pytest.mark.parametrize("n_rows", [1, 9])
 def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rng):
-    memory, room, d = Memory(1 << 30), Room(9, 80), n_features
+    memory, room, d = DeviceMemory(1 << 30), BufferRoom(9, 80), n_features
 
     def drawn(**options):
         block = block_of(rng, n_rows, 6, 5, **options)
@@ -122,7 +122,7 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rn
 
 @pytest.mark.parametrize("most", [6, 70])
 def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng):
-    memory, block = Memory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
+    memory, block = DeviceMemory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
     weights = rng.uniform(0.5, 2, 23).astype(np.float32)
     whole = batch_of(block, 90, weights)
     kept = Resident(memory, 23, block.nnz)
@@ -134,8 +134,8 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         kept.keep(batch_of(block.part(0, 3), 90), "l2")
         assert (kept.count("raw"), kept.count("l2")) == (0, 3)
         kept.keep(whole, "again")
-    sent = TransferBuffer(memory, Room(9, 700))
-    gathered = TransferBuffer(memory, Room(9, 700, kept=True), kept)
+    sent = TransferBuffer(memory, BufferRoom(9, 700))
+    gathered = TransferBuffer(memory, BufferRoom(9, 700, kept=True), kept)
     for n in (9, 4):
         rows = rng.permutation(23)[:n]
         lengths = np.diff(block.indptr)[rows]
@@ -153,7 +153,7 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
 
 
 def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
-    memory, most = Memory(1 << 30), 70
+    memory, most = DeviceMemory(1 << 30), 70
     lengths = [0, 40, 2, 1, 5, 0, 3, 1, 1, 7]
     lists = LabelLists.of([rng.choice(50, n, replace=False).tolist() for n in lengths])
     block = block_of(rng, 10, 90, 5).with_labels(lists)
@@ -164,8 +164,8 @@ def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
     for _ in range(2):  # the second time over the first
         kept.keep(whole, "raw")
         kept.keep(whole, "l2")
-    sent = TransferBuffer(memory, Room(9, 700, most))
-    gathered = TransferBuffer(memory, Room(9, 700, most, kept=True), kept)
+    sent = TransferBuffer(memory, BufferRoom(9, 700, most))
+    gathered = TransferBuffer(memory, BufferRoom(9, 700, most, kept=True), kept)
     for n in (9, 4):
         rows = rng.permutation(10)[:n]
         slot.clear()
@@ -179,8 +179,11 @@ def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
 
 
 def test_empty_rows_are_cut_into_the_bias_alone():
-    memory, nothing = Memory(1 << 30), np.zeros(0, np.float32)
-    slot, sorter = TransferBuffer(memory, Room(3, 8)), SegmentBuilder(memory, Room(3, 8), 6)
+    memory, nothing = DeviceMemory(1 << 30), np.zeros(0, np.float32)
+    slot, sorter = (
+        TransferBuffer(memory, BufferRoom(3, 8)),
+        SegmentBuilder(memory, BufferRoom(3, 8), 6),
+    )
     entries = slot.fill(np.zeros(4, np.int64), nothing.astype(np.int32), nothing)
     sorter.sort(slot, 3, 0, entries)
     assert (entries, sorter.whole.count.values[0], sorter.joined.count.values[0]) == (0, 1, 0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.cli.main import COMMANDS, main
+from streammach.cli.main import COMMANDS, faces, main
 from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.prediction.output.text import TsvOutput
 from tests.builders import TinyData
@@ -280,7 +280,7 @@ def test_resume_of_a_finished_run_gives_its_result(job, capsys):
     assert len(json.loads(out)["history"]) == 4
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+@pytest.mark.parametrize("command", [[], *([name] for name in (*COMMANDS, *faces().names))])
 def test_help_has_an_example(command, capsys):
     code, out, _ = run(capsys, *command, "--help")
     assert code == 0

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from streammach.data.bad_rows import LIST
-from streammach.data.conversion import build, intake, job, runs
+from streammach.data.conversion import build, folder, intake, spills
 from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.ours import STORE
+from streammach.data.store.opening import STORE
 from streammach.errors import BudgetError, DataError, DiskError, Interrupted, StoreError, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.folders import SCRATCH
@@ -24,7 +24,7 @@ def room(monkeypatch):
     """Sets the bytes that rows may take."""
 
     def use(n_bytes):
-        monkeypatch.setattr(job.Memory, "room", lambda self, *others: n_bytes)
+        monkeypatch.setattr(folder.ConversionMemory, "room", lambda self, *others: n_bytes)
 
     return use
 
@@ -114,16 +114,16 @@ def cut_at(monkeypatch, owner, name, number):
 def cut_off(monkeypatch, number, source, out, **options):
     """Start a conversion that ends when it puts rows aside for the time with this number."""
     with monkeypatch.context() as patch:
-        cut_at(patch, intake, "write_run", number)
+        cut_at(patch, intake, "write_spill", number)
         with pytest.raises(Cut):
             convert(source, out, **options)
 
 
 CUTS = [
-    (intake, "write_run", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "saved", 1),
+    (intake, "write_spill", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "saved", 1),
     (build.StoreWriter, "saved", 3), (build.StoreWriter, "append_rows", 4),
     (build.StoreWriter, "finish", 1), (build.StoreWriter, "add_names", 2),
-    (runs.Run, "read_into", 9),
+    (spills.Spill, "read_into", 9),
 ]  # fmt: skip
 
 
@@ -410,14 +410,14 @@ def test_too_little_memory_is_refused_before_anything_is_made(tiny):
 def test_names_that_are_known_are_not_reckoned_as_growing(tiny, monkeypatch):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
     known = [f"label{i} |w name{i}" for i in range(20_000)]
-    train, asked, real = tiny.folder / "train", [], job.Memory.room
+    train, asked, real = tiny.folder / "train", [], folder.ConversionMemory.room
     convert(tiny.text("known.vw", known), train)
 
     def noted(self, others, in_the_end, piece=0):
         asked.append((others, in_the_end))
         return real(self, others, in_the_end, piece)
 
-    monkeypatch.setattr(job.Memory, "room", noted)
+    monkeypatch.setattr(folder.ConversionMemory, "room", noted)
     convert(tiny.text("r.vw", known[:3000]), tiny.folder / "out", like=train)
     foreseen = [(others, in_the_end) for others, in_the_end in asked if in_the_end]
     assert len(foreseen) > 10

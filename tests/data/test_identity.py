@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from streammach.data.conversion import job
-from streammach.data.conversion.compare import difference_from
+from streammach.data.conversion import folder
+from streammach.data.conversion.request import difference_from
 from streammach.data.convert import convert
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.dataset import Dataset
@@ -75,7 +75,7 @@ def swapped(path, a, b):
 
 @pytest.mark.parametrize("changed", ["finished", "begun"])
 def test_an_interrupted_conversion_of_other_content_starts_anew(changed, tiny, monkeypatch):
-    monkeypatch.setattr(job.Memory, "room", lambda self, *others: 40_000)
+    monkeypatch.setattr(folder.ConversionMemory, "room", lambda self, *others: 40_000)
     sources = [tiny.text(f"{i}.vw", mixed_lines(tiny, 900)) for i in range(2)]
     cut_off(monkeypatch, 4, sources, tiny.folder / "out")
     assert len(list((tiny.folder / ".out.partial/runs").iterdir())) == 3
@@ -88,7 +88,7 @@ def test_an_interrupted_conversion_of_other_content_starts_anew(changed, tiny, m
 
 def test_an_interrupted_conversion_of_a_matrix_compares_its_rows(tiny, rng, monkeypatch):
     monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 500)
-    monkeypatch.setattr(job.Memory, "room", lambda self, *others: 20_000)
+    monkeypatch.setattr(folder.ConversionMemory, "room", lambda self, *others: 20_000)
     x = rng.integers(0, 3, (400, 30)).astype(np.float32)
     path = tiny.folder / "x.npy"
     np.save(path, x)

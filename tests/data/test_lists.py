@@ -11,7 +11,7 @@ import zarr
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.conversion.compare import difference_from
+from streammach.data.conversion.request import difference_from
 from streammach.data.convert import convert
 from streammach.data.explore import explore
 from streammach.data.reader import N_SLOTS, Reader

@@ -12,7 +12,7 @@ from streammach.data.convert import convert
 from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.blobs import Folder
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.root import RootFacts, SourceFacts
+from streammach.data.store.root import RootFacts, StoredSource
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import StoreError, StreammachError, UsageError
 from streammach.rows.block import RowBlock
@@ -47,7 +47,6 @@ def test_shards_have_the_bytes_of_zarr_and_are_read_by_it(dtype, n, tmp_path, rn
     for _ in range(20):
         a, b = sorted(rng.integers(0, n + 1, 2).tolist())
         assert np.array_equal(reader.read(a, b), values[a:b])
-    reader.close()
 
 
 def test_values_run_on_across_shards(tmp_path, rng):
@@ -58,7 +57,6 @@ def test_values_run_on_across_shards(tmp_path, rng):
     a = CHUNK * 256 - 10
     assert np.array_equal(reader.read(a, a + 20), values[a : a + 20])
     assert list(reader.verify(deep=True)) == []
-    reader.close()
 
 
 def test_plain_zarr_reads_what_scipy_would_build(tiny):
@@ -217,7 +215,7 @@ def test_rows_with_weights_keep_them(tmp_path):
     ))  # fmt: skip
     writer.add_names("labels", Names.of(["a", "b"]), np.array([1, 1]))
     writer.add_names("features", Names.of(["x", "y"]), np.array([1, 1]))
-    source = SourceFacts(name="s", format="vw", bytes=1, crc32c="", rows=2)
+    source = StoredSource(name="s", format="vw", bytes=1, crc32c="", rows=2)
     writer.finish(RootFacts(
         rows=2, classes=2, features=2, nnz=2, pairs=2, max_row_nnz=1, block_rows=2,
         max_block_nnz=2, seed=0, options={}, source=[source], skipped={}, counts={},

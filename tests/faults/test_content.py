@@ -1,11 +1,9 @@
-"""Content that is hostile and has the right checksums: cases that were found, and a short form."""
+"""Content that is hostile and has the right checksums: cases that were found."""
 
 import h5py
 import numpy as np
 import pytest
 
-from benchmarks.faults.content_models import Folder, Tensors
-from benchmarks.faults.content_stores import StoreFiles
 from streammach import hashing
 from streammach.cli.main import main
 from streammach.data.convert import convert
@@ -17,23 +15,16 @@ from streammach.model.held import held_in
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from tests.builders import dense_block
-from tests.faults.test_destinations import run
+from tests.campaigns.content_models import Tensors
+from tests.campaigns.content_stores import StoreFiles
+from tests.campaigns.content_values import Files
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
-def test_hostile_content_is_refused_in_a_line_or_taken(tmp_path):
-    found = run(tmp_path, "--only", "content", "--content", "250")["content"]
-    assert found["passed"] == found["trials"] == 250
-    assert min(found[kind] for kind in ("stores", "models", "runs", "sources")) > 20
-    assert found["train_took"] > 5
-    assert found["verify_refused"] > 20
-    assert max(found["peaks"].values()) <= found["memory"]
-
-
 @pytest.fixture
 def files(tiny):
-    return StoreFiles(tiny.store())
+    return StoreFiles.of(tiny.store())
 
 
 def refused(files, folder):
@@ -111,7 +102,7 @@ def trained(tiny):
 
 
 def test_a_model_without_one_of_its_arrays_is_damaged(trained, tmp_path, capsys):
-    folder = Folder(trained)
+    folder = Files.of(trained)
     tensors = Tensors(folder, "model.json")
     del tensors.header["label_offsets"], tensors.bodies["label_offsets"]
     tensors.close()
@@ -121,7 +112,7 @@ def test_a_model_without_one_of_its_arrays_is_damaged(trained, tmp_path, capsys)
 
 
 def test_scores_that_are_no_numbers_are_said(trained, tmp_path):
-    folder = Folder(trained)
+    folder = Files.of(trained)
     tensors = Tensors(folder, "model.json")
     tensors.put("weights", np.full_like(tensors.array("weights"), 3e38))
     tensors.close()

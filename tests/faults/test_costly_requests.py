@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streammach.machine import parse_size
-from streammach.serve.limits import Limits
+from streammach.serve.limits import ServiceLimits
 from tests.serve.conftest import runs  # noqa: F401  (a fixture)
 from tests.serve.test_process import asked, connect, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 HEALTHY = 1.0  # seconds
-MOST = Limits().body_bytes
+MOST = ServiceLimits().body_bytes
 EXPECTED = {200, 400, 413, 422, 429, 503}
 
 

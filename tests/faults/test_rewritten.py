@@ -55,10 +55,10 @@ def info():
     assert code in (0, 2, 4, 6, 7), said.getvalue()
 
 def service():
-    from streammach.serve.limits import Limits, Refused
+    from streammach.serve.limits import Refused, ServiceLimits
     from streammach.serve.models import Computing
     from streammach.serve.service import Service
-    one = Service({"m": Path(sys.argv[2])}, Limits(), Computing(threads=1))
+    one = Service({"m": Path(sys.argv[2])}, ServiceLimits(), Computing(threads=1))
     one.folders["m"] = folder
     yield
     while True:

@@ -33,7 +33,7 @@ MACHINE = MemoryLimit(16 * 10**9, "test")
 @pytest.fixture(autouse=True)
 def machine_of_16_gb(monkeypatch):
     """The tests do not depend on the memory of the machine that runs them."""
-    monkeypatch.setattr("streammach.planning.limits.memory_limit", lambda: MACHINE)
+    monkeypatch.setattr("streammach.planning.choose.memory_limit", lambda: MACHINE)
 
 
 def facts(**changes):

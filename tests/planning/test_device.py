@@ -9,7 +9,7 @@ from streammach.backends.cuda.memory import RESERVED_BYTES
 from streammach.backends.registry import device_text
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit
-from streammach.planning import limits
+from streammach.planning import choose
 from streammach.planning.choose import plan
 from streammach.spec.documents import encoded, from_json
 from streammach.spec.plan import Plan
@@ -21,7 +21,7 @@ def card(monkeypatch):
     """A GPU with 12 GB free, in a machine with plenty of memory."""
     monkeypatch.setattr(kind, "simulated", lambda: False)
     monkeypatch.setattr(kind, "find_card", lambda: kind.Card("Card", 12 * 10**9))
-    monkeypatch.setattr(limits, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
+    monkeypatch.setattr(choose, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
 
 
 def on_device(found):

@@ -9,10 +9,9 @@ import pytest
 
 from benchmarks.planner import RESULTS
 from benchmarks.planner.fit import known
-from streammach.planning.accuracy import KNOWN
 from streammach.planning.candidates import Candidate
 from streammach.planning.cost import Cost
-from streammach.planning.evidence import expectation, extrapolated, score, weighed_again
+from streammach.planning.evidence import KNOWN, expectation, extrapolated, score, weighed_again
 from streammach.spec.model import ModelShape
 from streammach.spec.plan import Option, Pilot
 from tests.builders import config_of

@@ -13,7 +13,7 @@ from streammach.model.held import held_in
 from streammach.model.packed_names import PackedNames
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.memory import Input, room_before
-from streammach.serve.limits import Limits
+from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing, Loader
 from streammach.serve.reading import Question
 from tests.builders import TinyData
@@ -94,7 +94,7 @@ def test_rows_in_memory_have_the_same_labels(job, never_whole):
 
 
 def test_a_service_answers_the_same(job, never_whole):
-    served = [Loader(Limits(), Computing()).load("m", job / model, 0) for model in MODELS]
+    served = [Loader(ServiceLimits(), Computing()).load("m", job / model, 0) for model in MODELS]
     name = served[0]._predictor.model.features.raw(0).decode()
     question = Question([{name: 1.0}, {}], [0, 0], [1, 1], 5, probabilities=False)
     plain, packed = (one.predicted([question]) for one in served)

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from benchmarks.object_server import Proxy, environment, served, uploaded
+from tests.remote.object_server import Proxy, environment, served, uploaded
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from benchmarks.object_server import SECRET, uploaded
 from streammach.cli.main import main
+from tests.remote.object_server import SECRET, uploaded
 
 SMALL = ["--buckets", "8", "--repetitions", "2", "--epochs", "2", "--threads", "1"]
 

@@ -5,13 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.object_server import FAULTS, REFUSALS, SECRET
-from benchmarks.remote import fault_trials, outcome
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, StreammachError, UsageError
 from streammach.files.objects import TRIES, Objects
 from streammach.files.urls import located
+from tests.remote.object_server import FAULTS, REFUSALS, SECRET, fault_trials, outcome
 from tests.remote.test_reading import content
 
 TRIALS = 50

@@ -14,11 +14,11 @@ import pytest
 import zarr
 
 import streammach as sm
-from benchmarks.object_server import uploaded
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StoreError, UsageError
 from streammach.files.cache import Cache, CachePlace
 from streammach.files.reading import sha256
+from tests.remote.object_server import uploaded
 
 
 def content(place, **cache):

@@ -5,11 +5,11 @@ import boto3
 import pytest
 
 import streammach as sm
-from benchmarks.object_server import BUCKET
 from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, StreammachError, UsageError
 from streammach.files.objects import TRIES
+from tests.remote.object_server import BUCKET
 
 
 @pytest.fixture

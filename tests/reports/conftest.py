@@ -6,7 +6,7 @@ import pytest
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.prediction.diagnose import diagnose
-from streammach.reports.run_page import run_page
+from streammach.reports.pages import run_page
 from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData, fit, listed_lines
 

@@ -14,12 +14,9 @@ from streammach.model.model import disk_bytes
 from streammach.prediction.diagnose_lists import RowGroup
 from streammach.prediction.queries import QueryTime, query_time
 from streammach.reports import html
-from streammach.reports.list_plots import figures_plot, labels_plot, tenths_plot
-from streammach.reports.row_plots import reliability_plot
-from streammach.reports.run_page import run_page
-from streammach.reports.size_plot import size_plot
-from streammach.reports.sweep_page import sweep_page
-from streammach.reports.training_plots import epochs_plot, speed_plot, stages_plot
+from streammach.reports.pages import run_page, sweep_page
+from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
+from streammach.reports.run_plots import epochs_plot, size_plot, speed_plot, stages_plot
 from streammach.reports.verdict import verdict
 from streammach.spec.documents import to_json
 from streammach.training.events import LOG

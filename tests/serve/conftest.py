@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 
 import httpx
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.serve.app import app_of
-from streammach.serve.limits import Limits
+from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing
 from streammach.serve.service import Service
 from tests.builders import TinyData
@@ -20,7 +21,9 @@ URL = "http://127.0.0.1:8000"
 
 
 class Client:
-    """Asks a service without a port; each request has a loop of its own."""
+    """Asks a service without a port; all requests to all services are in one loop of a thread."""
+
+    loop = None
 
     def __init__(self, service, *, local=True):
         self.app = app_of(service, local=local)
@@ -32,7 +35,10 @@ class Client:
         return self.send("POST", path, **options)
 
     def send(self, method, path, **options):
-        return asyncio.run(self.sent(method, path, **options))
+        return self.run(self.sent(method, path, **options))
+
+    def run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, Client.loop).result(120)
 
     async def sent(self, method, path, **options):
         transport = httpx.ASGITransport(self.app)
@@ -64,6 +70,18 @@ def books(folder, name, columns):
     return path
 
 
+@pytest.fixture(scope="session", autouse=True)
+def loop():
+    """The loop of all clients."""
+    Client.loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=Client.loop.run_forever, daemon=True)
+    thread.start()
+    yield
+    Client.loop.call_soon_threadsafe(Client.loop.stop)
+    thread.join()
+    Client.loop.close()
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
     """Models of VW text, of a table, of a text and of a matrix, by name."""
@@ -84,7 +102,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="session")
 def service(runs):
     """A service of all of them."""
-    service = Service(runs, Limits(), Computing(threads=1))
+    service = Service(runs, ServiceLimits(), Computing(threads=1))
     yield service
     assert service.close(10)
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from streammach.serve.limits import Limits
+from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing
 from streammach.serve.service import Service
 from tests.serve.conftest import Client
@@ -122,7 +122,7 @@ def test_a_row_none_of_whose_columns_is_known_is_refused(name, row, status, clie
 
 
 def test_one_model_needs_no_name(runs, client):
-    service = Service({"text": runs["text"]}, Limits(), Computing(threads=1))
+    service = Service({"text": runs["text"]}, ServiceLimits(), Computing(threads=1))
     try:
         only = Client(service)
         body = {"rows": ["love story"]}

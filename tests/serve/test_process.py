@@ -224,7 +224,7 @@ def test_signals_are_as_before(runs, monkeypatch, capsys):
         if not timer.is_alive():
             timer.start()
 
-    monkeypatch.setattr("streammach.cli.serve.say", say)
+    monkeypatch.setattr("streammach.serve.command.say", say)
     assert main(["serve", str(runs["text"]), "--port", "0", "--threads", "1"]) == 0
     assert {n: signal.getsignal(n) for n in before} == before
 

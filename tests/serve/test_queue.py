@@ -10,7 +10,7 @@ import time
 import pytest
 
 from streammach.errors import BudgetError, ModelError, UsageError
-from streammach.serve.limits import Limits, Refused
+from streammach.serve.limits import Refused, ServiceLimits
 from streammach.serve.models import Computing, Loader, version_of
 from streammach.serve.service import Service, named_folders
 from tests.serve.conftest import Client
@@ -46,7 +46,7 @@ def open_service(runs):
 
     def open_it(names=("words",), folders=None, **limits):
         found = folders or {name: runs[name] for name in names}
-        opened.append(Service(found, Limits(**limits), Computing(threads=1)))
+        opened.append(Service(found, ServiceLimits(**limits), Computing(threads=1)))
         return opened[-1]
 
     yield open_it
@@ -81,7 +81,7 @@ def test_what_waits_is_predicted_together(open_service, monkeypatch):
         held.let_go()
         return await asyncio.gather(first, *others)
 
-    answers = asyncio.run(run())
+    answers = client.run(run())
     assert [answer.status_code for answer in answers] == [200] * 9
     assert len({answer.text for answer in answers if answer is not answers[7]}) == 1
     # All that wait up to 8 rows; a request of more rows is a batch of its own.
@@ -101,7 +101,7 @@ def test_a_full_queue_refuses(open_service, monkeypatch):
         held.let_go()
         return refused, await asyncio.gather(first, *waiting)
 
-    refused, answers = asyncio.run(run())
+    refused, answers = client.run(run())
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     assert refused.json() == {"error": "4 rows wait, 4 may", "limit": "queue"}
     assert [answer.status_code for answer in answers] == [200] * 5
@@ -120,7 +120,7 @@ def test_bodies_that_are_held_have_a_limit(open_service, monkeypatch):
         held.let_go()
         return refused, await first
 
-    refused, answer = asyncio.run(run())
+    refused, answer = client.run(run())
     assert (refused.status_code, refused.json()["limit"]) == (429, "held_bytes")
     assert answer.status_code == 200
     assert client.post("/predict", json=ROW).status_code == 200
@@ -137,7 +137,7 @@ def test_what_waits_too_long_is_refused_and_not_predicted(open_service, monkeypa
         held.let_go()
         return [await first, *late]
 
-    for answer in asyncio.run(run()):
+    for answer in client.run(run()):
         assert (answer.status_code, answer.json()["limit"]) == (503, "deadline")
     assert client.post("/predict", json=ROW).status_code == 200
     assert held.sizes == [[1], [1]]
@@ -167,7 +167,7 @@ def test_a_bad_row_harms_no_other_request(open_service, monkeypatch):
         held.let_go()
         return await asyncio.gather(first, *others)
 
-    answers = asyncio.run(run())
+    answers = client.run(run())
     assert [answer.status_code for answer in answers] == [200, 200, 422, 200]
     assert "row 1 (counted from 0)" in answers[2].json()["error"]
 
@@ -246,7 +246,9 @@ def test_a_damaged_model_leaves_the_former_one(runs, open_service, tmp_path):
     shutil.rmtree(folder)
     assert client.post("/models/words/reload").status_code == 409
     assert client.post("/predict", json=ROW).json() == before
-    assert service.metrics.models["words"].reloads == {"done": 0, "failed": 2}
+    counted = client.get("/metrics").text
+    assert 'streammach_reloads_total{model="words",result="done"} 0.0' in counted
+    assert 'streammach_reloads_total{model="words",result="failed"} 2.0' in counted
 
 
 def test_rows_of_another_kind_of_model_are_sent_again(runs, open_service, monkeypatch, tmp_path):
@@ -265,7 +267,7 @@ def test_rows_of_another_kind_of_model_are_sent_again(runs, open_service, monkey
         held.let_go()
         return loaded, await first, await waiting, await ask(client, {"rows": ["love story"]})
 
-    loaded, first, waiting, text = asyncio.run(run())
+    loaded, first, waiting, text = client.run(run())
     assert (loaded.status_code, first.status_code, text.status_code) == (200, 200, 200)
     assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
     assert "replaced" in waiting.json()["error"]
@@ -308,7 +310,7 @@ def test_stopping_answers_what_waits(open_service, monkeypatch):
         thread.join()
         return answers
 
-    assert {answer.status_code for answer in asyncio.run(run())} == {200}
+    assert {answer.status_code for answer in client.run(run())} == {200}
     assert stopped == [True]
 
 
@@ -325,7 +327,7 @@ def test_a_stop_takes_no_longer_than_it_may(open_service, monkeypatch):
         held.let_go()
         return await first
 
-    assert asyncio.run(run()).status_code == 200
+    assert client.run(run()).status_code == 200
 
 
 def test_models_have_names_of_their_own(tmp_path):
@@ -348,8 +350,8 @@ def test_models_have_names_of_their_own(tmp_path):
 
 def test_models_fit_the_memory_together(runs):
     with pytest.raises(BudgetError, match="this model needs"):
-        Service(runs, Limits(), Computing(threads=1, memory="200MB"))
-    loader = Loader(Limits(), Computing(threads=1, memory="1GB"))
+        Service(runs, ServiceLimits(), Computing(threads=1, memory="200MB"))
+    loader = Loader(ServiceLimits(), Computing(threads=1, memory="1GB"))
     loader.load("words", runs["words"], 0).close()
     with pytest.raises(BudgetError, match="other models"):
         loader.load("words", runs["words"], 900_000_000)
@@ -359,4 +361,4 @@ def test_a_model_that_changes_while_it_is_read_is_refused(runs, monkeypatch):
     versions = iter(["a", "b"])
     monkeypatch.setattr("streammach.serve.models.version_of", lambda folder: next(versions))
     with pytest.raises(ModelError, match="changed while it was read"):
-        Loader(Limits(), Computing(threads=1)).load("words", runs["words"], 0)
+        Loader(ServiceLimits(), Computing(threads=1)).load("words", runs["words"], 0)

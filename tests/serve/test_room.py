@@ -12,8 +12,8 @@ import pytest
 
 from streammach.errors import BudgetError
 from streammach.serve import models
-from streammach.serve.limits import Limits, Refused
-from streammach.serve.reading import Reader
+from streammach.serve.limits import Refused, ServiceLimits
+from streammach.serve.reading import RequestReader
 from streammach.serve.room import RequestRoom, may_become
 from tests.faults.test_costly_requests import COSTLY, body_of
 from tests.serve.conftest import Client
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
 
 ROW = {"rows": [{"features": {"w^pair1": 1}}]}
 READERS = {
-    "words": Reader(None, limits=Limits()),
-    "table": Reader(["title", "pages"], limits=Limits()),
-    "text": Reader(["title"], text="title", limits=Limits()),
+    "words": RequestReader(None, limits=ServiceLimits()),
+    "table": RequestReader(["title", "pages"], limits=ServiceLimits()),
+    "text": RequestReader(["title"], text="title", limits=ServiceLimits()),
 }
 
 
@@ -57,7 +57,7 @@ def test_what_is_taken_is_given_back_with_the_question(open_rooms, monkeypatch):
 
 @pytest.fixture
 def open_rooms():
-    return RequestRoom(Limits(held_bytes=100, deadline=0.1))
+    return RequestRoom(ServiceLimits(held_bytes=100, deadline=0.1))
 
 
 def test_a_model_waits_for_the_memory_that_requests_hold(open_rooms):
@@ -86,13 +86,13 @@ def test_an_answer_leaves_nothing_taken(service, client):
 
 def test_health_is_told_while_a_body_is_read(service, monkeypatch):
     """A body waits within the reader until health was told."""
-    told, plain = threading.Event(), Reader.question
+    told, plain = threading.Event(), RequestReader.question
 
     def slow(self, body):
         assert told.wait(20)
         return plain(self, body)
 
-    monkeypatch.setattr(Reader, "question", slow)
+    monkeypatch.setattr(RequestReader, "question", slow)
     client = Client(service)
     body = {"rows": [{"features": {"x" * 70_000: 1}}]}
 
@@ -104,7 +104,7 @@ def test_health_is_told_while_a_body_is_read(service, monkeypatch):
         told.set()
         return await asking
 
-    assert asyncio.run(run()).status_code == 200
+    assert client.run(run()).status_code == 200
 
 
 def test_a_row_far_behind_has_its_own_number(service, client, monkeypatch):
@@ -128,7 +128,7 @@ def test_a_row_far_behind_has_its_own_number(service, client, monkeypatch):
      ([[]] * 100_001, "row 0 has 100,006 characters")],
 )  # fmt: skip
 def test_a_row_counts_as_what_it_becomes(cell, said):
-    reader = Reader(["title"], limits=Limits(text_bytes=100_000))
+    reader = RequestReader(["title"], limits=ServiceLimits(text_bytes=100_000))
     with pytest.raises(Refused, match=said) as refused:
         reader.question(json.dumps({"rows": [{"title": cell}]}).encode())
     assert refused.value.limit == "text_bytes"
@@ -137,4 +137,4 @@ def test_a_row_counts_as_what_it_becomes(cell, said):
 def test_what_is_said_of_models_leaves_the_rest_to_requests(service):
     takes = sum(lane.served.takes for lane in service.lanes.values())
     left = 2_000_000_000 - service._loader._code - takes
-    assert service.room.most == left > Limits().held_bytes
+    assert service.room.most == left > ServiceLimits().held_bytes

@@ -80,7 +80,7 @@ def test_what_is_foreign_in_an_unfinished_conversion_stays(tiny, monkeypatch, me
     source, here = tiny.text("r.vw", tiny.lines(900, 20)), tiny.folder / ".out.partial"
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
     room = lambda self, others, in_the_end, piece=0: 12_000  # noqa: E731
-    monkeypatch.setattr("streammach.data.conversion.job.Memory.room", room)
+    monkeypatch.setattr("streammach.data.conversion.folder.ConversionMemory.room", room)
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt

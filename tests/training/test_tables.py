@@ -102,7 +102,7 @@ def test_numbers_alone_stay_a_matrix(rng):
 
 
 def test_what_cannot_be_is_one_line(frame):
-    with pytest.raises(UsageError, match="there is no column 'sort', but title, brand"):
+    with pytest.raises(UsageError, match="there is no column 'sort': label"):
         sm.train(frame, "sort", **FIXED)
     with pytest.raises(UsageError, match="only a table has columns to name"):
         sm.train(np.ones((3, 2)), "kind", **FIXED)

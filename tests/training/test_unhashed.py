@@ -17,7 +17,7 @@ from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training import finalize as finalizing
-from streammach.training import whole
+from streammach.training import fit as fitting
 from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
 from tests.builders import fit
@@ -85,7 +85,7 @@ LET_GO = [
 @pytest.mark.usefixtures("nothing_collected")
 def test_what_was_counted_is_let_go(shape, where, stores, tiny, monkeypatch):
     """Before a model is made smaller, and before hashed models are trained."""
-    module, alive = finalizing if where == "compacted" else whole, []
+    module, alive = finalizing if where == "compacted" else fitting, []
     do = getattr(module, where)
 
     def seen(*given):

@@ -9,13 +9,7 @@ from streammach.cli.output import say, say_json
 from streammach.errors import UsageError, clean
 from streammach.machine import size_text
 from streammach.progress import Progress
-from tools.synthetic.files import (
-    FORMS,
-    LAYOUTS,
-    Written,
-    destination_of,
-    write_rows,
-)
+from tools.synthetic.files import FORMS, LAYOUTS, Written, destination_of, write_rows
 from tools.synthetic.lists import Lists
 from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows
 

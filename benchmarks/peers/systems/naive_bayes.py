@@ -3,10 +3,8 @@
 import numpy as np
 import scipy.sparse
 
-from benchmarks.peers.task import DENSE, FULL, K, binary
+from benchmarks.peers.task import DENSE, FULL, K, System, binary
 
-NAME = "naive Bayes"
-PACKAGE = "scipy"
 SETTINGS = (
     "values cut to 1, Laplace 0.0001; the values as they are, Laplace 1, where rows are dense"
 )
@@ -58,3 +56,6 @@ def size(model, task):
     counts, prior, shared = model
     arrays = (counts.data, counts.indices, counts.indptr, prior, shared)
     return sum(a.nbytes for a in arrays)
+
+
+SYSTEMS = {"naive_bayes": System("naive Bayes", "scipy", SETTINGS, train, predict, size)}

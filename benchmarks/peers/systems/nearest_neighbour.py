@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from benchmarks.peers.task import FULL, K, unit_rows
+from benchmarks.peers.task import FULL, K, System, unit_rows
 
-NAME = "nearest neighbours"
-PACKAGE = "scipy"
 SETTINGS = "cosine of the raw values, brute force, distinct classes of the 25 nearest rows in order"
 NEAR, BLOCK = 25, 256
 MOST_ROWS = 200_000
@@ -43,3 +41,8 @@ def size(model, task):
     if task.filled > FULL:
         return model.nbytes + 4 * len(task.y)
     return model.data.nbytes + model.indices.nbytes + model.indptr.nbytes + 4 * len(task.y)
+
+
+SYSTEMS = {
+    "nearest_neighbour": System("nearest neighbours", "scipy", SETTINGS, train, predict, size)
+}

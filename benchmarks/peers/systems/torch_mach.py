@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from benchmarks.peers.task import DENSE, K, binary, unit_rows
+from benchmarks.peers.task import DENSE, K, System, binary, unit_rows
 from streammach import hashing
 
-NAME = "PyTorch EmbeddingBag MACH"
-PACKAGE = "torch"
 LARGE = 1_000_000
 BATCH, BLOCK = 1024, 256
 RATE, SMOOTHING = 0.5, 0.1
@@ -67,3 +65,8 @@ def predict(model, task):
 def size(model, task):
     """Return the bytes of the weights."""
     return 4 * (model.bag.weight.numel() + model.bias.numel())
+
+
+SYSTEMS = {
+    "torch_mach": System("PyTorch EmbeddingBag MACH", "torch", SETTINGS, train, predict, size)
+}

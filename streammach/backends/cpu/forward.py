@@ -8,9 +8,8 @@ depend on how many there are. In training BLAS has all threads, on whose number 
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any
@@ -33,9 +32,8 @@ from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.types import Decoding
-from streammach.threads import Workers
+from streammach.threads import Workers, pieces_of
 
-PIECES_PER_THREAD = 8  # enough that no thread waits long for the last one
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
 
 
@@ -111,6 +109,7 @@ class Forward(Ranked):
             self.basis = Waves(np.asarray(weights["projection"]))
         self._scratch = threading.local()
         self._workers = Workers(threads, "compute")
+        self.run = self._workers.each
         self._blas = threadpoolctl.ThreadpoolController()
 
     def decode_by(self, way: Decoding) -> None:
@@ -277,21 +276,7 @@ class Forward(Ranked):
 
     def pieces(self, n: int) -> list[tuple[int, int]]:
         """Return n rows or features in pieces for the threads."""
-        if n == 1:
-            return [(0, 1)]
-        parts = min(self.threads * PIECES_PER_THREAD, n)
-        if parts <= 1:
-            return [(0, n)] * parts
-        edges = np.linspace(0, n, parts + 1).astype(int).tolist()
-        return list(itertools.pairwise(edges))
-
-    def run(self, work: Callable[[int, int], None], pieces: list[tuple[int, int]]) -> None:
-        """Do all pieces of work, on the threads if there are several of both."""
-        if self.threads == 1 or len(pieces) == 1:
-            for a, b in pieces:
-                work(a, b)
-            return
-        self._workers.each(work, pieces)
+        return pieces_of(n, self.threads)
 
     def close(self) -> None:
         """Stop the threads."""

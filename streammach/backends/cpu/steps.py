@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cpu import kernels
-from streammach.backends.cpu.forward import PIECES_PER_THREAD, Forward
+from streammach.backends.cpu.forward import Forward
 from streammach.backends.cpu.joint import joint_list_residuals, joint_residuals
 from streammach.backends.cpu.list_kernels import list_residuals, logistic_residuals
 from streammach.backends.loss import BEST_CLASSES
@@ -26,6 +26,7 @@ from streammach.spec.estimators import SUM
 from streammach.spec.model import ModelShape
 from streammach.spec.optimizers import ADAM_DECAYS
 from streammach.spec.training import TrainSpec
+from streammach.threads import pieces_of
 
 GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least one model
 FEATURE_COST = 6  # updating a row of the table, in units of adding up one row of residuals
@@ -35,7 +36,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 Pair = tuple[int, int]
 
 
-class Table(NamedTuple):
+class Parameters(NamedTuple):
     """Weights float32 (n, R*B) or the bias (1, R*B), and the optimiser's tables beside them."""
 
     weights: NDArray[np.float32]
@@ -56,9 +57,9 @@ class Steps(ABC):
     def __init__(self, model: Forward, training: TrainSpec) -> None:
         self._model, self._training, self._kind = model, training, training.optimizer_kind
         names = (*self._kind.per_model, *self._kind.per_weight)
-        self._table = Table(model.weights, {name: model.state[name] for name in names})
+        self._table = Parameters(model.weights, {name: model.state[name] for name in names})
         beside = {name: model.state[f"bias_{name}"] for name in names}
-        self._bias = Table(model.bias.reshape(1, -1), beside)
+        self._bias = Parameters(model.bias.reshape(1, -1), beside)
         self._all = (0, model.spec.n_repetitions)
 
     @staticmethod
@@ -132,12 +133,12 @@ class Steps(ABC):
             losses, norms,
         )  # fmt: skip
 
-    def _update(self, table: Table, gradient: NDArray[Any], rows: Pair, models: Pair) -> None:
+    def _update(self, table: Parameters, gradient: NDArray[Any], rows: Pair, models: Pair) -> None:
         """Take the optimiser's step on rows ``first:last`` and the columns of models ``r0:r1``.
 
         Parameters
         ----------
-        table : Table
+        table : Parameters
             What is updated.
         gradient : float32 (n, (r1 - r0) * B)
             The gradient of those columns, for all rows of the table.
@@ -154,7 +155,7 @@ class Steps(ABC):
         )  # fmt: skip
 
     def _update_plainly(
-        self, table: Table, gradient: NDArray[Any], rows: Pair, models: Pair
+        self, table: Parameters, gradient: NDArray[Any], rows: Pair, models: Pair
     ) -> None:
         """Do the same in NumPy, where kernels have no branch, for the gradient of these rows."""
 
@@ -187,11 +188,8 @@ class SparseSteps(Steps):
         assert by_feature is not None, "sparse rows come feature by feature too"
         n = len(by_feature.ids)
         cost = by_feature.starts + FEATURE_COST * np.arange(n + 1)
-        parts = model.threads * PIECES_PER_THREAD
-        edges = np.searchsorted(cost, np.linspace(0, cost[-1], parts + 1)[1:-1]).tolist()
-        pieces = [(a, b) for a, b in zip([0, *edges], [*edges, n], strict=True) if a < b]
         piece = self._piece if self._kind.step is None else self._piece_plainly
-        model.run(partial(piece, by_feature), pieces)
+        model.run(partial(piece, by_feature), pieces_of(n, model.threads, cost))
 
     def _piece(self, by_feature: ByFeature, first: int, last: int) -> None:
         """Gather the gradients of features ``first:last`` and update their weights."""

@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.chunks import rounding_key
-from streammach.backends.cuda.dense import DenseSteps, RowTables
+from streammach.backends.cuda.dense import CudaDenseSteps, RowTables
 from streammach.backends.cuda.footprint import fewest_waves
 from streammach.backends.cuda.group import Host, ModelGroup, OverOutputs, Rule
-from streammach.backends.cuda.losses import JointLoss, ListLoss, Losses
+from streammach.backends.cuda.losses import CudaJointLoss, ListLoss, Losses
 from streammach.backends.cuda.memory import RESERVED_BYTES, open_memory
-from streammach.backends.cuda.prediction import Prediction
+from streammach.backends.cuda.prediction import CudaPrediction
 from streammach.backends.cuda.shapes import group_edges, widest
-from streammach.backends.cuda.sparse import SparseSteps
-from streammach.backends.cuda.transfers import Resident, Room
+from streammach.backends.cuda.sparse import CudaSparseSteps
+from streammach.backends.cuda.transfers import BufferRoom, Resident
 from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch, RowIdBatch
@@ -94,13 +94,13 @@ class CudaBackend(Ranked):
         self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host
         self._training: TrainSpec | None = None
-        self._trains: SparseSteps | DenseSteps | None = None
+        self._trains: CudaSparseSteps | CudaDenseSteps | None = None
         self._losses: Losses | None = None
         self._over: OverOutputs | None = None
         self._basis: RowMap | None = None
         self._tables: RowTables | None = None  # of the basis
-        self._room = Room(0, 0)
-        self._predicts: Prediction | None = None
+        self._room = BufferRoom(0, 0)
+        self._predicts: CudaPrediction | None = None
         self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
         self._tf32, threads = placement.tf32, placement.threads
         if self._tf32:
@@ -146,7 +146,7 @@ class CudaBackend(Ranked):
             self._group.tables.start(training.start_bias, self._group.n_repetitions)
             self._ahead = True
             kept = self.row_cache is not None
-            room = Room(training.batch_size, batch_nnz, batch_labels, kept)
+            room = BufferRoom(training.batch_size, batch_nnz, batch_labels, kept)
             if self._room != room:
                 self._trains = None  # its buffers go before new ones come
                 self._trains = self._steps_on(room)
@@ -160,14 +160,14 @@ class CudaBackend(Ranked):
             if training.loss == "joint":
                 assert self.n_waves == 1, "the joint loss needs all repetitions at once"
                 listed = batch_labels > 0
-                self._over = JointLoss(self._memory, self.spec, decoder, listed=listed)
+                self._over = CudaJointLoss(self._memory, self.spec, decoder, listed=listed)
 
-    def _steps_on(self, room: Room) -> SparseSteps | DenseSteps:
+    def _steps_on(self, room: BufferRoom) -> CudaSparseSteps | CudaDenseSteps:
         """Return what trains on batches that there is room for."""
         given = (self._memory, self._wide, self._most, room, self.row_cache)
         if not self.dense:
-            return SparseSteps(*given)
-        return DenseSteps(*given, n_more=self._n_more, workers=self._workers, tf32=self._tf32)
+            return CudaSparseSteps(*given)
+        return CudaDenseSteps(*given, n_more=self._n_more, workers=self._workers, tf32=self._tf32)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
@@ -195,7 +195,7 @@ class CudaBackend(Ranked):
         with self._memory.use():
             # What is there goes before something else comes.
             self._trains = self._losses = self._over = self._tables = self._predicts = None
-            self._room = Room(0, 0)
+            self._room = BufferRoom(0, 0)
             del self._group
             self._group = self._new_group()
 
@@ -210,7 +210,7 @@ class CudaBackend(Ranked):
                 self._tables = RowTables(self._memory, self.spec.n_features, self._n_more)
             self._tables.take(basis)
             used = self._tables
-        if isinstance(self._trains, DenseSteps):
+        if isinstance(self._trains, CudaDenseSteps):
             self._trains.products.use(used)
         products = self._prediction().products
         if products is not None:
@@ -313,9 +313,9 @@ class CudaBackend(Ranked):
             return rows
         return replace(rows, values=rows.values * self._scale[rows.features])
 
-    def _prediction(self) -> Prediction:
+    def _prediction(self) -> CudaPrediction:
         if self._predicts is None:
-            self._predicts = Prediction(
+            self._predicts = CudaPrediction(
                 self._memory, self._wide, self.codes, self.n_waves, self._groups,
                 dense=self.dense, n_more=self._n_more,
             )  # fmt: skip

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cuda.group import ModelGroup, OverOutputs, Rule, Segments, Steps
+from streammach.backends.cuda.group import CudaSteps, ModelGroup, OverOutputs, Rule, Segments
 from streammach.backends.cuda.instructions import cosine, get, int64, put, striding
 from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.memory import (
     DeviceArray,
-    Memory,
+    DeviceMemory,
     Sizes,
     buffer_bytes,
     total_bytes,
@@ -24,8 +24,8 @@ from streammach.backends.cuda.memory import (
 from streammach.backends.cuda.shapes import WARP, stride_of, table_rows
 from streammach.backends.cuda.transfers import (
     N_SLOTS,
+    BufferRoom,
     Resident,
-    Room,
     TransferBuffer,
     TransferBuffers,
 )
@@ -87,15 +87,15 @@ class DenseBuffer(TransferBuffer):
     """
 
     def __init__(
-        self, memory: Memory, room: Room, resident: Resident | None = None, *, n_features: int,
-        workers: Workers | None = None,
+        self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
+        *, n_features: int, workers: Workers | None = None,
     ) -> None:  # fmt: skip
         super().__init__(memory, room, resident)
         self._n_features, self._workers = n_features, workers
         self._whole = False
 
     @staticmethod
-    def entry_sizes(room: Room) -> Sizes:
+    def entry_sizes(room: BufferRoom) -> Sizes:
         """Return the elements of row pointers and entries, which kept rows have no room for."""
         n, m = (1, 1) if room.kept else (room.n_rows + 1, room.nnz)
         return {"indptr": (n, np.int32), "features": (m, np.int32), "values": (m, np.float32)}
@@ -158,7 +158,7 @@ class DenseBuffer(TransferBuffer):
                 self._host[name][a:b] = array[a:b]
 
         pieces = [(a, min(a + PIECE, m)) for a in range(0, m, PIECE)]
-        if self._workers is None or len(pieces) < 2:
+        if self._workers is None:
             copy(0, m)
         else:
             self._workers.each(copy, pieces)
@@ -200,7 +200,7 @@ def table_of(basis: RowMap, n_features: int) -> NDArray[np.float32]:
 class RowTables:
     """What dense rows are brought to: the table of a basis, and amplitudes of D columns if any."""
 
-    def __init__(self, memory: Memory, n_features: int, n_more: int) -> None:
+    def __init__(self, memory: DeviceMemory, n_features: int, n_more: int) -> None:
         self._memory, self._n_features = memory, n_features
         held = memory.rooms(self._sizes(n_features, n_more))
         self.table, self.amplitudes = held["table"], held.get("amplitudes")
@@ -236,7 +236,7 @@ class Products:
     """
 
     def __init__(
-        self, memory: Memory, spec: ModelSpec, n_rows: int, n_more: int, *, tf32: bool = False
+        self, memory: DeviceMemory, spec: ModelSpec, n_rows: int, n_more: int, *, tf32: bool = False
     ) -> None:
         self._memory, self._n_rows, self._tf32 = memory, n_rows, tf32
         self._n_more, self._n_plain = n_more, spec.n_features - n_more
@@ -288,12 +288,12 @@ class Products:
         self._memory.product(x.T, z, gradient, tf32=self._tf32)
 
 
-class DenseSteps(Steps):
+class CudaDenseSteps(CudaSteps):
     """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser."""
 
     def __init__(
-        self, memory: Memory, spec: ModelSpec, models: int, room: Room, resident: Resident | None,
-        *, n_more: int, workers: Workers | None, tf32: bool,
+        self, memory: DeviceMemory, spec: ModelSpec, models: int, room: BufferRoom,
+        resident: Resident | None, *, n_more: int, workers: Workers | None, tf32: bool,
     ) -> None:  # fmt: skip
         super().__init__(memory, self.sizes(spec, models, room))
         d = spec.n_features - n_more
@@ -312,17 +312,17 @@ class DenseSteps(Steps):
         self._ones = memory.sent(np.ones(self._rows, np.float32))
 
     @staticmethod
-    def sizes(spec: ModelShape, models: int, room: Room) -> Sizes:
+    def sizes(spec: ModelShape, models: int, room: BufferRoom) -> Sizes:
         """Return the elements of the buffers by name."""
         gradient = (table_rows(spec.n_features) * stride_of(spec, models), np.float32)
-        return Steps.sizes(spec, models, room) | {"gradient": gradient}
+        return CudaSteps.sizes(spec, models, room) | {"gradient": gradient}
 
     @staticmethod
     def footprint(
-        spec: ModelShape, models: int, room: Room, *, whitened: bool, n_more: int
+        spec: ModelShape, models: int, room: BufferRoom, *, whitened: bool, n_more: int
     ) -> dict[str, int]:
         """Return the bytes on the device, by name."""
-        sizes = DenseSteps.sizes(spec, models, room)
+        sizes = CudaDenseSteps.sizes(spec, models, room)
         row_numbers = 4 * buffer_bytes(spec.n_features + 1, np.int32) + buffer_bytes(1, np.int32)
         products = Products.footprint(spec, room.n_rows, whitened=whitened, n_more=n_more)
         return {

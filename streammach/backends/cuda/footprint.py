@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from streammach import hashing
-from streammach.backends.cuda.dense import DenseSteps, RowTables, slot_kind
+from streammach.backends.cuda.dense import CudaDenseSteps, RowTables, slot_kind
 from streammach.backends.cuda.group import ModelGroup, Tables
 from streammach.backends.cuda.losses import Losses
 from streammach.backends.cuda.memory import RESERVED_BYTES
-from streammach.backends.cuda.prediction import Prediction
+from streammach.backends.cuda.prediction import CudaPrediction
 from streammach.backends.cuda.shapes import group_edges, widest
-from streammach.backends.cuda.sparse import SparseSteps
-from streammach.backends.cuda.transfers import N_SLOTS, Resident, Room
+from streammach.backends.cuda.sparse import CudaSparseSteps
+from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident
 from streammach.errors import BudgetError, DeviceError
 from streammach.machine import size_text
 from streammach.spec.config import RunConfig
@@ -35,7 +35,7 @@ def host_footprint(config: RunConfig) -> dict[str, int]:
     lines = {
         "weights": 4 * (shape.n_features + 1) * shape.n_columns,
         "tables": shape.n_classes * shape.n_repetitions * code_bytes,
-        **Prediction.host_footprint(shape, waves, dense=dense),
+        **CudaPrediction.host_footprint(shape, waves, dense=dense),
     }
     lines["transfers"] += Tables.host_bytes(shape, widest(shape, waves))
     if config.basis:
@@ -52,11 +52,11 @@ def host_footprint(config: RunConfig) -> dict[str, int]:
     return lines
 
 
-def _room(config: RunConfig) -> Room:
+def _room(config: RunConfig) -> BufferRoom:
     """Return the room for a batch."""
     batching = config.batching
     labels, kept = batching.batch_labels, config.placement.resident
-    return Room(batching.batch_size, batching.batch_nnz, labels, kept)
+    return BufferRoom(batching.batch_size, batching.batch_nnz, labels, kept)
 
 
 def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
@@ -80,7 +80,7 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
     lines = {
         CONTEXT: RESERVED_BYTES,
         **ModelGroup.footprint(shape, models, config.optimizer, placement.weights),
-        **Prediction.footprint(
+        **CudaPrediction.footprint(
             shape, placement.waves, dense=config.dense, whitened=whitened, n_more=n_more
         ),
     }
@@ -91,11 +91,11 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
                 f"{config.optimizer} has no kernels for it", path="--device cuda", hint=hint
             )
         if config.dense:
-            lines |= DenseSteps.footprint(
+            lines |= CudaDenseSteps.footprint(
                 shape, models, _room(config), whitened=whitened, n_more=n_more
             )
         else:
-            lines |= SparseSteps.footprint(shape, models, _room(config))
+            lines |= CudaSparseSteps.footprint(shape, models, _room(config))
         lines["losses"] = Losses.footprint()[1]
     if whitened:
         lines["basis"] = RowTables.footprint(config.shape.n_features, n_more)[1]

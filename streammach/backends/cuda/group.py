@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.chunks import CODINGS
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.memory import DeviceArray, Memory, Sizes, buffer_bytes
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes, buffer_bytes
 from streammach.backends.cuda.shapes import (
     ADAM_REGISTERS,
     BACKWARD_REGISTERS,
@@ -32,7 +32,7 @@ from streammach.backends.cuda.shapes import (
     stride_of,
     table_rows,
 )
-from streammach.backends.cuda.transfers import Room, TransferBuffer
+from streammach.backends.cuda.transfers import BufferRoom, TransferBuffer
 from streammach.jit import Array, kernel
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.spec.model import ModelShape, ModelSpec
@@ -97,7 +97,9 @@ def _table_sizes(
 class Tables:
     """A group's tables, with room for `models`, the most of a group, and an optimiser's state."""
 
-    def __init__(self, memory: Memory, spec: ModelSpec, models: int, weights_are: Weights) -> None:
+    def __init__(
+        self, memory: DeviceMemory, spec: ModelSpec, models: int, weights_are: Weights
+    ) -> None:
         self._memory, self._spec, self._most, self._weights_are = memory, spec, models, weights_are
         self._held = memory.rooms(_table_sizes(spec, models, None, weights_are))
         self._piece = memory.page_locked(self.host_bytes(spec, models), np.uint8)
@@ -261,7 +263,7 @@ class ModelGroup:
     """
 
     def __init__(
-        self, memory: Memory, spec: ModelSpec, codes: NDArray[Any], models: int,
+        self, memory: DeviceMemory, spec: ModelSpec, codes: NDArray[Any], models: int,
         weights_are: Weights,
     ) -> None:  # fmt: skip
         self._memory, self._spec, self._all_codes = memory, spec, codes
@@ -362,14 +364,14 @@ class OverOutputs(Protocol):
         ...
 
 
-class Steps(ABC):
+class CudaSteps(ABC):
     """Trains a group on batches; nothing waits for the device."""
 
-    def __init__(self, memory: Memory, sizes: Sizes) -> None:
+    def __init__(self, memory: DeviceMemory, sizes: Sizes) -> None:
         self._held = memory.rooms(sizes)
 
     @staticmethod
-    def sizes(spec: ModelShape, models: int, room: Room) -> Sizes:
+    def sizes(spec: ModelShape, models: int, room: BufferRoom) -> Sizes:
         """Return the elements of the buffers by name."""
         z = (room.n_rows * stride_of(spec, models), np.float32)
         return {"z": z, "losses": (room.n_rows * models, np.float32)}

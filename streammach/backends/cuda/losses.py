@@ -38,8 +38,8 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS, LOWEST, ONE, ZERO
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import DeviceArray, Memory, buffer_bytes
-from streammach.backends.cuda.prediction import Decoder
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, buffer_bytes
+from streammach.backends.cuda.prediction import CudaDecoder
 from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.transfers import LABELS, TransferBuffer
 from streammach.backends.loss import BEST_CLASSES, NOTHING, Loss
@@ -270,7 +270,7 @@ def _kernel(shape: ColumnTiles, n_best: int, *, listed: bool, logistic: bool = F
     return compiled(made, BOUNDS)
 
 
-class JointLoss(OverOutputs):
+class CudaJointLoss(OverOutputs):
     """Residuals of the joint loss, where all repetitions are on the device.
 
     A decoder finds the best classes; rows may have lists of labels.
@@ -278,7 +278,9 @@ class JointLoss(OverOutputs):
 
     begins_with = LOGARITHMS
 
-    def __init__(self, memory: Memory, spec: ModelSpec, decoder: Decoder, *, listed: bool) -> None:
+    def __init__(
+        self, memory: DeviceMemory, spec: ModelSpec, decoder: CudaDecoder, *, listed: bool
+    ) -> None:
         self._memory, self._decoder, self._listed = memory, decoder, listed
         self._n_best = min(BEST_CLASSES, spec.n_classes)
 
@@ -306,7 +308,7 @@ class JointLoss(OverOutputs):
 class ListLoss(OverOutputs):
     """Residuals of rows with lists of labels, of any group of models, softmaxes or sigmoids."""
 
-    def __init__(self, memory: Memory, *, logistic: bool) -> None:
+    def __init__(self, memory: DeviceMemory, *, logistic: bool) -> None:
         self._memory, self._logistic = memory, logistic
         self.begins_with = LOGITS if logistic else LOGARITHMS
 
@@ -350,7 +352,7 @@ def sum_losses(losses: Array, count: Number, out: Array) -> None:
 class Losses:
     """A ring of page-locked room for the sums of the losses of steps."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: DeviceMemory) -> None:
         self._memory = memory
         self._sums = memory.empty(SUMS, np.float32)
         self._room = memory.page_locked(LAPS * TOGETHER * SUMS, np.float32)

@@ -1,11 +1,11 @@
 """Device memory: buffers within a hard limit, copies, and the array operations beside kernels.
 
-:class:`Memory` is that of Numba's simulator, where device memory is the process's own and NumPy
-stands for CuPy; :class:`CudaMemory` differs in nothing but allocation, copies, streams and how a
-kernel is launched. Numba allocates nothing on a GPU, and runs nothing there: it compiles.
+:class:`DeviceMemory` is that of Numba's simulator, where device memory is the process's own and
+NumPy stands for CuPy; :class:`CudaMemory` differs in nothing but allocation, copies, streams and
+how a kernel is launched. Numba allocates nothing on a GPU, and runs nothing there: it compiles.
 
 Work is done in the order in which it is asked for, except copies `ahead`: they have a stream of
-their own, and run beside kernels. A :class:`Event` orders the two.
+their own, and run beside kernels. A :class:`DeviceEvent` orders the two.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DeviceArray:
         self.values, self.kernel = values, kernel
 
 
-class Event:
+class DeviceEvent:
     """A point in the order of work; on a simulated device all work is done when it is asked for."""
 
     def mark(self, *, ahead: bool = False) -> None:
@@ -75,7 +75,7 @@ def rounded(x: Any) -> Any:
     return np.where(np.isfinite(x), nearest.view(np.float32), x)
 
 
-class Memory:
+class DeviceMemory:
     """The memory of a simulated device; its limit is the most bytes of all buffers together.
 
     Attributes
@@ -180,9 +180,9 @@ class Memory:
                 f"TF32 needs compute capability {least}, the GPU's is {found}", path="--tf32"
             )
 
-    def event(self) -> Event:
+    def event(self) -> DeviceEvent:
         """Return a point in the order of work that is not marked yet."""
-        return Event()
+        return DeviceEvent()
 
     def send(
         self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
@@ -232,7 +232,7 @@ class Memory:
         self.held -= n_bytes
 
 
-class CudaEvent(Event):
+class CudaEvent(DeviceEvent):
     """A point in the order of a GPU's work: an event of CuPy's, on the stream of work or copies."""
 
     def __init__(self, event: Any, stream: Any, copies: Any) -> None:
@@ -251,7 +251,7 @@ class CudaEvent(Event):
         self._event.synchronize()
 
 
-class CudaMemory(Memory):
+class CudaMemory(DeviceMemory):
     """The memory of a GPU: one CuPy pool with a hard limit, a stream, and one for copies ahead."""
 
     class_sets = (16, 256)
@@ -290,7 +290,7 @@ class CudaMemory(Memory):
         cupy_products.set_compute_type(np.float32, kind)
         self.xp.matmul(a, b, out=out)
 
-    def event(self) -> Event:
+    def event(self) -> DeviceEvent:
         """Return a point in the order of work that is not marked yet."""
         with self._device:
             event = self.xp.cuda.Event(block=False, disable_timing=True)
@@ -386,8 +386,8 @@ def _kind(argument: Any) -> tuple[bool, str]:
     return False, "int64" if isinstance(argument, int) else argument.dtype.name
 
 
-def open_memory(limit: int) -> Memory:
+def open_memory(limit: int) -> DeviceMemory:
     """Return the memory of the present device: a GPU's, or that of Numba's simulator."""
     from streammach.backends.cuda.instructions import SIMULATED
 
-    return Memory(limit) if SIMULATED else CudaMemory(limit)
+    return DeviceMemory(limit) if SIMULATED else CudaMemory(limit)

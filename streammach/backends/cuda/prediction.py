@@ -17,7 +17,7 @@ from streammach.backends.cuda.memory import (
     UNIT,
     CudaMemory,
     DeviceArray,
-    Memory,
+    DeviceMemory,
     Sizes,
     buffer_bytes,
 )
@@ -31,7 +31,7 @@ from streammach.backends.cuda.shapes import (
     table_rows,
     widest,
 )
-from streammach.backends.cuda.transfers import Room, TransferBuffer
+from streammach.backends.cuda.transfers import BufferRoom, TransferBuffer
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import MEDIAN, SUM, EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec
@@ -75,13 +75,13 @@ def _row_bytes(shape: ClassSets, k: int) -> int:
     return sum(int(np.dtype(dtype).itemsize) * n for n, dtype in _row_sizes(shape, k).values())
 
 
-class Decoder:
+class CudaDecoder:
     """Finds the best classes of rows whose probabilities lie on the device.
 
     The codes unsigned (K, R) are the buckets of each class.
     """
 
-    def __init__(self, memory: Memory, spec: ModelSpec, codes: NDArray[Any]) -> None:
+    def __init__(self, memory: DeviceMemory, spec: ModelSpec, codes: NDArray[Any]) -> None:
         self._memory, self._spec = memory, spec
         self._codes = memory.sent(packed_codes(codes, spec.n_buckets))
         self._held: dict[str, DeviceArray] = {}
@@ -164,13 +164,13 @@ def _joint_size(spec: ModelShape) -> int:
     return stride * max(1, min(4096, QUERY_BYTES // (4 * stride)))
 
 
-def query_room(spec: ModelShape, models: int, *, dense: bool) -> Room:
+def query_room(spec: ModelShape, models: int, *, dense: bool) -> BufferRoom:
     """Return how many rows and values are predicted at once."""
     width = max(stride_of(spec, models), table_rows(spec.n_features) if dense else 0)
-    return Room(max(1, min(4096, QUERY_BYTES // (4 * width))), QUERY_NNZ)
+    return BufferRoom(max(1, min(4096, QUERY_BYTES // (4 * width))), QUERY_NNZ)
 
 
-class Prediction:
+class CudaPrediction:
     """What predicting needs on the device.
 
     Groups, so many `waves` of them, are yielded one after another by a function, each on the device
@@ -178,7 +178,7 @@ class Prediction:
 
     Attributes
     ----------
-    decoder : Decoder
+    decoder : CudaDecoder
         Finds the best classes.
     products : Products or None
         Those of dense rows.
@@ -187,7 +187,7 @@ class Prediction:
     """
 
     def __init__(
-        self, memory: Memory, spec: ModelSpec, codes: NDArray[Any], waves: int,
+        self, memory: DeviceMemory, spec: ModelSpec, codes: NDArray[Any], waves: int,
         groups: Callable[[], Iterator[ModelGroup]], *, dense: bool, n_more: int,
     ) -> None:  # fmt: skip
         self._memory, self._spec, self._groups = memory, spec, groups
@@ -198,10 +198,10 @@ class Prediction:
         self._slot = self._made(self._room)
         self._z = memory.empty(n_rows * stride_of(spec, models), np.float32)
         self.products = Products(memory, spec, n_rows, n_more) if dense else None
-        self.decoder = Decoder(memory, spec, codes)
+        self.decoder = CudaDecoder(memory, spec, codes)
         self._joint = memory.empty(_joint_size(spec), np.float32) if waves > 1 else None
 
-    def _made(self, room: Room) -> TransferBuffer:
+    def _made(self, room: BufferRoom) -> TransferBuffer:
         if self._dense:
             return DenseBuffer(self._memory, room, n_features=self._n_features)
         return TransferBuffer(self._memory, room)
@@ -219,7 +219,7 @@ class Prediction:
             lines["queries"] += Products.footprint(
                 spec, room.n_rows, whitened=whitened, n_more=n_more
             )
-        lines["decode"] = Decoder.footprint(spec)
+        lines["decode"] = CudaDecoder.footprint(spec)
         if waves > 1:
             lines["outputs of all waves"] = buffer_bytes(_joint_size(spec), np.float32)
         return lines

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from streammach.backends.cuda.group import ModelGroup, OverOutputs, Rule, Segments, Steps
+from streammach.backends.cuda.group import CudaSteps, ModelGroup, OverOutputs, Rule, Segments
 from streammach.backends.cuda.instructions import device, get, int64, put, striding
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import DeviceArray, Memory, Sizes, total_bytes
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes, total_bytes
 from streammach.backends.cuda.shapes import stride_of
 from streammach.backends.cuda.transfers import (
     N_SLOTS,
+    BufferRoom,
     Resident,
-    Room,
     TransferBuffer,
     TransferBuffers,
 )
@@ -161,7 +161,7 @@ def _key_type(bias_row: int) -> Any:
     return np.uint16 if bias_row <= np.iinfo(np.uint16).max else np.int32
 
 
-def _sizes(room: Room, bias_row: int, segment: int) -> Sizes:
+def _sizes(room: BufferRoom, bias_row: int, segment: int) -> Sizes:
     total, joined = room.n_rows + room.nnz, most_slots(room.n_rows + room.nnz, segment)
     n_keys = room.nnz + 3 * room.n_rows + 3
     return {
@@ -194,7 +194,9 @@ class SegmentBuilder:
         int32 and float32: the entries of the second pass.
     """
 
-    def __init__(self, memory: Memory, room: Room, bias_row: int, segment: int = SEGMENT) -> None:
+    def __init__(
+        self, memory: DeviceMemory, room: BufferRoom, bias_row: int, segment: int = SEGMENT
+    ) -> None:
         self._memory, self._bias_row, self._segment = memory, bias_row, segment
         held = memory.rooms(_sizes(room, bias_row, segment))
         self.rows, self.values = held["rows"], held["values"]
@@ -209,7 +211,7 @@ class SegmentBuilder:
         self.joined.slot.values.fill(-1)
 
     @staticmethod
-    def footprint(room: Room, bias_row: int) -> dict[str, int]:
+    def footprint(room: BufferRoom, bias_row: int) -> dict[str, int]:
         """Return the bytes of such room, and of what each sort takes for a moment, by name."""
         # 64-bit order, and its scratch.
         sorting = SCRATCH_BYTES + 40 * (room.nnz + 3 * room.n_rows)
@@ -239,28 +241,33 @@ class SegmentBuilder:
         )  # fmt: skip
 
 
-class SparseSteps(Steps):
+class CudaSparseSteps(CudaSteps):
     """Steps on sparse rows: forward, sorting, backward over items and over split features."""
 
     def __init__(
-        self, memory: Memory, spec: ModelSpec, models: int, room: Room, resident: Resident | None
+        self,
+        memory: DeviceMemory,
+        spec: ModelSpec,
+        models: int,
+        room: BufferRoom,
+        resident: Resident | None,
     ) -> None:
         super().__init__(memory, self.sizes(spec, models, room))
         self._slots = TransferBuffers(lambda: TransferBuffer(memory, room, resident))
         self._sorter = SegmentBuilder(memory, room, spec.n_features)
 
     @staticmethod
-    def sizes(spec: ModelShape, models: int, room: Room) -> Sizes:
+    def sizes(spec: ModelShape, models: int, room: BufferRoom) -> Sizes:
         """Return the elements of the buffers by name."""
         slots = most_slots(room.n_rows + room.nnz)
         partial = (slots * stride_of(spec, models), np.float32)
-        return Steps.sizes(spec, models, room) | {"partial": partial}
+        return CudaSteps.sizes(spec, models, room) | {"partial": partial}
 
     @staticmethod
-    def footprint(spec: ModelShape, models: int, room: Room) -> dict[str, int]:
+    def footprint(spec: ModelShape, models: int, room: BufferRoom) -> dict[str, int]:
         """Return the bytes on the device, by name."""
         return {
-            "residuals": total_bytes(SparseSteps.sizes(spec, models, room)),
+            "residuals": total_bytes(CudaSparseSteps.sizes(spec, models, room)),
             "batch": TransferBuffer.footprint(room, N_SLOTS)[1],
             **SegmentBuilder.footprint(room, spec.n_features),
         }

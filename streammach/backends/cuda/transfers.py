@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda.instructions import get, int64, put, striding
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import DeviceArray, Memory, Sizes, total_bytes
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes, total_bytes
 from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import Batch, RowIdBatch
@@ -25,7 +25,7 @@ N_SLOTS = 2
 LABELS = ("label_starts", "label_classes", "label_shares")
 
 
-class Room(NamedTuple):
+class BufferRoom(NamedTuple):
     """For how many rows and values there is room, and for how many labels where they have lists.
 
     Rows that are `kept` on the device come as their numbers.
@@ -159,7 +159,7 @@ class Resident:
     It is filled once, and gathered from batch by batch.
     """
 
-    def __init__(self, memory: Memory, n_rows: int, nnz: int, n_labels: int = 0) -> None:
+    def __init__(self, memory: DeviceMemory, n_rows: int, nnz: int, n_labels: int = 0) -> None:
         self._memory, self._held = memory, memory.rooms(_kept_sizes(n_rows, nnz, n_labels))
         self._labels = [self._held.pop(name) for name in LABELS if n_labels]
         self._content = ""
@@ -247,7 +247,9 @@ class TransferBuffer:
         ``label_shares`` float32 where rows have lists of labels.
     """
 
-    def __init__(self, memory: Memory, room: Room, resident: Resident | None = None) -> None:
+    def __init__(
+        self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None
+    ) -> None:
         assert room.kept == (resident is not None), "rows are gathered from where they are kept"
         self._memory, self._resident, self.room = memory, resident, room
         on_host = self.host_sizes(room)
@@ -256,7 +258,7 @@ class TransferBuffer:
         self._copied, self._used = memory.event(), memory.event()
 
     @classmethod
-    def sizes(cls, room: Room) -> Sizes:
+    def sizes(cls, room: BufferRoom) -> Sizes:
         """Return the elements of the arrays on the device, by name."""
         n, n_labels = room.n_rows, room.n_labels
         arrays = cls.entry_sizes(room) | {"classes": (n, np.int32), "importance": (n, np.float32)}
@@ -266,21 +268,21 @@ class TransferBuffer:
         return arrays | ({"chosen": (n, np.int64)} if room.kept else {})
 
     @staticmethod
-    def entry_sizes(room: Room) -> Sizes:
+    def entry_sizes(room: BufferRoom) -> Sizes:
         """Return those of row pointers and entries."""
         of_entries = {"features": np.int32, "values": np.float32, "rows": np.int32}
         arrays = {name: (room.entries, kind) for name, kind in of_entries.items()}
         return {"indptr": (room.n_rows + 1, np.int32), **arrays}
 
     @classmethod
-    def host_sizes(cls, room: Room) -> Sizes:
+    def host_sizes(cls, room: BufferRoom) -> Sizes:
         """Return the elements of the arrays on the host, by name."""
         arrays = cls.sizes(room)
         numbers = ("indptr", "chosen", *LABELS[: bool(room.n_labels)])
         return {name: arrays[name] for name in numbers} if room.kept else arrays
 
     @classmethod
-    def footprint(cls, room: Room, n_slots: int = 1) -> tuple[int, int]:
+    def footprint(cls, room: BufferRoom, n_slots: int = 1) -> tuple[int, int]:
         """Return the bytes that such slots take on the host and on the device."""
         return n_slots * total_bytes(cls.host_sizes(room)), n_slots * total_bytes(cls.sizes(room))
 

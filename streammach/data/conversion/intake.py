@@ -7,6 +7,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -18,22 +19,28 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
-from streammach.data.conversion.job import Memory
-from streammach.data.conversion.pieces import PieceReader, Read
-from streammach.data.conversion.runs import Run, read_run, run_of, write_run
-from streammach.data.conversion.tally import Packed, State, Tally
-from streammach.data.conversion.threads import in_order
+from streammach.data.conversion.folder import ConversionMemory
+from streammach.data.conversion.spills import (
+    Packed,
+    Spill,
+    SpillState,
+    Tally,
+    read_spill,
+    write_spill,
+)
 from streammach.data.identity import ChangedError, check_unchanged
-from streammach.data.source import START, AnyPiece, Large, Source
+from streammach.data.source import START, AnyPiece, Large, PieceRows, RowReader, Source
 from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
 from streammach.machine import size_text
+from streammach.rows.canonical import merge_repeats
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
 from streammach.rows.order import keys
-from streammach.rows.shared import SharedVocabulary
+from streammach.rows.shared import LocalNames, SharedVocabulary
 from streammach.rows.vocabulary import Vocabulary
+from streammach.threads import in_order
 
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
 SMALL_ROOM = 64 << 20
@@ -43,6 +50,7 @@ MARGIN = 1.25  # of that estimate
 NAME_BYTES = 48  # for a name, while rows are put aside: its counts, and itself
 ROW_VALUE = 16  # bytes for a value of a large row among those in memory
 ORDER_BYTES = 112  # for a name, while names are put into their order, after the tables are gone
+TOO_LARGE = "the values of a feature add up to more than float32 holds"
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -58,7 +66,7 @@ class Intake:
         *,
         folder: Path,
         seed: int,
-        memory: Memory,
+        memory: ConversionMemory,
         pool: ThreadPoolExecutor,
         n_threads: int,
     ) -> None:
@@ -76,7 +84,7 @@ class Intake:
         self._most = max(SMALL_ROOM, ROOM_FOR_BYTE * self._total) if known else UNLIMITED
         self._met: list[tuple[float, int]] = []  # names, by the share of the sources that was read
         self._rows_before = 0  # bad ones too, of the sources that were read
-        self.runs: list[Run] = []  # the others
+        self.spills: list[Spill] = []  # the others
         self.tally = Tally()  # what was read
         self.rows = RowBuffer(0)  # the rows that are in memory
 
@@ -86,15 +94,14 @@ class Intake:
         return self._shared.whole
 
     def resume(self) -> None:
-        """Go on from the runs that are there.
+        """Go on from the spills that are there.
 
         One that is damaged, or in which more rows were left out than may be now, is removed, and so
         are those after it.
         """
-        number = 0
-        while (path := self._run_path(number)).is_file():
+        while (path := self._spill_path(len(self.spills))).is_file():
             try:
-                state = read_run(path)
+                spill, state = read_spill(path)
             except StoreError:
                 break
             if not self._bad_rows.allow(state.tally.reasons):
@@ -104,10 +111,9 @@ class Intake:
                 if not self.vocabulary.take_in(table, names):
                     raise StoreError("its names cannot be told apart", path=path)
             self._add_counts(state.label_counts.array(), state.feature_counts.array())
-            self.runs.append(run_of(path, state))
+            self.spills.append(spill)
             self.tally = state.tally
-            number += 1
-        kept = {run.path for run in self.runs}
+        kept = {spill.path for spill in self.spills}
         for path in set(self._folder.glob("run-*")) - kept:
             remove_file(path)
         self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
@@ -127,7 +133,9 @@ class Intake:
             states = source.states()
             for place, done in enumerate(self._ahead(source)):
                 if place == 0:
-                    self._meet_columns(source)
+                    met = source.columns
+                    columns = (0, "") if met is None else (met.n_columns, met.digest)
+                    tally.meet_columns(*columns, source.path)
                 self._take(source, number, done)
                 source.give_back(done.piece)
                 if progress is not None:
@@ -141,7 +149,7 @@ class Intake:
             tally.source_rows = tally.source_bad = tally.left_bytes = 0
 
     def put_aside(self) -> None:
-        """Write the rows in memory, if there are any, as a run, or raise DiskError."""
+        """Write the rows in memory, if there are any, as a spill, or raise DiskError."""
         tally, rows = self.tally, self.rows
         if not rows.n_rows:
             return
@@ -153,15 +161,14 @@ class Intake:
             features = self.vocabulary.names_since("features", self._named[1])
         self._named = [self._named[0] + len(labels), self._named[1] + len(features)]
         counts = self._counted(*self._named)
-        path = self._run_path(len(self.runs))
-        state = State(
+        state = SpillState(
             tally=tally, label_counts=Packed.of(counts[0]), feature_counts=Packed.of(counts[1]),
             labels=(Packed.of(labels.offsets), Packed.of(labels.data)),
             features=(Packed.of(features.offsets), Packed.of(features.data)),
         )  # fmt: skip
-        state = write_run(path, rows, self._ids(), state, pool=self._pool)
+        path, ids = self._spill_path(len(self.spills)), Ids.of(self.groups())
+        self.spills.append(write_spill(path, rows, ids, state, pool=self._pool))
         self._add_counts(*counts)
-        self.runs.append(run_of(path, state))
         rows.clear()
 
     def forget(self) -> None:
@@ -178,23 +185,20 @@ class Intake:
         self._add_counts(*self._counted(self.vocabulary.n_labels, self.vocabulary.n_features))
         return self._counts
 
-    def _ids(self) -> Ids:
-        return Ids.of(self.groups())
-
     def _counted(self, n_labels: int, n_features: int) -> Counts:
         """Return how often each label and each feature occurs in the rows in memory."""
         lists = self.rows.lists
         classes = self.rows.classes[: self.rows.n_rows] if lists is None else lists.classes
-        features = counted(self.rows, self._ids(), n_features, self._pool, parts=self._n_threads)
+        ids = Ids.of(self.groups())
+        features = counted(self.rows, ids, n_features, self._pool, parts=self._n_threads)
         return np.bincount(classes, minlength=n_labels), features
 
-    def _run_path(self, number: int) -> Path:
+    def _spill_path(self, number: int) -> Path:
         return self._folder / f"run-{number:06}"
 
     def _add_counts(self, labels: NDArray[np.int64], features: NDArray[np.int64]) -> None:
-        old = self._counts
         new = labels.copy(), features.copy()
-        for wider, narrower in zip(new, old, strict=True):
+        for wider, narrower in zip(new, self._counts, strict=True):
             wider[: len(narrower)] += narrower
         self._counts = new
 
@@ -237,12 +241,6 @@ class Intake:
         if block.labels is not None:
             tally.take_lists(block.labels)
 
-    def _meet_columns(self, source: Source[Any]) -> None:
-        """Compare the columns of a source with those before."""
-        met = source.columns
-        n_columns, names = (0, "") if met is None else (met.n_columns, met.digest)
-        self.tally.meet_columns(n_columns, names, source.path)
-
     def _other_bytes(self) -> int:
         """Bytes that names take, now and while they are put into their order."""
         words = self.vocabulary
@@ -281,10 +279,10 @@ class Intake:
         return max(read / self._total, 1e-9) if self._total else 1.0
 
     def _check_disk(self, done: Read) -> None:
-        """Refuse to go on if runs and store will not fit the disk."""
-        if not self.runs:
+        """Refuse to go on if spills and store will not fit the disk."""
+        if not self.spills:
             return
-        written = sum(run.path.stat().st_size for run in self.runs)
+        written = sum(spill.path.stat().st_size for spill in self.spills)
         whole = written / self._share(done)
         check_free(self._folder, int(2 * whole - written), "the conversion")
 
@@ -331,3 +329,61 @@ class Intake:
             wide = self.rows.wide
             self.put_aside()
             self.rows = RowBuffer(room, wide=wide)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """The rows of a piece, whose features have the ids of a group, and what they are."""
+
+    piece: AnyPiece
+    part: PieceRows
+    group: int
+    duplicates: int
+    integers: bool
+    largest: float
+
+
+class PieceReader:
+    """Reads pieces of a source in one thread, with tables of names of its own."""
+
+    def __init__(self, source: Source[Any], names: LocalNames, group: int, *, strict: bool) -> None:
+        self._names = names
+        self._group = group
+        self._rows: RowReader = source.reader(names.vocabulary, label_needed=True, strict=strict)
+
+    def read(self, piece: AnyPiece) -> Read:
+        """Return the rows of a piece; values of one feature are added up."""
+        with self._names.filling():
+            part = self._rows.read(piece)
+        block, facts = part.block, np.zeros(2, np.int64)
+        indptr = np.empty(len(block.indptr), np.int64)
+        largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
+        duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
+        part.block = replace(
+            block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
+        )
+        if block.labels is None:
+            self._names.share(block.classes)
+        else:
+            self._names.share(block.labels.classes)
+            part.block = part.block.with_labels(block.labels)
+        if facts[1]:
+            places = _leave_out_infinite(part)
+            part.bad += [self._rows.bad_row(piece, place, TOO_LARGE) for place in places]
+            part.bad.sort(key=lambda row: row.line)
+        return Read(
+            piece=piece, part=part, group=self._group, duplicates=duplicates,
+            integers=not facts[0], largest=float(largest),
+        )  # fmt: skip
+
+
+def _leave_out_infinite(part: PieceRows) -> list[int]:
+    """Take rows with sums that are not finite out of a part; return their places."""
+    block = part.block
+    owner = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
+    bad = np.zeros(block.n_rows, bool)
+    bad[owner[~np.isfinite(block.values)]] = True
+    part.block = block.take(np.flatnonzero(~bad))
+    assert block.places is not None
+    places: list[int] = block.places[bad].tolist()
+    return places

@@ -15,12 +15,26 @@ from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedNames:
     """Names by final id, how often each occurs, and the final id of each provisional one."""
 
     names: Names
     counts: NDArray[np.int64]
     rank: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, names: Names, counts: NDArray[np.int64], first: int = 0) -> RankedNames:
+        """Return names of which the first so many keep their ids."""
+        new = names
+        if first:
+            start = names.offsets[first]
+            new = Names(names.offsets[first:] - start, names.data[start:], "")
+        order = by_frequency(new, counts[first:])
+        if first:
+            order = np.concatenate([np.arange(first), first + order])
+        rank = np.empty(len(order), np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return cls(permuted(names, order), counts[order], rank)
 
 
 @dataclass(frozen=True)
@@ -40,41 +54,18 @@ class Known:
         with Dataset.open(like) as dataset:
             return cls(dataset.labels, dataset.features, dataset.digest, dataset.columns)
 
-    @property
-    def n_labels(self) -> int:
-        """Number of labels."""
-        return len(self.labels) if self.labels is not None else 0
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return len(self.features) if self.features is not None else 0
-
     def vocabulary(self) -> Vocabulary:
         """Return a vocabulary that holds them; it takes in new labels, and features if none are."""
         return Vocabulary(
             self.labels, self.features, add_features=self.features is None, columns=self.columns
         )
 
-    def ranked_labels(self, names: Names, counts: NDArray[np.int64]) -> Ranked:
+    def ranked_labels(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
         """Return the final list of labels, of which each occurs so often."""
-        first = self.n_labels
-        start = names.offsets[first]
-        new = Names(names.offsets[first:] - start, names.data[start:], "")
-        order = np.concatenate(
-            [np.arange(first), first + by_frequency(new, counts[first:])]
-        ).astype(np.int64)
-        return Ranked(permuted(names, order), counts[order], _inverse(order))
+        return RankedNames.of(names, counts, 0 if self.labels is None else len(self.labels))
 
-    def ranked_features(self, names: Names, counts: NDArray[np.int64]) -> Ranked:
+    def ranked_features(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
         """Return the final list of features, of which each occurs so often."""
         if self.features is not None:
-            return Ranked(names, counts, np.arange(len(names), dtype=np.int32))
-        order = by_frequency(names, counts)
-        return Ranked(permuted(names, order), counts[order], _inverse(order))
-
-
-def _inverse(order: NDArray[np.int64]) -> NDArray[np.int32]:
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    return rank
+            return RankedNames(names, counts, np.arange(len(names), dtype=np.int32))
+        return RankedNames.of(names, counts)

@@ -1,53 +1,93 @@
-"""What decides a store's bytes, and whether a store was made from the same."""
+"""What a conversion is asked for, what of it decides a store, and whether a store was made so."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from streammach.data.conversion.ranking import Known
 from streammach.data.identity import content_crc
 from streammach.data.source import Source
-from streammach.data.source_options import SourceOptions
+from streammach.data.source_options import SourceOptions, paths_of
+from streammach.data.sources import agreed, open_source
+from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Decided, Root
 from streammach.errors import clean
 from streammach.files.reading import sha256
-from streammach.spec.recipe import Recipe
-from streammach.spec.types import Multilabel
+from streammach.progress import Told
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversionRequest:
+    """What a conversion is made with."""
+
+    options: list[SourceOptions]  # how each source is read
+    # like, on_bad_row, max_bad, seed, memory, progress: as for
+    # :func:`streammach.data.convert.convert`
+    like: str | os.PathLike[str] | None = None
+    on_bad_row: str = "error"
+    max_bad: int | None = None
+    seed: int = 0
+    memory: str | int | float | None = None
+    n_threads: int  # threads that parse and compress
+    progress: Told = lambda stage, done, total: None
+    # the names and ids that rows get, where they are not those of a store
+    known: Known | None = None
+    # the memory that rows take before they are in their order, where they stay in memory: then none
+    # are put aside, and no file is written. 0 for a store
+    held_bytes: int = 0
 
 
 def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Decided:
     """Return what decides a store beside sources and seed, as its root document keeps it."""
+    first = options[0]
     files = [given.labels for given in options if given.labels is not None]
-    layout = options[0].layout
     more = {
-        "x_path": options[0].x_path,
-        "y_path": options[0].y_path,
-        "first_label": options[0].first_label,
-        "multilabel": _multilabel(options[0].multilabel, like),
+        "x_path": first.x_path,
+        "y_path": first.y_path,
+        "first_label": first.first_label,
+        "multilabel": None if first.multilabel == "auto" or like else first.multilabel,
         "labels": content_crc(files) if files else None,
-        "quotes": None if layout.quotes == "auto" else layout.quotes,
-        "no_header": not layout.header,
-        "columns": ",".join(layout.columns),
-        "recipe": None if options[0].recipe is None or like else digest_of(options[0].recipe),
-    }
+        "quotes": None if first.layout.quotes == "auto" else first.layout.quotes,
+        "no_header": not first.layout.header,
+        "columns": ",".join(first.layout.columns),
+        "recipe": None if first.recipe is None or like
+        else sha256([msgspec.json.encode(first.recipe)])[:16],
+    }  # fmt: skip
     given = {name: value for name, value in more.items() if value}
     return {"on_bad_row": on_bad_row, "like": like, **given}
 
 
-def digest_of(recipe: Recipe) -> str:
-    """Return what tells a recipe from others."""
-    return sha256([msgspec.json.encode(recipe)])[:16]
+def difference_from(
+    store: str | os.PathLike[str],
+    sources: Sequence[str | os.PathLike[str]],
+    options: Sequence[SourceOptions],
+    *,
+    like: str | os.PathLike[str] | None,
+    on_bad_row: str,
+    seed: int,
+) -> str | None:
+    """Return why a store is not the one that a conversion would make; None if it is.
+
+    The content of the sources is read.
+    """
+    opened = [open_source(p, o) for p, o in zip(paths_of(sources), options, strict=True)]
+    with Dataset.open(store) as dataset:
+        root = dataset.root
+    recipe, digest = None, ""
+    if like is not None:
+        with Dataset.open(like) as dataset:
+            recipe, digest = dataset.root.recipe, dataset.digest
+    wanted = decided(agreed(opened, options, recipe), on_bad_row, digest)
+    return _other_sources(root, opened) or _other_options(root, wanted, seed)
 
 
-def _multilabel(asked: Multilabel, like: str) -> str | None:
-    """Return what is kept of it: nothing where it was left open, or follows another store."""
-    return None if asked == "auto" or like else asked
-
-
-def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: int) -> str | None:
-    """Return what a store was made with that differs from a request; None if nothing does."""
+def _other_sources(root: Root, opened: Sequence[Source[Any]]) -> str | None:
+    """Return how the sources of a store differ from others; None if they do not."""
     if len(root.source) != len(opened):
         return f"it was made from {len(root.source):,} files, {len(opened):,} are named"
     for known, source in zip(root.source, opened, strict=True):
@@ -58,9 +98,13 @@ def difference(root: Root, opened: Sequence[Source[Any]], asked: Decided, seed: 
             return f"it was made from {known.format}, {name} is {source.form}"
         if known.bytes != source.n_bytes or known.crc32c != source.content():
             return f"{name} has other content than what it was made from"
+    return None
+
+
+def _other_options(root: Root, wanted: Decided, seed: int) -> str | None:
     if root.seed != seed:
         return f"it was made with --seed {root.seed}"
-    for name in sorted(root.options.keys() | asked.keys()):
-        if (root.options.get(name) or None) != (asked.get(name) or None):
+    for name in sorted(root.options.keys() | wanted.keys()):
+        if (root.options.get(name) or None) != (wanted.get(name) or None):
             return f"it was made with another --{name.replace('_', '-')}"
     return None

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer
-from streammach.data.conversion.runs import Run, bins_that_fit
-from streammach.data.conversion.threads import in_order
+from streammach.data.conversion.spills import Spill, bins_that_fit
 from streammach.data.store.arrays import OpenArray, is_sealed, sealed
 from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.files.reading import read_small
@@ -23,6 +22,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.canonical import copy_rows, sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.label_lists import LabelLists
+from streammach.threads import in_order
 
 PIECE_VALUES = 1 << 20
 PIECE_ROWS = 1 << 17
@@ -31,7 +31,7 @@ MAX_STATE = 64 << 20
 
 
 @dataclass(frozen=True)
-class Ranks:
+class FinalIds:
     """The final id of each provisional one: of classes int32 (K,), of features by group."""
 
     classes: NDArray[np.int32]
@@ -39,7 +39,7 @@ class Ranks:
     n_features: int
 
 
-class Written(msgspec.Struct, kw_only=True):
+class ShuffleState(msgspec.Struct, kw_only=True):
     """What is written of a store.
 
     ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``nnz`` and
@@ -66,42 +66,32 @@ class Shuffle:
     """Writes rows in the order of their keys."""
 
     def __init__(
-        self, ranks: Ranks, block_rows: int, pool: Executor, progress: Callable[[int], None]
+        self, ranks: FinalIds, block_rows: int, pool: Executor, progress: Callable[[int], None]
     ) -> None:
         self._ranks = ranks
         self.block_rows = block_rows  # rows of a block
         self._pool = pool
         self._progress = progress
         self._sketch = PairSketch()
-        self.written = Written()  # what is done
+        self.written = ShuffleState()  # what is done
 
-    @property
-    def n_pairs(self) -> int:
-        """About how many distinct pairs of a feature and a class the rows hold."""
-        return self._sketch.estimate()
-
-    @property
-    def max_block_nnz(self) -> int:
-        """The most values of a block."""
-        return max(self.written.nnz, default=0)
-
-    @property
-    def max_block_labels(self) -> int:
-        """The most labels of a block, where rows have lists."""
-        return max(self.written.labels, default=0)
-
-    @property
-    def n_labels(self) -> int:
-        """Labels of all rows, where these have lists."""
-        return sum(self.written.labels)
+    def said(self) -> dict[str, int]:
+        """Return what the root of the store says of rows and their blocks."""
+        nnz, labels = self.written.nnz, self.written.labels
+        most = sum(nnz) * max(1, self.written.longest_list)
+        return {
+            "nnz": sum(nnz), "pairs": min(self._sketch.estimate(), most), "labels": sum(labels),
+            "max_row_labels": self.written.longest_list, "block_rows": self.block_rows,
+            "max_block_nnz": max(nnz, default=0), "max_block_labels": max(labels, default=0),
+        }  # fmt: skip
 
     def load(self, path: Path) -> None:
-        """Go on from what :meth:`write_runs` saved, if there is anything."""
+        """Go on from what :meth:`write_spills` saved, if there is anything."""
         if not path.is_file():
             return
         document = read_small(path, MAX_STATE)
         if is_sealed(document):
-            self.written = msgspec.msgpack.decode(document[:-4], type=Written)
+            self.written = msgspec.msgpack.decode(document[:-4], type=ShuffleState)
             self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
 
     def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
@@ -118,17 +108,19 @@ class Shuffle:
             self._sketch.merge(sketch)
             self._progress(writer.n_rows)
 
-    def write_runs(self, runs: list[Run], room: RowBuffer, writer: StoreWriter, path: Path) -> None:
-        """Append the rows of runs, a range of bins at a time; the state is saved after each."""
+    def write_spills(
+        self, spills: list[Spill], room: RowBuffer, writer: StoreWriter, path: Path
+    ) -> None:
+        """Append the rows of spills, a range of bins at a time; the state is saved after each."""
 
         def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
             labels = n_labels if room.listed else 0
             return room.bytes_of(n_rows, nnz, tag_bytes, labels) <= room.n_bytes
 
-        for first, end in bins_that_fit(runs, self.written.bins, fits):
+        for first, end in bins_that_fit(spills, self.written.bins, fits):
             room.clear()
-            for run in runs:
-                run.read_into(room, first, end)
+            for spill in spills:
+                spill.read_into(room, first, end)
             self.write(room, writer)
             self.written.bins = end
             self.written.arrays = writer.saved()

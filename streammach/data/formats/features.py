@@ -6,48 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.formats.parsed import (
-    BAD,
-    BAD_SPACE,
-    BAR,
-    COLON,
-    COLUMN_TOO_LARGE,
-    COMMA,
-    CONTROL,
-    DONE,
-    DROP,
-    FROM,
-    FULL,
-    GROW,
-    HARD,
-    HASH,
-    LABELS,
-    LEFT,
-    LETTER_Q,
-    LINE,
-    LISTED,
-    MANY_SPACES,
-    MOST_COLUMNS,
-    NEWLINE,
-    NO_INDEX,
-    NO_NAME,
-    NO_NUMBER,
-    NO_QID,
-    NO_VALUE,
-    NOT_FINITE,
-    OK,
-    REASON,
-    ROWS,
-    SPACE,
-    SPLIT,
-    TAG_FROM,
-    TAG_TO,
-    TO,
-    TOO_LONG,
-    UNKNOWN,
-    VALUES,
-    Parsed,
-)
+from streammach.data.formats import parsed
+from streammach.data.formats.parsed import Parsed
 from streammach.data.formats.tokens import (
     all_digits,
     is_below,
@@ -85,29 +45,29 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     # The id is 0 for the space without a name; an unknown one that may not be added gets the id
     # MAX_NAMESPACES, which no name belongs to.
     start = p + 1
-    if text[start] <= SPACE:
-        return 0, 1.0, start, OK
-    state, _, p = name_at(text, start, 0, BAR)
-    size, scale, reason = p - start, 1.0, OK
+    if text[start] <= parsed.SPACE:
+        return 0, 1.0, start, parsed.OK
+    state, _, p = name_at(text, start, 0, parsed.BAR)
+    size, scale, reason = p - start, 1.0, parsed.OK
     for q in range(start, p):
         if text[q] == SEPARATOR:
-            reason = BAD_SPACE
-    if text[p] == COLON:
+            reason = parsed.BAD_SPACE
+    if text[p] == parsed.COLON:
         scale, p, bad, _ = long_number(text, p + 1)
-        if bad != OK or not abs(scale) < MAX_FLOAT32:
-            reason = BAD_SPACE
-    if text[p] > SPACE or size > MAX_NAME:
-        reason = BAD_SPACE
-    if reason != OK or size == 0:
+        if bad != parsed.OK or not abs(scale) < MAX_FLOAT32:
+            reason = parsed.BAD_SPACE
+    if text[p] > parsed.SPACE or size > MAX_NAME:
+        reason = parsed.BAD_SPACE
+    if reason != parsed.OK or size == 0:
         return 0, scale, p, reason
     if add:
         space = find_or_add(spaces, text, start, size, 0, state) + 1
         if space == 0:
-            return -1, scale, p, OK
+            return -1, scale, p, parsed.OK
     else:
         space = find(spaces, text, start, size, 0, state)[0] + 1
         space = MAX_NAMESPACES if space == 0 else space
-    return space, scale, p, MANY_SPACES if add and space >= MAX_NAMESPACES else OK
+    return space, scale, p, parsed.MANY_SPACES if add and space >= MAX_NAMESPACES else parsed.OK
 
 
 @kernel(fastmath=False)
@@ -124,8 +84,8 @@ def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool)
 @kernel(fastmath=False)
 def refused(state: Array, reason: int, start: int, end: int) -> Any:
     """Say why a row is bad and where, in ``Parsed.state``; return BAD."""
-    state[REASON], state[FROM], state[TO] = reason, start, end
-    return BAD
+    state[parsed.REASON], state[parsed.FROM], state[parsed.TO] = reason, start, end
+    return parsed.BAD
 
 
 @kernel(fastmath=False)
@@ -133,7 +93,7 @@ def long_label(text: Array, start: int, end: int, split: bool) -> Any:
     """Return where the first label that is too long starts and ends; at the end if none is."""
     # Labels stand between commas if they are `split`.
     for q in range(start, end + 1):
-        if q == end or (split and text[q] == COMMA):
+        if q == end or (split and text[q] == parsed.COMMA):
             if q - start > MAX_NAME:
                 return start, q
             start = q + 1
@@ -172,72 +132,72 @@ def features_of_row(
         Whether new namespaces are taken in.
     """
     # One long loop, because a call for each feature would cost more than reading it.
-    if head[2] != OK:
+    if head[2] != parsed.OK:
         return p, 0, refused(out.state, head[2], head[0], head[1])
     if head[1] - head[0] > MAX_NAME:
-        first, last = long_label(text, head[0], head[1], out.state[SPLIT] != 0)
+        first, last = long_label(text, head[0], head[1], out.state[parsed.SPLIT] != 0)
         if first < last:
-            return p, 0, refused(out.state, TOO_LONG, first, last)
-    stop = HASH if numbered else BAR
-    z0, mask = out.state[VALUES], np.uint64(names.slots.shape[0] - 1)
-    n, space, scale, hard = 0, 0, 1.0, out.state[HARD]
+            return p, 0, refused(out.state, parsed.TOO_LONG, first, last)
+    stop = parsed.HASH if numbered else parsed.BAR
+    z0, mask = out.state[parsed.VALUES], np.uint64(names.slots.shape[0] - 1)
+    n, space, scale, hard = 0, 0, 1.0, out.state[parsed.HARD]
     while True:
         byte = text[p]
-        if byte <= SPACE:
-            if byte == NEWLINE:
+        if byte <= parsed.SPACE:
+            if byte == parsed.NEWLINE:
                 break
             if not is_blank(byte):
-                return p, n, refused(out.state, CONTROL, max(p - 1, 0), p)
+                return p, n, refused(out.state, parsed.CONTROL, max(p - 1, 0), p)
             p += 1
             continue
         if byte == stop:
             if numbered:
                 break  # a note
-            space = out.short[text[p + 1]] if text[p + 2] <= SPACE else 0
+            space = out.short[text[p + 1]] if text[p + 2] <= parsed.SPACE else 0
             if space > 0:
                 scale, p = 1.0, p + 2
                 continue
             space, scale, end, reason = namespace_head(text, p, spaces, add)
-            if reason != OK:
-                return p, n, refused(out.state, reason, p + 1, token_end(text, p + 1, BAR))
+            if reason != parsed.OK:
+                return p, n, refused(out.state, reason, p + 1, token_end(text, p + 1, parsed.BAR))
             if space < 0:
-                return p, n, GROW
+                return p, n, parsed.GROW
             if end == p + 2:
                 out.short[text[p + 1]] = space
             p = end
             continue
         if z0 + n >= out.values.shape[0]:
-            return p, n, FULL
+            return p, n, parsed.FULL
         state, first, end = name_at(text, p, space, stop)
         if end == p:
-            return p, n, refused(out.state, NO_NAME, p, token_end(text, p, BAR))
+            return p, n, refused(out.state, parsed.NO_NAME, p, token_end(text, p, parsed.BAR))
         if end - p > MAX_NAME:
-            return p, n, refused(out.state, TOO_LONG, p, end)
+            return p, n, refused(out.state, parsed.TOO_LONG, p, end)
         value, q, exact = 1.0, end, True
-        has_value = text[end] == COLON
+        has_value = text[end] == parsed.COLON
         if has_value:
-            if numbered and end - p == 3 and text[p] == LETTER_Q:  # qid:n
-                p = token_end(text, end, HASH)
+            if numbered and end - p == 3 and text[p] == parsed.LETTER_Q:  # qid:n
+                p = token_end(text, end, parsed.HASH)
                 if not all_digits(text, end + 1, p):
-                    return p, n, refused(out.state, NO_QID, end + 1, p)
+                    return p, n, refused(out.state, parsed.NO_QID, end + 1, p)
                 continue
             value, q, reason, exact = number(text, end + 1)
-            if reason != OK or not (text[q] <= SPACE or text[q] == stop):
-                reason = reason if reason != OK else NO_NUMBER
+            if reason != parsed.OK or not (text[q] <= parsed.SPACE or text[q] == stop):
+                reason = reason if reason != parsed.OK else parsed.NO_NUMBER
                 return p, n, refused(out.state, reason, end + 1, token_end(text, end + 1, stop))
         if numbered:
             if not has_value:
-                return p, n, refused(out.state, NO_VALUE, p, end)
+                return p, n, refused(out.state, parsed.NO_VALUE, p, end)
             short = small_number(first, end - p, ANY_NUMBER) >= 0
             if not short and not all_digits(text, p, end):
-                return p, n, refused(out.state, NO_INDEX, p, end)
-            most = out.state[MOST_COLUMNS]
+                return p, n, refused(out.state, parsed.NO_INDEX, p, end)
+            most = out.state[parsed.MOST_COLUMNS]
             if most > 0 and not is_below(text, p, end, most):
-                return p, n, refused(out.state, COLUMN_TOO_LARGE, p, end)
+                return p, n, refused(out.state, parsed.COLUMN_TOO_LARGE, p, end)
         if has_value or scale != 1.0:
             value *= scale
             if not abs(value) < MAX_FLOAT32:
-                return p, n, refused(out.state, NOT_FINITE, end + 1, q)
+                return p, n, refused(out.state, parsed.NOT_FINITE, end + 1, q)
             if must_be_rounded_again(value, exact):
                 out.hard[hard, 0], out.hard[hard, 1], out.hard[hard, 2] = z0 + n, end + 1, q
                 out.scales[hard] = scale
@@ -248,8 +208,8 @@ def features_of_row(
         out.keys[n, 0], out.keys[n, 1] = state, first
         out.spans[n] = (np.int64(p) << 32) | (np.int64(space) << 12) | (end - p)
         n, p = n + 1, q
-    out.state[HARD] = hard
-    return p, n, DONE
+    out.state[parsed.HARD] = hard
+    return p, n, parsed.DONE
 
 
 @kernel(fastmath=False)
@@ -258,10 +218,10 @@ def labels_of_row(
 ) -> Any:
     """Look up the labels of a row, between commas; return whether the table has room for them."""
     # They are taken with the row: ``out.label_starts`` says where they end.
-    row, m = out.state[ROWS], out.label_starts[out.state[ROWS]]
+    row, m = out.state[parsed.ROWS], out.label_starts[out.state[parsed.ROWS]]
     while start < end:
         stop = start
-        while stop < end and text[stop] != COMMA:
+        while stop < end and text[stop] != parsed.COMMA:
             stop += 1
         label = label_of_row(text, start, stop, table, add)
         if label == -2:
@@ -324,25 +284,25 @@ def take_row(
     out, labels, names, add_labels, add_names : Parsed, NameTable, bool
         What :class:`streammach.data.formats.registry.Parser` is given.
     """
-    if out.state[DROP] != 0 and np.float32(importance) == 0:
-        out.state[LEFT] += 1
-        last = out.tags.shape[0] - out.state[LEFT]
+    if out.state[parsed.DROP] != 0 and np.float32(importance) == 0:
+        out.state[parsed.LEFT] += 1
+        last = out.tags.shape[0] - out.state[parsed.LEFT]
         out.tags[last, 0], out.tags[last, 1] = line, next_line(text, line)
-        out.state[HARD] = first_hard
-        out.state[LINE] += 1
-        return DONE
+        out.state[parsed.HARD] = first_hard
+        out.state[parsed.LINE] += 1
+        return parsed.DONE
     label = np.int64(-1)
-    if out.state[SPLIT]:
+    if out.state[parsed.SPLIT]:
         if not labels_of_row(text, label_from, label_to, out, labels, add_labels):
-            return GROW
+            return parsed.GROW
     elif label_to > label_from:
         label = np.int64(label_of_row(text, label_from, label_to, labels, add_labels))
         if label == -2:
-            return GROW
-    n, first_value = out.state[ROWS], out.state[VALUES]
+            return parsed.GROW
+    n, first_value = out.state[parsed.ROWS], out.state[parsed.VALUES]
     mask = np.uint64(names.slots.shape[0] - 1)
     ask_for_long_names(out, n_values, names)
-    kept, hard, kept_hard, all_hard = first_value, first_hard, first_hard, out.state[HARD]
+    kept, hard, kept_hard, all_hard = first_value, first_hard, first_hard, out.state[parsed.HARD]
     for r in range(n_values):
         state, first = out.keys[r, 0], out.keys[r, 1]
         span = out.spans[r]
@@ -364,7 +324,7 @@ def take_row(
             elif add_names:
                 found = find_or_add(names, text, span >> 32, size, (span >> 12) & SPACES, state)
                 if found < 0:
-                    return GROW
+                    return parsed.GROW
             else:
                 found = find(names, text, span >> 32, size, (span >> 12) & SPACES, state)[0]
             if number >= 0:
@@ -384,17 +344,17 @@ def take_row(
             kept += 1
         if is_hard:
             hard += 1
-    out.state[HARD] = kept_hard
+    out.state[parsed.HARD] = kept_hard
     out.classes[n], out.importance[n], out.places[n] = label, importance, line
-    out.tags[n, 0], out.tags[n, 1] = out.state[TAG_FROM], out.state[TAG_TO]
+    out.tags[n, 0], out.tags[n, 1] = out.state[parsed.TAG_FROM], out.state[parsed.TAG_TO]
     out.indptr[n + 1] = kept
-    out.state[ROWS], out.state[VALUES] = n + 1, kept
-    if out.state[SPLIT]:
-        out.state[LABELS] = out.label_starts[n + 1]
+    out.state[parsed.ROWS], out.state[parsed.VALUES] = n + 1, kept
+    if out.state[parsed.SPLIT]:
+        out.state[parsed.LABELS] = out.label_starts[n + 1]
         if out.label_starts[n + 1] != out.label_starts[n] + 1:
-            out.state[LISTED] = 1
+            out.state[parsed.LISTED] = 1
         else:
             out.classes[n] = out.label_ids[out.label_starts[n]]
-    out.state[UNKNOWN] += n_values - (kept - first_value)
-    out.state[LINE] += 1
-    return DONE
+    out.state[parsed.UNKNOWN] += n_values - (kept - first_value)
+    out.state[parsed.LINE] += 1
+    return parsed.DONE

@@ -50,7 +50,7 @@ NEWLINE, SPACE, HASH, QUOTE, PLUS, COMMA, MINUS, ZERO, NINE = 10, 32, 35, 39, 43
 COLON, LETTER_Q, BAR = 58, 113, 124
 
 
-class Promised(NamedTuple):
+class TextHeader(NamedTuple):
     """What the first line of a text says that it holds."""
 
     rows: int

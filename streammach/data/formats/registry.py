@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.formats import svmlight, vw
-from streammach.data.formats.parsed import Parsed, Promised
+from streammach.data.formats.parsed import Parsed, TextHeader
 from streammach.rows.name_table import NameTable
 
 
@@ -82,7 +82,7 @@ class TextFormat:
     parse: Parser
     several_labels: bool = False
     unlabelled_rows: bool = False
-    header: Callable[[bytes], Promised | None] | None = None
+    header: Callable[[bytes], TextHeader | None] | None = None
 
 
 TEXT_FORMATS = {

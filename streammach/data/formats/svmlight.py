@@ -10,32 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from streammach.data.formats import parsed
 from streammach.data.formats.features import features_of_row, take_row
-from streammach.data.formats.parsed import (
-    COLON,
-    COMMA,
-    DONE,
-    EMPTY_LABEL,
-    FIRST,
-    FULL,
-    HARD,
-    HASH,
-    LABEL_TOO_LARGE,
-    LINE,
-    MANY_LABELS,
-    MINUS,
-    MOST_LABELS,
-    NEWLINE,
-    NO_FINITE_LABEL,
-    NO_LABEL,
-    NONE_OK,
-    OK,
-    PLUS,
-    ROWS,
-    SPLIT,
-    Parsed,
-    Promised,
-)
+from streammach.data.formats.parsed import Parsed, TextHeader
 from streammach.data.formats.tokens import is_below, is_blank, next_line, token_end
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import NameTable
@@ -55,12 +32,12 @@ def fits_xmc(line: bytes, following: bytes) -> bool:
     return xmc_header(line) is not None and b":" in following and b"|" not in following
 
 
-def xmc_header(line: bytes) -> Promised | None:
+def xmc_header(line: bytes) -> TextHeader | None:
     """Return what the first line of XMC text promises, or None if it is none."""
     fields = line.split()
     if len(fields) != 3 or not all(f.isdigit() and len(f) <= 18 for f in fields):
         return None
-    found = Promised(*(int(f) for f in fields))
+    found = TextHeader(*(int(f) for f in fields))
     return found if all(found) else None
 
 
@@ -68,7 +45,7 @@ def xmc_header(line: bytes) -> Promised | None:
 def is_word(text: Array, start: int, end: int, word: Array) -> Any:
     """Return whether the bytes are `word`, in small letters or large ones, with a sign or not."""
     # `word` uint8 (n,) is in small letters.
-    if end > start and (text[start] == PLUS or text[start] == MINUS):
+    if end > start and (text[start] == parsed.PLUS or text[start] == parsed.MINUS):
         start += 1
     if end - start != word.shape[0]:
         return False
@@ -83,37 +60,44 @@ def labels_checked(text: Array, p: int, end: int, state: Array) -> Any:
     """Return what :func:`svmlight_head` does for labels between commas; the first bad one's."""
     start = p
     for q in range(p, end + 1):
-        if q < end and text[q] != COMMA:
+        if q < end and text[q] != parsed.COMMA:
             continue
         if q == start:
-            return p, end, end, EMPTY_LABEL
-        if state[MOST_LABELS] > 0 and not is_below(text, start, q, state[MOST_LABELS]):
-            return start, q, end, LABEL_TOO_LARGE
+            return p, end, end, parsed.EMPTY_LABEL
+        if state[parsed.MOST_LABELS] > 0 and not is_below(
+            text, start, q, state[parsed.MOST_LABELS]
+        ):
+            return start, q, end, parsed.LABEL_TOO_LARGE
         if is_word(text, start, q, NAN) or is_word(text, start, q, INF):
-            return start, q, end, NO_FINITE_LABEL
+            return start, q, end, parsed.NO_FINITE_LABEL
         start = q + 1
-    return p, end, end, OK
+    return p, end, end, parsed.OK
 
 
 @kernel(fastmath=False)
 def svmlight_head(text: Array, p: int, state: Array) -> Any:
     """Read the label of an svmlight row: its start and end, the position after it, a reason."""
-    end = token_end(text, p, HASH)
+    end = token_end(text, p, parsed.HASH)
     stop = end
     for q in range(end - 1, p - 1, -1):
-        if text[q] == COLON:
-            return p, p, p if state[NONE_OK] else end, OK if state[NONE_OK] else NO_LABEL
-        if text[q] == COMMA:
+        if text[q] == parsed.COLON:
+            return (
+                p,
+                p,
+                p if state[parsed.NONE_OK] else end,
+                parsed.OK if state[parsed.NONE_OK] else parsed.NO_LABEL,
+            )
+        if text[q] == parsed.COMMA:
             stop = q
-    if stop < end and state[SPLIT]:
+    if stop < end and state[parsed.SPLIT]:
         return labels_checked(text, p, end, state)
-    if stop < end and not state[FIRST]:
-        return p, end, end, MANY_LABELS
-    if state[MOST_LABELS] > 0 and not is_below(text, p, stop, state[MOST_LABELS]):
-        return p, stop, end, LABEL_TOO_LARGE if stop > p else NO_LABEL
+    if stop < end and not state[parsed.FIRST]:
+        return p, end, end, parsed.MANY_LABELS
+    if state[parsed.MOST_LABELS] > 0 and not is_below(text, p, stop, state[parsed.MOST_LABELS]):
+        return p, stop, end, parsed.LABEL_TOO_LARGE if stop > p else parsed.NO_LABEL
     if is_word(text, p, stop, NAN) or is_word(text, p, stop, INF):
-        return p, stop, end, NO_FINITE_LABEL
-    return p, stop, end, OK if stop > p else NO_LABEL
+        return p, stop, end, parsed.NO_FINITE_LABEL
+    return p, stop, end, parsed.OK if stop > p else parsed.NO_LABEL
 
 
 @kernel()
@@ -134,24 +118,24 @@ def parse(
         line = p
         while is_blank(text[p]):
             p += 1
-        if text[p] == NEWLINE or text[p] == HASH:
+        if text[p] == parsed.NEWLINE or text[p] == parsed.HASH:
             p = next_line(text, p)
-            out.state[LINE] += 1
+            out.state[parsed.LINE] += 1
             continue
-        if out.state[ROWS] >= out.classes.shape[0]:
-            return FULL, line
-        hard = out.state[HARD]
+        if out.state[parsed.ROWS] >= out.classes.shape[0]:
+            return parsed.FULL, line
+        hard = out.state[parsed.HARD]
         start, stop, p, reason = svmlight_head(text, p, out.state)
         p, n, code = features_of_row(
             text, p, True, (start, stop, reason), out, spaces, names, add_names
         )
-        if code == DONE:
+        if code == parsed.DONE:
             code = take_row(
                 text, line, start, stop, 1.0, n, hard, out, labels, names, add_labels,
                 add_names,
             )  # fmt: skip
-        if code != DONE:
-            out.state[HARD] = hard
+        if code != parsed.DONE:
+            out.state[parsed.HARD] = hard
             return code, line
         p = next_line(text, p)
-    return DONE, p
+    return parsed.DONE, p

@@ -7,36 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from streammach.data.formats import parsed
 from streammach.data.formats.features import features_of_row, take_row
-from streammach.data.formats.parsed import (
-    BAD_WEIGHT,
-    BAR,
-    COLON,
-    COLON_LABEL,
-    COMMA,
-    CONTROL,
-    DONE,
-    EMPTY_LABEL,
-    FULL,
-    HARD,
-    LEFT,
-    LINE,
-    NEWLINE,
-    NO_BAR,
-    NO_LABEL,
-    NONE_OK,
-    OK,
-    QUOTE,
-    ROWS,
-    SPACE,
-    SPLIT,
-    TAG_FROM,
-    TAG_TO,
-    TOO_HEAVY,
-    TOO_LONG,
-    TOUCHING,
-    Parsed,
-)
+from streammach.data.formats.parsed import Parsed
 from streammach.data.formats.tokens import is_blank, next_line, token_end
 from streammach.data.number_kernels import long_number
 from streammach.jit import Array, kernel
@@ -56,40 +29,52 @@ def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
     """Read what stands before the first ``|``: label start and end, weight, position, reason."""
     # The label is empty where there is none and none is needed. A tag's place goes to `state`.
     start = p
-    state[TAG_FROM] = state[TAG_TO] = 0
-    end = token_end(text, p, BAR)
-    if text[end] == BAR or text[start] == QUOTE:  # no label, perhaps a tag
+    state[parsed.TAG_FROM] = state[parsed.TAG_TO] = 0
+    end = token_end(text, p, parsed.BAR)
+    if text[end] == parsed.BAR or text[start] == parsed.QUOTE:  # no label, perhaps a tag
         if label_needed:
-            return start, end, 1.0, end, TOUCHING if end > start and text[end] == BAR else NO_LABEL
+            return (
+                start,
+                end,
+                1.0,
+                end,
+                parsed.TOUCHING if end > start and text[end] == parsed.BAR else parsed.NO_LABEL,
+            )
         end = start
     for q in range(start, end):
-        if text[q] == COLON:
-            return start, end, 1.0, end, COLON_LABEL
-        at_comma = text[q] == COMMA and state[SPLIT] != 0
-        if at_comma and (q == start or q == end - 1 or text[q - 1] == COMMA):
-            return start, end, 1.0, end, EMPTY_LABEL
+        if text[q] == parsed.COLON:
+            return start, end, 1.0, end, parsed.COLON_LABEL
+        at_comma = text[q] == parsed.COMMA and state[parsed.SPLIT] != 0
+        if at_comma and (q == start or q == end - 1 or text[q - 1] == parsed.COMMA):
+            return start, end, 1.0, end, parsed.EMPTY_LABEL
     weight, numbers, p = 1.0, 0, end
-    while text[p] != BAR:
+    while text[p] != parsed.BAR:
         if is_blank(text[p]):
             p += 1
             continue
-        if text[p] < SPACE:
-            return start, end, weight, p, NO_BAR if text[p] == NEWLINE else CONTROL
-        q = token_end(text, p, BAR)
-        if text[p] == QUOTE or text[q] == BAR:
-            state[TAG_FROM], state[TAG_TO] = p + (text[p] == QUOTE), q
-            if q - state[TAG_FROM] > MAX_NAME:
-                return p, q, weight, p, TOO_LONG
+        if text[p] < parsed.SPACE:
+            return (
+                start,
+                end,
+                weight,
+                p,
+                parsed.NO_BAR if text[p] == parsed.NEWLINE else parsed.CONTROL,
+            )
+        q = token_end(text, p, parsed.BAR)
+        if text[p] == parsed.QUOTE or text[q] == parsed.BAR:
+            state[parsed.TAG_FROM], state[parsed.TAG_TO] = p + (text[p] == parsed.QUOTE), q
+            if q - state[parsed.TAG_FROM] > MAX_NAME:
+                return p, q, weight, p, parsed.TOO_LONG
         else:  # importance, then a base that is not used
             value, stop, reason, _ = long_number(text, p)
-            if reason != OK or stop != q or not value >= 0.0 or numbers > 1:
-                return p, q, weight, p, BAD_WEIGHT
+            if reason != parsed.OK or stop != q or not value >= 0.0 or numbers > 1:
+                return p, q, weight, p, parsed.BAD_WEIGHT
             if value > MOST_IMPORTANCE:
-                return p, q, weight, p, TOO_HEAVY
+                return p, q, weight, p, parsed.TOO_HEAVY
             weight = value if numbers == 0 else weight
             numbers += 1
         p = q
-    return start, end, weight, p, OK
+    return start, end, weight, p, parsed.OK
 
 
 @kernel()
@@ -110,25 +95,25 @@ def parse(
         line = p
         while is_blank(text[p]):
             p += 1
-        if text[p] == NEWLINE:
+        if text[p] == parsed.NEWLINE:
             p = next_line(text, p)
-            out.state[LINE] += 1
+            out.state[parsed.LINE] += 1
             continue
-        if out.state[ROWS] + out.state[LEFT] >= out.classes.shape[0]:
-            return FULL, line
-        hard = out.state[HARD]
-        needed = label_needed and not out.state[NONE_OK]
+        if out.state[parsed.ROWS] + out.state[parsed.LEFT] >= out.classes.shape[0]:
+            return parsed.FULL, line
+        hard = out.state[parsed.HARD]
+        needed = label_needed and not out.state[parsed.NONE_OK]
         start, stop, importance, p, reason = vw_head(text, p, needed, out.state)
         p, n, code = features_of_row(
             text, p, False, (start, stop, reason), out, spaces, names, add_names
         )
-        if code == DONE:
+        if code == parsed.DONE:
             code = take_row(
                 text, line, start, stop, importance, n, hard, out, labels, names, add_labels,
                 add_names,
             )  # fmt: skip
-        if code != DONE:
-            out.state[HARD] = hard
+        if code != parsed.DONE:
+            out.state[parsed.HARD] = hard
             return code, line
         p = next_line(text, p)
-    return DONE, p
+    return parsed.DONE, p

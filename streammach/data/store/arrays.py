@@ -210,15 +210,7 @@ class ReadArray(Protocol):
         out: NDArray[Any] | None = None,
         look: Callable[[NDArray[Any]], None] | None = None,
     ) -> NDArray[Any]:
-        """Return values ``start:stop``."""
-        ...
-
-    def verify(self, *, deep: bool) -> Iterator[str]:
-        """Yield a line for each thing that is wrong."""
-        ...
-
-    def close(self) -> None:
-        """Close the files."""
+        """Return values ``start:stop``; `look` is called with them, chunk by chunk."""
         ...
 
 
@@ -298,10 +290,6 @@ class ArrayReader:
             self._local.chunk = np.empty(CHUNK, self.dtype)
         room: NDArray[Any] = self._local.chunk
         return room
-
-    def close(self) -> None:
-        """Close the store's files."""
-        self._blobs.close()
 
     def _decode(self, chunk: int, out: NDArray[np.generic]) -> None:
         number = chunk // SHARD_CHUNKS

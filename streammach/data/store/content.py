@@ -60,7 +60,7 @@ def longest_row(indptr: Array) -> Any:
     return np.int64(-1) if falling else longest
 
 
-class Seen:
+class ChunkLooks:
     """What is looked at while rows are read, each chunk when it was decoded.
 
     Attributes
@@ -132,7 +132,7 @@ class Content:
         return sound and 0 <= longest_row(indptr) <= most
 
     def check_rows(
-        self, start: int, indptr: NDArray[np.int64], features: NDArray[np.int32], seen: Seen
+        self, start: int, indptr: NDArray[np.int64], features: NDArray[np.int32], seen: ChunkLooks
     ) -> None:
         """Refuse rows that hold anything else than a store may, or raise StoreError.
 
@@ -148,7 +148,7 @@ class Content:
         if seen.importance[0] > MOST_WEIGHT:
             raise self._wrong("importances", start, len(indptr) - 1)
 
-    def check_lists(self, start: int, lists: LabelLists, seen: Seen) -> None:
+    def check_lists(self, start: int, lists: LabelLists, seen: ChunkLooks) -> None:
         """Refuse labels of rows that a store may not hold, or raise StoreError."""
         largest, falls = seen.classes.tolist()
         rising = not falls or falls == falls_between_rows(lists.starts, lists.classes)
@@ -182,7 +182,7 @@ def check_distinct(path: Path, group: str, names: Names) -> None:
         raise damaged(path, f"a name of {group} is there twice") from None
 
 
-class Numbers:
+class DistinctNumbers:
     """Tells whether numbers of rows are all different."""
 
     def __init__(self, most: int, n_rows: int) -> None:

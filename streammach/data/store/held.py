@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Root, RootFacts
-from streammach.data.store.writer import RowsWriter, StoreWriter, Values
+from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.formats import STORE_FORMAT
 from streammach.rows.names import Names
 
@@ -72,14 +72,6 @@ class HeldArray:
             look(found)
         return found
 
-    def verify(self, *, deep: bool) -> Iterator[str]:
-        """Yield nothing: memory has no checksums."""
-        del deep
-        yield from ()
-
-    def close(self) -> None:
-        """Do nothing: there are no files."""
-
 
 class HeldWriter(RowsWriter):
     """Takes in rows and names as a store's writer does, and holds them."""
@@ -91,25 +83,19 @@ class HeldWriter(RowsWriter):
             "X/indptr": n_rows + 1, "X/indices": nnz, "X/data": nnz, "y": n_rows, "row": n_rows,
             "y/indptr": n_rows + 1, "y/indices": n_labels, "y/data": n_labels, "weight": n_rows,
         }  # fmt: skip
-        self._held: dict[str, HeldArray] = {}
         super().__init__(value_type, **content)
 
-    def _begin(self, types: dict[str, type[np.generic]]) -> None:
-        self._held = {name: HeldArray(t, self._room[name]) for name, t in types.items()}
-        self._begin_pointers()
-
-    @property
-    def _filled(self) -> Mapping[str, Values]:
-        return self._held
+    def _new(self, name: str, dtype: type[np.generic]) -> HeldArray:
+        return HeldArray(dtype, self._room[name])
 
     def _add(self, name: str, values: NDArray[Any]) -> None:
-        self._held[name] = HeldArray.of(values)
+        self._arrays[name] = HeldArray.of(values)
 
     def finish(self, facts: RootFacts) -> Root:
         """Return the root of the rows, with a digest of all that they are."""
         content = {**msgspec.structs.asdict(facts), "source": [], "options": {}}
         digest = hashlib.sha256(msgspec.json.encode(content, order="sorted"))
-        for name, array in sorted(self._held.items()):
+        for name, array in sorted(self._arrays.items()):
             digest.update(f"{name} {array.dtype} {array.n_values}".encode())
             digest.update(np.ascontiguousarray(array.values).data)
         return Root(
@@ -122,7 +108,7 @@ class HeldWriter(RowsWriter):
 
     def dataset(self, root: Root) -> HeldDataset:
         """Return the rows, to read; `root` is what :meth:`finish` returned."""
-        return HeldDataset(root, self._held, self._kinds)
+        return HeldDataset(root, self._arrays, self._kinds)
 
 
 class HeldDataset(Dataset):

@@ -1,7 +1,8 @@
-"""Opens a store's documents: what they say is checked before anything is taken from them."""
+"""Opens a store's documents, which are checked before anything is taken; tells ours from others."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -12,14 +13,18 @@ import numpy as np
 from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
 from streammach.data.store.codecs import codec_of
-from streammach.data.store.ours import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST
 from streammach.data.store.root import MOST_ROWS, Root
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
-from streammach.files.reading import sha256
+from streammach.files.destinations import Product
+from streammach.files.reading import read_small, sha256
 from streammach.formats import STORE_FORMAT
 from streammach.spec.documents import from_json
 
+MAX_DOCUMENT = 8 << 20  # bytes of the root, which holds the recipe of a table of many columns
+MAX_ARRAY_DOCUMENT = 64 << 10
+MAX_MANIFEST = 64 << 20
+NO_STORE = "it is no store that streammach made"
 ARRAYS: dict[str, tuple[str, ...]] = {
     "X/indptr": ("int64",), "X/indices": ("int32",), "X/data": ("uint8", "float32"),
     "labels/offsets": ("int64",), "labels/bytes": ("uint8",), "labels/count": ("int64",),
@@ -227,3 +232,31 @@ def _read(blobs: Blobs, name: str, digest: str) -> bytes:
         if error.__cause__ is not None or is_remote(error):  # the disk itself, or the way to it
             raise
         raise damaged(blobs.place, f"{clean(name)}: {error.message}") from None
+
+
+def foreign(path: Path) -> str | None:
+    """Return why a folder is not a store of ours, with nothing else in it; None if it is."""
+    if not path.is_dir():
+        return NO_STORE
+    try:
+        root = from_json(read_small(path / "zarr.json", MAX_DOCUMENT), dict[str, Any])
+        manifest = msgspec.json.decode(
+            read_small(path / "manifest.json", MAX_MANIFEST), type=dict[str, dict[str, Any]]
+        )
+    except (ValueError, DiskError, RecursionError):
+        return NO_STORE
+    attributes = root.get("attributes")
+    if not isinstance(attributes, dict) or "streammach" not in attributes:
+        return NO_STORE
+    known = {"zarr.json", "manifest.json"}.union(*manifest.values())
+    for parent, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            place = Path(parent, name)
+            inside = place.relative_to(path).as_posix()
+            ours = name in folders or (inside in known and place.is_file())
+            if place.is_symlink() or not ours:
+                return f"{clean(inside)} in it was not made by streammach"
+    return None
+
+
+STORE = Product("a store", foreign)

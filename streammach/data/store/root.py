@@ -16,7 +16,7 @@ OF_LISTS = ("labels", "max_row_labels", "max_block_labels")
 Decided = dict[str, str | int | bool | None]  # options of a conversion that decide its store
 
 
-class SourceFacts(Fingerprint, frozen=True, kw_only=True):
+class StoredSource(Fingerprint, frozen=True, kw_only=True):
     """What a store says of a source; ``rows`` count those that were left out, too."""
 
     rows: int
@@ -45,7 +45,7 @@ class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
     max_block_labels: int = 0
     seed: int
     options: Decided
-    source: list[SourceFacts]
+    source: list[StoredSource]
     skipped: dict[str, int]
     counts: dict[str, int]
     recipe: Recipe | None = None

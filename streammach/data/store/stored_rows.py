@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from streammach.data.store.arrays import ReadArray
 from streammach.data.store.blobs import damaged
-from streammach.data.store.content import Content, Seen
+from streammach.data.store.content import ChunkLooks, Content, DistinctNumbers
 from streammach.data.store.opening import NUMBERED
 from streammach.data.store.root import Root
+from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME
@@ -72,7 +73,7 @@ class StoredRows:
         `indptr` is int64 (n + 1,).
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
-        arrays, seen, known = self._arrays, Seen(), (start, stop) in self._checked
+        arrays, seen, known = self._arrays, ChunkLooks(), (start, stop) in self._checked
         looks = dict.fromkeys(("X/indices", "X/data", "y", "weight")) if known else seen.looks()
         arrays["X/indices"].read(a, b, rows.features, looks["X/indices"])
         arrays["X/data"].read(a, b, rows.values, looks["X/data"] if self._float else None)
@@ -136,7 +137,7 @@ class StoredRows:
         """Return the labels of rows ``start:stop``, where rows have lists of them."""
         if not self.listed:
             return None
-        arrays, seen = self._arrays, Seen()
+        arrays, seen = self._arrays, ChunkLooks()
         starts = self.label_pointers(start, stop)
         a, b, weights = int(starts[0]), int(starts[-1]), None
         classes = arrays["y/indices"].read(a, b, None, seen.look_at_classes)
@@ -162,3 +163,30 @@ class StoredRows:
             raise damaged(self.path, f"tags of rows {start:,} to {stop:,} are wrong")
         data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
         return numbers, Texts(offsets - offsets[0], data)
+
+    def wrong_rows(
+        self, said: Mapping[str, NDArray[np.int64]], step: int, told: Told
+    ) -> Iterator[str]:
+        """Yield a line for each thing that a store says of its rows and is not so; all are read.
+
+        `said` has the counts of features and labels: int64 (d,) and (K,).
+        """
+        n, most, labels = self.root.rows, 0, 0
+        counts = {name: np.zeros(len(c), np.int64) for name, c in said.items()}
+        numbers = DistinctNumbers(self.root.source_rows, n)
+        for start in range(0, n, step):
+            told("rows", start, n)
+            block = self.rows(start, min(start + step, n))
+            for name, ids in (("features", block.features), ("labels", block.lists.classes)):
+                counts[name] += np.bincount(ids, minlength=len(counts[name]))
+            labels, most = max(labels, block.lists.n_labels), max(most, block.nnz)
+            numbers.take(self.origins(start, start + block.n_rows)[0])
+        for name, found in counts.items():
+            if not np.array_equal(found, said[name]):
+                yield f"damaged: {self.path}/{name}/count does not agree with the rows"
+        if numbers.twice():
+            yield f"damaged: {self.path}/row: two rows have one number"
+        if most > self.root.max_block_nnz:
+            yield f"damaged: {self.path}: a block has more values than the root says"
+        if self.listed and labels > self.root.max_block_labels:
+            yield f"damaged: {self.path}: a block has more labels than the root says"

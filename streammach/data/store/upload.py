@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from streammach.data.store.ours import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE
+from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, UsageError, clean
 from streammach.files.destinations import FORCE_HINT

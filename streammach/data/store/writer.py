@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -35,21 +34,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     files: dict[str, FileFacts]
     metadata: dict[str, str]
-
-
-class Values(Protocol):
-    """An array that is being filled."""
-
-    n_values: int
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        ...
-
-    def append(self, values: NDArray[np.generic]) -> None:
-        """Append values, which are cast to the array's type."""
-        ...
 
 
 class RowsWriter(ABC):
@@ -90,26 +74,19 @@ class RowsWriter(ABC):
             types["weight"] = np.float32
         if tagged:
             types |= {"tag/offsets": np.int64, "tag/bytes": np.uint8}
-        self._begin(types)
+        self._arrays: dict[str, Any] = {name: self._new(name, t) for name, t in types.items()}
+        for name in self._arrays.keys() & {"X/indptr", "y/indptr", "tag/offsets"}:
+            if not self._arrays[name].n_values:  # else it goes on
+                self._arrays[name].append(np.zeros(1, np.int64))
 
     @abstractmethod
-    def _begin(self, types: dict[str, type[np.generic]]) -> None:
-        """Make the arrays of rows, by their names and types."""
-
-    @property
-    @abstractmethod
-    def _filled(self) -> Mapping[str, Values]:
-        """The arrays by name."""
-
-    def _begin_pointers(self) -> None:
-        """Let arrays of pointers start with 0."""
-        for name in self._filled.keys() & {"X/indptr", "y/indptr", "tag/offsets"}:
-            self._filled[name].append(np.zeros(1, np.int64))
+    def _new(self, name: str, dtype: type[np.generic]) -> Any:
+        """Return a new array of rows, which has `dtype`, `n_values` and `append`."""
 
     @property
     def n_rows(self) -> int:
         """Rows appended so far."""
-        return self._filled["row"].n_values
+        return int(self._arrays["row"].n_values)
 
     def append_rows(self, rows: RowBlock) -> None:
         """Append rows in their final order.
@@ -126,7 +103,7 @@ class RowsWriter(ABC):
             If a file cannot be written.
         """
         assert rows.numbers is not None
-        arrays = self._filled
+        arrays = self._arrays
         arrays["X/indptr"].append(rows.indptr[1:] + arrays["X/indices"].n_values)
         arrays["X/indices"].append(rows.features)
         arrays["X/data"].append(rows.values)
@@ -146,7 +123,7 @@ class RowsWriter(ABC):
 
     def _append_lists(self, lists: LabelLists) -> None:
         """Append the labels of rows: a matrix of rows x classes, as X is one."""
-        arrays, weights = self._filled, lists.weights
+        arrays, weights = self._arrays, lists.weights
         arrays["y/indptr"].append(lists.starts[1:] + arrays["y/indices"].n_values)
         arrays["y/indices"].append(lists.classes)
         if weights is None or arrays["y/data"].dtype == np.uint8:
@@ -194,18 +171,9 @@ class StoreWriter(RowsWriter):
         make_folder(folder)
         super().__init__(value_type, **content)
 
-    def _begin(self, types: dict[str, type[np.generic]]) -> None:
-        state = self._state
-        self._arrays = {
-            name: ArrayWriter(self._folder / name, t, self._pool, state[name] if state else None)
-            for name, t in types.items()
-        }
-        if state is None:
-            self._begin_pointers()
-
-    @property
-    def _filled(self) -> Mapping[str, Values]:
-        return self._arrays
+    def _new(self, name: str, dtype: type[np.generic]) -> ArrayWriter:
+        state = self._state[name] if self._state else None
+        return ArrayWriter(self._folder / name, dtype, self._pool, state)
 
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
         self._arrays[name] = ArrayWriter(self._folder / name, values.dtype)

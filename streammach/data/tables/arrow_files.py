@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streammach.data.bad_rows import BadRow
-from streammach.data.source import START, Held, Large, Part, Place, Source
+from streammach.data.source import START, Large, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
 from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table
-from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head
 from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
-from streammach.data.tables.reader import TableReader
+from streammach.data.tables.python_rows import TableRows
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
-from streammach.rows.vocabulary import Vocabulary
 
 PIECE_BYTES = 1 << 20  # of the cells of a piece, about
 BATCH_BYTES = 64 << 20  # of a batch, where cells repeat those of a dictionary
@@ -48,23 +45,7 @@ class BatchPiece:
         return Place(self.first_row + self.rows.n_rows)
 
 
-class BatchReader:
-    """Reads pieces of record batches; one thread at a time may use it."""
-
-    def __init__(self, rows: TableReader) -> None:
-        self._rows = rows
-
-    def read(self, piece: BatchPiece) -> Part:
-        """Return the rows of a piece."""
-        return self._rows.read(piece.rows, piece.first_row)
-
-    def found_bad(self, piece: BatchPiece, place: int, reason: str) -> BadRow:
-        """Return a row of a piece, by its number in the source, as a bad one."""
-        del piece
-        return BadRow(reason=reason, line=place)
-
-
-class BatchSource(Source[BatchPiece], Table):
+class BatchSource(Table):
     """A table of record batches."""
 
     def __init__(self, path: Path, form: str, options: SourceOptions) -> None:
@@ -73,9 +54,8 @@ class BatchSource(Source[BatchPiece], Table):
         arrow()
         with self._errors():
             schema = self._schema()
-            self._names = self._checked(list(schema.names))
+            self._names = distinct(list(schema.names), path)
             self.index = _index_of(schema)
-        self._head: Head | None = None
 
     @abstractmethod
     def _schema(self) -> Any:
@@ -93,36 +73,21 @@ class BatchSource(Source[BatchPiece], Table):
         """Return the names of its columns."""
         return self._names
 
-    def held(self) -> Held:
+    def held(self) -> ReadingBytes:
         """Return what reading it takes, rows that were read aside."""
         with self._errors():
-            return Held(self.piece_bytes, self._batch_bytes())
-
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> BatchReader:
-        """Return something that reads pieces."""
-        del strict
-        return BatchReader(self.table_reader(vocabulary, label_needed=label_needed))
+            return ReadingBytes(self.piece_bytes, self._batch_bytes())
 
     def head(self) -> Head:
         """Return the first cells of each column, or raise DataError or DiskError."""
-        if self._head is None:
-            found: dict[str, list[Any]] = {name: [] for name in self._names}
-            n_rows = n_bytes = 0
-            with self._errors():
-                for rows, size in self._head_rows():
-                    some = rows.slice(0, HEAD_ROWS - n_rows)
-                    for name in self._names:
-                        found[name] += ArrowRows(some).values(name)
-                    n_rows, n_bytes = n_rows + some.num_rows, n_bytes + size
-                    if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
-                        break
-            if not n_rows:
-                raise DataError("it holds no rows", path=self.path)
-            self._head = found
-        return self._head
+        with self._errors():
+            return super().head()
 
-    def _head_rows(self) -> Iterator[tuple[Any, int]]:
-        """Yield rows and their bytes; a large one only where the first batch has no other."""
+    def first_rows(self) -> Iterator[TableRows]:
+        """Yield the first rows; a large one only where the first batch has no other."""
+        return first_of(self._small_slices())
+
+    def _small_slices(self) -> Iterator[tuple[Any, int]]:
         for batch, _ in self._batches(self._names, 0):
             some = list(slices(batch))
             yield from [one for one in some if one[1] <= 2 * PIECE_BYTES] or some[:1]
@@ -141,12 +106,6 @@ class BatchSource(Source[BatchPiece], Table):
                         large = of_row(rows, self.recipe) if size > 2 * PIECE_BYTES else None
                         yield BatchPiece(rows, first + skipped, n_read, large)
                     first = stop
-
-    def _checked(self, names: list[str]) -> list[str]:
-        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-        if twice is not None:
-            raise DataError(f"two columns are called '{clean(twice, 60)}'", path=self.path)
-        return names
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -322,3 +281,22 @@ def slices(batch: Any) -> Iterator[tuple[Any, int]]:
         stop = min(max(stop, first + 1), first + MOST_ROWS)
         yield batch.slice(first, stop - first), int(ends[stop - 1]) - before
         first, before = stop, int(ends[stop - 1])
+
+
+def first_of(some: Iterable[tuple[Any, int]]) -> Iterator[TableRows]:
+    """Yield the rows at the start of batches, given with their bytes, from which a recipe is."""
+    n_rows = n_bytes = 0
+    for batch, size in some:
+        rows = ArrowRows(batch.slice(0, HEAD_ROWS - n_rows))
+        yield rows
+        n_rows, n_bytes = n_rows + rows.n_rows, n_bytes + size
+        if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
+            break
+
+
+def distinct(names: list[str], path: Path) -> list[str]:
+    """Return names of columns, or raise DataError if two are the same."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=path)
+    return names

@@ -6,15 +6,14 @@ import importlib
 import json
 import math
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.tables.cells import NO_LIST, Cells, Wrong, parsed_numbers
+from streammach.data.tables.cells import NO_LIST, BadCell, Cells, parsed_numbers
 from streammach.data.tables.guess import is_utf8
-from streammach.data.tables.python_rows import lists_of, pairs_of, strings_of, vectors_of
+from streammach.data.tables.python_rows import TableRows, strings_of
 from streammach.data.tables.values import NO_DECIMAL, NO_DURATION, NO_TEXT
 from streammach.errors import DataError, UsageError, clean
 
@@ -36,15 +35,11 @@ def arrow() -> Any:
     return pa
 
 
-class ArrowRows:
+class ArrowRows(TableRows):
     """Rows of a record batch."""
 
-    refused: Sequence[Wrong] = ()
-
     def __init__(self, batch: Any) -> None:
-        self.batch = batch
-        self.n_rows: int = batch.num_rows
-        self.names: list[str] = list(batch.schema.names)
+        self.batch, self.n_rows, self.names = batch, batch.num_rows, list(batch.schema.names)
         self._places = {name: i for i, name in enumerate(self.names)}
 
     def strings(self, name: str) -> Cells:
@@ -66,10 +61,14 @@ class ArrowRows:
             return parsed_numbers(texts_of(column))
         values = np.array(column.to_numpy(zero_copy_only=False), np.float64) / ticks
         values[~there] = math.nan
-        return Cells.of_numbers(values[:, None], [])
+        return Cells.of_numbers(values[:, None])
 
     def values(self, name: str) -> list[Any]:
-        """Return the cells of a column for a look at them: texts, bytes, numbers, lists or None."""
+        """Return the values of a column; `BEYOND` for those that Python has no value for."""
+        return _objects(self._column(name))
+
+    def look(self, name: str) -> list[Any]:
+        """Return the cells of a column as texts, bytes, numbers, lists or None."""
         try:
             types, column = arrow().types, self._column(name)
         except DataError:  # perhaps nobody reads it
@@ -77,50 +76,38 @@ class ArrowRows:
         if types.is_duration(column.type):
             ticks = column.cast("int64").to_pylist()
             return [None if t is None else t / TICKS[column.type.unit] for t in ticks]
-        if _is_nested(types, column.type):
+        if types.is_nested(column.type):
             found = _objects(column)
             as_dict = types.is_map(column.type)
             return [None if v is None else dict(v) for v in found] if as_dict else found
-        cells = texts_of(column.cast("string") if types.is_decimal(column.type) else column)
-        return _strings(cells)
+        return _strings(
+            texts_of(column.cast("string") if types.is_decimal(column.type) else column)
+        )
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
         """Return the cells of a column as strings, several or one; whether they were lists."""
         types, column = arrow().types, self._column(name)
-        if types.is_null(column.type):
-            return Cells.none(self.n_rows), np.zeros(self.n_rows, np.bool_)
-        if not _is_list(types, column.type):
+        if not _is_list(column.type):
             return texts_of(column), np.zeros(self.n_rows, np.bool_)
-        if _is_nested(types, column.type.value_type):
-            return lists_of(_objects(column))
-        return _of_items(column), _there(column)
-
-    def pairs(self, name: str) -> Cells:
-        """Return the cells of a column as names with values."""
-        column = self._column(name)
-        values = _objects(column)
-        types = arrow().types
-        if _is_list(types, column.type) and types.is_struct(column.type.value_type):
-            values = [None if v is None else [tuple(d.values()) for d in v] for v in values]
-        return pairs_of(values)
+        if types.is_nested(column.type.value_type):
+            return super().lists(name)
+        items = texts_of(column.flatten())
+        items.offsets = items.offsets[np.concatenate([[0], np.cumsum(_lengths(column, 0))])]
+        return items, _there(column)
 
     def vectors(self, name: str, width: int) -> Cells:
         """Return the cells of a column as so many numbers each."""
         types, column = arrow().types, self._column(name)
-        if not _is_list(types, column.type):
-            return Cells.of_numbers(
-                np.full((self.n_rows, width), math.nan), _refused(column, NO_LIST).wrong
-            )
+        out = np.full((self.n_rows, width), math.nan)
+        if not _is_list(column.type):
+            return Cells.of_numbers(out, _refused(column, NO_LIST).wrong)
         there, items = _there(column), column.flatten()
         numeric = types.is_floating(items.type) or types.is_integer(items.type)
-        if not numeric or items.null_count or len(items) != width * int(there.sum()):
-            return vectors_of(_objects(column), width)
-        lengths = _lengths(column, width)
-        if (lengths != width).any():
-            return vectors_of(_objects(column), width)
-        out = np.full((self.n_rows, width), math.nan)
+        odd = items.null_count or len(items) != width * int(there.sum())
+        if not numeric or odd or (_lengths(column, width) != width).any():
+            return super().vectors(name, width)
         out[there] = items.to_numpy(zero_copy_only=False).reshape(-1, width)
-        return Cells.of_numbers(out, [])
+        return Cells.of_numbers(out)
 
     def _column(self, name: str) -> Any:
         place, pa = self._places[name], arrow()
@@ -154,7 +141,14 @@ def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
         inner = pa.array(TEXTS[name](inner, json.loads(facts or b"{}")), "string")
     elif name == b"arrow.bool8":
         inner = inner.cast("bool")
-    return pa.DictionaryArray.from_arrays(column.indices, inner) if coded else inner
+    return _decoded(column, inner) if coded else inner
+
+
+def _decoded(column: Any, words: Any) -> Any:
+    """Return the cells of a dictionary's codes, without the codes."""
+    if is_view(words.type):  # of which older releases take none
+        words = words.cast(arrow().large_binary())
+    return words.take(column.indices)
 
 
 def _periods(ordinals: Any, facts: dict[str, str]) -> list[str | None]:
@@ -193,19 +187,7 @@ def texts_of(column: Any) -> Cells:
     if types.is_null(kind):
         return Cells.none(len(column))
     if types.is_dictionary(kind):
-        words = texts_of(column.dictionary)
-        firsts = np.append(words.offsets[:-1], 0)
-        empty = np.append(np.diff(words.offsets) == 0, True)
-        codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        codes[~there] = -1
-        there = there & ~empty[codes]
-        items = firsts[codes[there]]
-        offsets = np.concatenate([[0], np.cumsum(there)])
-        found = Cells(offsets, words.starts[items], words.stops[items], words.data)
-        for wrong in words.wrong:
-            rows = np.flatnonzero(codes == wrong.row).tolist()
-            found.wrong += [Wrong(row, wrong.reason, wrong.text) for row in rows]
-        return found
+        return texts_of(_decoded(column, column.dictionary))
     if types.is_float16(kind):
         return strings_of([*column.to_numpy(zero_copy_only=False)])
     if types.is_date(kind) or types.is_timestamp(kind):
@@ -218,12 +200,12 @@ def texts_of(column: Any) -> Cells:
         return _refused(column, NO_DURATION)
     elif types.is_decimal(kind) and kind.scale > 0:
         return _refused(column, NO_DECIMAL)
-    elif not _is_text(types, kind):
+    elif not is_text(kind):
         try:
             column = column.cast("string")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             return _refused(column, NO_TEXT)
-    elif types.is_string_view(kind) or types.is_binary_view(kind):
+    elif is_view(kind):
         column = column.cast(pa.large_binary())
     elif types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
@@ -251,7 +233,7 @@ def _refused(column: Any, reason: str) -> Cells:
     """Return no cells, and for each that is not null why; the first one is shown."""
     rows = np.flatnonzero(_there(column)).tolist()
     cells = Cells.none(len(column))
-    cells.wrong = [Wrong(row, reason, "" if i else _shown(column, row)) for i, row in
+    cells.wrong = [BadCell(row, reason, "" if i else _shown(column, row)) for i, row in
                    enumerate(rows)]  # fmt: skip
     return cells
 
@@ -274,9 +256,7 @@ def _object(cell: Any) -> Any:
 
 def _strings(cells: Cells) -> list[Any]:
     """Return the cells of rows of one item or none; bytes that are no text stay bytes."""
-    there, first = np.diff(cells.offsets) > 0, cells.offsets[:-1]
-    found = [cells.item(int(first[r])) if there[r] else None for r in range(cells.n_rows)]
-    return [raw if raw is None or not is_utf8(raw) else raw.decode() for raw in found]
+    return [raw.decode() if raw is not None and is_utf8(raw) else raw for raw in cells.firsts()]
 
 
 def _spans(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
@@ -294,15 +274,6 @@ def _spans(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[n
     return ends[:-1], ends[1:], np.frombuffer(data, np.uint8)[first:last]
 
 
-def _of_items(column: Any) -> Cells:
-    """Return the items of an array of lists as strings."""
-    items = texts_of(column.flatten())
-    lengths = _lengths(column, 0)
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    items.offsets = items.offsets[ends]
-    return items
-
-
 def _lengths(column: Any, null: int) -> NDArray[np.int64]:
     """Return how many items each list has, `null` where there is no list: int64 (n,)."""
     lengths = arrow().compute.list_value_length(column).fill_null(null)
@@ -316,20 +287,23 @@ def _there(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid())
 
 
-def _is_text(types: Any, kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Return whether a type of Arrow is one of text or bytes."""
+    types = arrow().types
     return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        or types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind) or types.is_dictionary(kind)
+        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
+        or types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or is_view(kind)
     )  # fmt: skip
 
 
-def _is_list(types: Any, kind: Any) -> bool:
+def is_view(kind: Any) -> bool:
+    """Return whether a type of Arrow is one of views of text or bytes."""
+    return bool(arrow().types.is_string_view(kind) or arrow().types.is_binary_view(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    types = arrow().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _is_nested(types: Any, kind: Any) -> bool:
-    return bool(types.is_nested(kind))
 
 
 def _shown(column: Any, row: int) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from streammach.data.source import ReadingBytes, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.guess import Head, no_column, no_label, recipe_of
-from streammach.data.tables.reader import Met, TableReader
+from streammach.data.tables.python_rows import TableRows
+from streammach.data.tables.reader import PieceCells, TableCounts, TableReader
 from streammach.errors import DataError, clean
 from streammach.forks import Turn
 from streammach.rows.vocabulary import Vocabulary
@@ -18,48 +21,51 @@ from streammach.spec.recipe import Recipe
 HEAD_ROWS, HEAD_BYTES = 1000, 4 << 20  # of a table that are looked at for its recipe
 
 
-class Table:
+class Table(Source[Any]):
     """A table as a source of rows.
 
     Attributes
     ----------
-    path : Path
-        The file.
     options : SourceOptions
         How it is read.
-    met : Met
+    counts : TableCounts
         What was met in it.
     """
 
-    path: Path
     options: SourceOptions
     names_known = True  # whether its columns are known before its rows
+    labelled = True  # whether one of them holds the labels
     index: frozenset[str] = frozenset()  # columns that were the index of a DataFrame
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.met = Met()
+        self.counts = TableCounts()
         self._recipe = options.recipe
         self._lock = Turn()
         self._absent: frozenset[str] | None = None
+        self._head: Head | None = None
 
     @abstractmethod
+    def first_rows(self) -> Iterable[TableRows]:
+        """Yield the rows that are looked at for its recipe, or raise DataError or DiskError."""
+
+    def rows_of(self, piece: Any) -> PieceCells:
+        """Return the rows of a piece, as they are looked at by their columns."""
+        return PieceCells(piece.rows)
+
     def head(self) -> Head:
         """Return the first cells of each column, or raise DataError or DiskError."""
+        if self._head is None:
+            self._head = head_of(self.first_rows(), self.path)
+        return self._head
 
     @property
     def recipe(self) -> Recipe:
-        """How its rows become features.
-
-        Raises
-        ------
-        UsageError
-            If what the user said does not fit its columns.
-        DataError, DiskError
-            If it cannot be read.
-        """
+        """How its rows become features, or UsageError, DataError or DiskError."""
         if self._recipe is None:
-            self._recipe = recipe_of(self.head(), self.options.table, self.path, index=self.index)
+            self._recipe = recipe_of(
+                self.head(), self.options.table, self.path, labelled=self.labelled, index=self.index
+            )
         return self._recipe
 
     @recipe.setter
@@ -73,33 +79,24 @@ class Table:
         chars = self.options.table.chars if known is None else known.chars
         return (24 << 20) if chars is None else (72 << 20)
 
+    def held(self) -> ReadingBytes:
+        """Return what reading it takes, rows that were read aside."""
+        return ReadingBytes(self.piece_bytes, 0)
+
     def columns_there(self) -> Sequence[str]:
         """Return the names of its columns."""
         return list(self.head())
 
-    def table_reader(self, vocabulary: Vocabulary, *, label_needed: bool) -> TableReader:
-        """Return what reads its rows.
-
-        Parameters
-        ----------
-        vocabulary : Vocabulary
-            Gives the ids.
-        label_needed : bool
-            Whether a row without a label is bad.
-
-        Raises
-        ------
-        UsageError
-            If it has no labels and they are needed.
-        DataError
-            If it has none of the columns that are read.
-        """
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TableReader:
+        """Return something that reads pieces, or raise UsageError or DataError."""
+        del strict
         with self._lock:
             if self._absent is None:
                 self._absent = self._lacking(label_needed=label_needed)
         return TableReader(
             self.recipe, vocabulary, multilabel=self.options.multilabel,
-            label_needed=label_needed, met=self.met, absent=self._absent,
+            label_needed=label_needed, counts=self.counts, absent=self._absent,
+            rows_of=self.rows_of,
         )  # fmt: skip
 
     def _lacking(self, *, label_needed: bool) -> frozenset[str]:
@@ -114,25 +111,41 @@ class Table:
             raise no_column(recipe.label or "", "label", names, self.path)
         return lacking(recipe, names, self.path)
 
-    def check_columns(self) -> None:
-        """Warn of columns that no row had, and of those that are not known, at the end."""
+    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
+        """Warn of columns that no row had, and of unknown ones, where only rows name them."""
+        del n_rows, n_bad, n_lines
         if not self.names_known:
-            lacking(self.recipe, sorted(self.met.names), self.path)
+            lacking(self.recipe, sorted(self.counts.names), self.path)
 
     def remarks(self) -> list[str]:
         """Return what is said of the table after it was read: missing cells by column."""
         return [
-            f"{self.met.missing[column.name]:,} of {self.met.rows:,} rows have no "
+            f"{self.counts.missing[column.name]:,} of {self.counts.rows:,} rows have no "
             f"{clean(column.name, 40)}"
             for column in self.recipe.columns
-            if self.met.missing[column.name]
+            if self.counts.missing[column.name]
         ]
 
 
-def lacking(recipe: Recipe, names: Sequence[str], path: str | Path | None) -> frozenset[str]:
+def head_of(some: Iterable[TableRows], path: Path) -> Head:
+    """Return the first cells of each column, of some rows of a table, or raise DataError."""
+    found: dict[str, list[Any]] = {}
+    n_rows = 0
+    for rows in some:
+        for name in rows.names:
+            found.setdefault(name, [None] * n_rows).extend(rows.look(name))
+        n_rows += rows.n_rows
+        for cells in found.values():
+            cells.extend([None] * (n_rows - len(cells)))
+    if not (n_rows or found):
+        raise DataError("it holds no rows", path=path)
+    return found
+
+
+def lacking(recipe: Recipe, names: Sequence[str], path: Path) -> frozenset[str]:
     """Return the columns of a recipe that a table lacks; warn of them, and of other ones."""
     there = set(names)
-    place = "" if path is None else f": {clean(path, 300)}"
+    place = f": {clean(path, 300)}"
     needed = [column.name for column in recipe.columns]
     lost = [name for name in needed if name not in there]
     if len(lost) == len(needed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ TOO_LONG = f"'{{}}' has more than {MAX_NAME:,} bytes"
 TOO_LARGE = f"'{{}}' has more than {MAX_CELL >> 20} MiB"
 
 
-class Wrong(NamedTuple):
-    """A cell that cannot be read: its row, why, and what is shown of it."""
+class BadCell(NamedTuple):
+    """A cell that cannot be read: its row, why (``{}`` is the cell), what is shown of it."""
 
     row: int
     reason: str
@@ -48,7 +48,7 @@ class Cells:
     weights: NDArray[np.float64] | None = None
     # float64 (n, w) or None: the numbers of each row, where these are what is read; NaN for none
     numbers: NDArray[np.float64] | None = None
-    wrong: list[Wrong] = field(default_factory=list)  # cells that cannot be read
+    wrong: list[BadCell] = field(default_factory=list)  # cells that cannot be read
 
     @property
     def n_rows(self) -> int:
@@ -65,6 +65,17 @@ class Cells:
     def item(self, i: int) -> bytes:
         """Return the bytes of an item."""
         return self.data[self.starts[i] : self.stops[i]].tobytes()
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each item: int64 (items,)."""
+        return np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
+
+    def firsts(self) -> list[bytes | None]:
+        """Return the first item of each row, None where there is none."""
+        there = np.diff(self.offsets) > 0
+        firsts = zip(self.offsets[:-1].tolist(), there.tolist(), strict=True)
+        return [self.item(first) if some else None for first, some in firsts]
 
     @classmethod
     def none(cls, n_rows: int) -> Cells:
@@ -87,7 +98,10 @@ class Cells:
         return cls(offsets, starts, stops, data)
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[bytes]], values: list[float] | None = None) -> Cells:
+    def of(
+        cls, rows: Sequence[Sequence[bytes]], values: list[float] | None = None,
+        wrong: Sequence[BadCell] = (),
+    ) -> Cells:  # fmt: skip
         """Return the items of each row; empty ones are left out, unless they have `values`."""
         kept = [[t for t in row if t] for row in rows] if values is None else rows
         texts = [t for row in kept for t in row]
@@ -96,56 +110,16 @@ class Cells:
         np.cumsum([len(t) for t in texts], out=ends[1:])
         data = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
         weights = None if values is None else np.array(values, np.float64)
-        return cls(offsets, ends[:-1], ends[1:], data, weights)
+        return cls(offsets, ends[:-1], ends[1:], data, weights, wrong=[*wrong])
 
     @classmethod
-    def of_numbers(cls, values: NDArray[np.float64], wrong: list[Wrong]) -> Cells:
+    def of_numbers(cls, values: NDArray[np.float64], wrong: Sequence[BadCell] = ()) -> Cells:
         """Return numbers, float64 (n, w), with those refused that float32 does not hold."""
         large = np.flatnonzero((np.abs(values) >= MAX_FLOAT32).any(axis=1))  # not NaN
-        wrong += [Wrong(int(row), NOT_FINITE, _largest(values[row])) for row in large]
-        nothing = np.zeros(0, np.int64)
-        return cls(
-            np.zeros(len(values) + 1, np.int64), nothing, nothing, numbers=values, wrong=wrong
-        )
-
-
-class TableRows(Protocol):
-    """Some rows of a table, whose columns are read as they are asked for."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many they are."""
-        ...
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The columns that are there."""
-        ...
-
-    @property
-    def refused(self) -> Sequence[Wrong]:
-        """Rows that could not be read as such."""
-        ...
-
-    def strings(self, name: str) -> Cells:
-        """Return the cells of a column as one string each."""
-        ...
-
-    def numbers(self, name: str) -> Cells:
-        """Return the cells of a column as one number each."""
-        ...
-
-    def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
-        """Return the cells of a column as strings, several or one; whether they were lists."""
-        ...
-
-    def pairs(self, name: str) -> Cells:
-        """Return the cells of a column as names with values."""
-        ...
-
-    def vectors(self, name: str, width: int) -> Cells:
-        """Return the cells of a column as so many numbers each."""
-        ...
+        cells = cls.none(len(values))
+        more = [BadCell(int(row), NOT_FINITE, _largest(values[row])) for row in large]
+        cells.numbers, cells.wrong = values, [*wrong, *more]
+        return cells
 
 
 def parsed_numbers(cells: Cells) -> Cells:
@@ -156,14 +130,13 @@ def parsed_numbers(cells: Cells) -> Cells:
     if len(data) < PADDING or (len(cells.stops) and cells.stops.max() > len(data) - PADDING):
         data = np.concatenate([data, np.zeros(PADDING, np.uint8)])
     read_numbers(data, cells.starts, cells.stops, values, exact)
-    rows = np.repeat(np.arange(cells.n_rows), np.diff(cells.offsets))
-    wrong = list(cells.wrong)
+    rows, wrong = cells.rows, list(cells.wrong)
     for i in np.flatnonzero(~exact).tolist():
         raw = cells.item(i)
         try:
             values[i] = number_of(raw)
         except ValueError:
-            wrong.append(Wrong(int(rows[i]), NO_NUMBER, raw[:80]))
+            wrong.append(BadCell(int(rows[i]), NO_NUMBER, raw[:80]))
             values[i] = math.nan
     out = np.full((cells.n_rows, 1), math.nan)
     out[rows, 0] = values

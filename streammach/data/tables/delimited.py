@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.bad_rows import UTF8_HINT, BadRow
+from streammach.data.bad_rows import UTF8_HINT
 from streammach.data.formats.parsed import NEWLINE
-from streammach.data.source import START, Held, Large, Part, Place
+from streammach.data.source import START, Large, Place
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table
-from streammach.data.tables.cells import Cells, Wrong
+from streammach.data.tables.cells import BadCell, Cells
 from streammach.data.tables.csv_kernels import (
     CELLS,
     LETTERS,
@@ -27,15 +26,13 @@ from streammach.data.tables.csv_kernels import (
     read_records,
     whole_records,
 )
-from streammach.data.tables.guess import Head
 from streammach.data.tables.large import of_text
 from streammach.data.tables.python_rows import CellRows
-from streammach.data.tables.reader import TableReader
-from streammach.data.tables.sample import looked_for
-from streammach.data.text import BYTE_ORDER_MARK, RawFile, TextSource
+from streammach.data.tables.reader import PieceCells
+from streammach.data.tables.sample import find_in_head
+from streammach.data.text import RawFile, TextFile, behind_mark
 from streammach.data.text_rows import TextPiece
 from streammach.errors import DataError, clean
-from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -50,16 +47,7 @@ ODD = {  # what is said of cells whose quotes are odd
 COMMA, SEMICOLON = ord(","), ord(";")
 
 
-@dataclass(kw_only=True)
-class RowPiece(TextPiece):
-    """Whole records of a text: how many, the number of the first row, the lines before them."""
-
-    first_row: int
-    n_rows: int
-    first_line: int
-
-
-class TextTable(TextSource, Table):
+class TextTable(Table, TextFile):
     """A table in a file of text whose rows are records between newlines."""
 
     delimiter, quotes, header_rows = NEWLINE, LETTERS, 0
@@ -67,31 +55,23 @@ class TextTable(TextSource, Table):
     def __init__(
         self, path: Path, form: str, options: SourceOptions, raw: RawFile | None = None
     ) -> None:
-        super().__init__(path, "vw", raw=raw)
         Table.__init__(self, options)
-        self.form = form
+        TextFile.__init__(self, path, form, raw)
         # Records and lines before the present block, and up to its end.
         self._before = self._through = self._lines = self._lines_through = 0
-        self._head: Head | None = None
 
-    def held(self) -> Held:
-        """Return what reading it takes, rows that were read aside."""
-        return Held(self.piece_bytes, 0)
-
-    def pieces(self, begin: Place = START) -> Iterator[RowPiece]:
+    def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the records in their order, in pieces of about a megabyte."""
         self._before = self._through = self._lines = self._lines_through = 0
         for piece in super().pieces(begin):
             text, skipped = piece.buffer.text, 0
             if piece.start:
-                first = len(BYTE_ORDER_MARK) if _marked(text, piece.base) else 0
+                first = 0 if piece.base else behind_mark(text)
                 _, skipped = self._whole(text, first, piece.start)
-            lines = self._lines + int(np.count_nonzero(text[: piece.start] == NEWLINE))
-            given = {f.name: getattr(piece, f.name) for f in fields(TextPiece)}
-            yield RowPiece(
-                **given, first_row=self._before + skipped - self.header_rows, first_line=lines,
-                n_rows=self._through - self._before - skipped,
-            )  # fmt: skip
+            piece.first_line = self._lines + _lines(text[: piece.start])
+            piece.first_row = self._before + skipped - self.header_rows
+            piece.n_rows = self._through - self._before - skipped
+            yield piece
 
     def _whole(
         self, text: NDArray[np.uint8], start: int, stop: int, *, most: int = 0, ended: bool = True
@@ -100,7 +80,7 @@ class TextTable(TextSource, Table):
         return int(cut), int(n)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
-        first = len(BYTE_ORDER_MARK) if _marked(text, self._through) else 0
+        first = 0 if self._through else behind_mark(text)
         cut, n = self._whole(text, first, size, ended=ended)
         if ended and cut < size:
             raise DataError(
@@ -113,7 +93,7 @@ class TextTable(TextSource, Table):
             return 0
         self._before, self._through = self._through, self._through + n
         self._lines = self._lines_through
-        self._lines_through += int(np.count_nonzero(text[:cut] == NEWLINE))
+        self._lines_through += _lines(text[:cut])
         return cut
 
     def _large(self, text: NDArray[np.uint8]) -> Large:
@@ -121,14 +101,9 @@ class TextTable(TextSource, Table):
         ends = bytes([self.delimiter, NEWLINE]) if self.names_known else b'"\n'
         return of_text(text, self.recipe, objects=not self.names_known, ends=ends)
 
-    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
-        """Say which columns no row had."""
-        del n_rows, n_bad, n_lines
-        self.check_columns()
 
-
-def _marked(text: NDArray[np.uint8], before: int) -> bool:
-    return not before and text[:3].tobytes() == BYTE_ORDER_MARK
+def _lines(text: NDArray[np.uint8]) -> int:
+    return int(np.count_nonzero(text == NEWLINE))
 
 
 class DelimitedSource(TextTable):
@@ -148,34 +123,41 @@ class DelimitedSource(TextTable):
         self._odd: dict[int, tuple[int, int]] = {}  # cells by what is odd, and the first's line
         self._names = self._read_names()
 
-    def pieces(self, begin: Place = START) -> Iterator[RowPiece]:
+    def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the records in their order, in pieces of about a megabyte."""
         self._odd.clear()
         return super().pieces(begin)
-
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> RecordReader:
-        """Return something that reads pieces."""
-        del strict
-        rows = self.table_reader(vocabulary, label_needed=label_needed)
-        return RecordReader(rows, self)
 
     def columns_there(self) -> list[str]:
         """Return the names of its columns."""
         return self._names
 
-    def head(self) -> Head:
-        """Return the first cells of each column, or raise DataError or DiskError."""
-        if self._head is None:
-            read = looked_for(self.path, self._raw, HEAD_BYTES, self._first_records)
-            assert read is not None, "there is a header"
-            good = np.flatnonzero(read.found == len(self._names))[self.header_rows :]
-            self._head = {
-                name: [read.cell(row, i) for row in good.tolist()]
-                for i, name in enumerate(self._names)
-            }
-        return self._head
+    def first_rows(self) -> list[CellRows]:
+        """Return the first rows, or raise DataError or DiskError."""
+        read = find_in_head(self.path, self._raw, HEAD_BYTES, self._first_records)
+        assert read is not None, "there is a header"
+        good = np.flatnonzero(read.found == len(self._names))[self.header_rows :]
+        return [CellRows(read.columns(self._names, good), len(good))]
 
-    def records(
+    def rows_of(self, piece: TextPiece) -> PieceCells:
+        """Return the rows of a piece; note its odd cells."""
+        text, n = piece.buffer.text, len(self._names)
+        n_lines = _lines(text[piece.start : piece.stop]) + piece.n_lines_before
+        read = self._records(text, piece.start, piece.stop, piece.n_rows, n)
+        with self._lock:
+            for place in ODD:
+                before, first = self._odd.get(place, (0, 1 << 62))
+                if read.odd[place]:
+                    line = piece.first_line + int(read.odd[place + 1])
+                    self._odd[place] = before + int(read.odd[place]), min(first, line)
+        more = " (--quotes on reads cells that span lines)" if read.odd[UNPAIRED] else ""
+        who = f"{NAMED_BY[self.header_rows]} {n:,}{more}"
+        ragged = np.flatnonzero(read.found != n).tolist()
+        refused = [BadCell(i, f"{int(read.found[i]):,} cells, {who}") for i in ragged]
+        rows = CellRows(read.columns(self._names), piece.n_rows, refused)
+        return PieceCells(rows, read.lines + piece.n_lines_before, n_lines)
+
+    def _records(
         self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int
     ) -> Records:
         """Return the cells of so many records; doubled quotes are changed in the text."""
@@ -192,15 +174,6 @@ class DelimitedSource(TextTable):
         for place, (n, line) in self._odd.items():
             warnings.warn(ODD[place].format(n, line) + f": {clean(self.path, 300)}", stacklevel=2)
 
-    def note_odd(self, odd: NDArray[np.int64], lines_before: int) -> None:
-        """Count cells whose quotes are odd."""
-        with self._lock:
-            for place in ODD:
-                before, first = self._odd.get(place, (0, 1 << 62))
-                n, line = before + int(odd[place]), lines_before + int(odd[place + 1])
-                if odd[place]:
-                    self._odd[place] = n, min(first, line)
-
     def _first_records(
         self, text: bytes, whole: bool, most: int = HEAD_ROWS + 1, needed: int = 2
     ) -> Records | None:
@@ -213,12 +186,12 @@ class DelimitedSource(TextTable):
         if n < needed and not whole:
             return None
         columns = 1 + int(np.count_nonzero(raw[:cut] == self.delimiter)) if most == 1 else 0
-        return self.records(raw, 0, cut, n, columns or len(self._names))
+        return self._records(raw, 0, cut, n, columns or len(self._names))
 
     def _read_names(self) -> list[str]:
         """Return the names of the columns, or raise DataError."""
         first = partial(self._first_records, most=1, needed=1)
-        read = looked_for(self.path, self._raw, FIRST_BYTES, first)
+        read = find_in_head(self.path, self._raw, FIRST_BYTES, first)
         if read is None or not len(read.found):
             raise DataError("it holds no rows", path=self.path)
         if self.delimiter == COMMA and int(read.found[0]) == 1 and b";" in read.cell(0, 0):
@@ -239,10 +212,10 @@ class DelimitedSource(TextTable):
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
         """Return where the rows start, behind the header, and the lines before them."""
-        stop = len(BYTE_ORDER_MARK) if _marked(text, 0) else 0
+        stop = behind_mark(text)
         if self.header_rows:
             stop, _ = self._whole(text, stop, size, most=1)
-        return stop, int(np.count_nonzero(text[:stop] == NEWLINE))
+        return stop, _lines(text[:stop])
 
 
 class Records(NamedTuple):
@@ -262,35 +235,7 @@ class Records(NamedTuple):
         """Return the bytes of a cell."""
         return self.text[self.starts[row, column] : self.stops[row, column]].tobytes()
 
-
-class RecordReader:
-    """Reads pieces of records; one thread at a time may use it."""
-
-    def __init__(self, rows: TableReader, source: DelimitedSource) -> None:
-        self._rows, self._source = rows, source
-        self._names = source.columns_there()
-
-    def read(self, piece: RowPiece) -> Part:
-        """Return the rows of a piece."""
-        text, n = piece.buffer.text, len(self._names)
-        n_lines = int(np.count_nonzero(text[piece.start : piece.stop] == NEWLINE))
-        read = self._source.records(text, piece.start, piece.stop, piece.n_rows, n)
-        self._source.note_odd(read.odd, piece.first_line)
-        columns = {
-            name: Cells.spans(text, read.starts[:, i].copy(), read.stops[:, i].copy())
-            for i, name in enumerate(self._names)
-        }
-        more = " (--quotes on reads cells that span lines)" if read.odd[UNPAIRED] else ""
-        who = f"{NAMED_BY[self._source.header_rows]} {n:,}{more}"
-        ragged = np.flatnonzero(read.found != n)
-        refused = [Wrong(int(i), f"{int(read.found[i]):,} cells, {who}") for i in ragged]
-        rows = CellRows(columns, piece.n_rows, refused)
-        part = self._rows.read(rows, piece.first_row, read.lines + piece.n_lines_before)
-        part.n_lines = n_lines + piece.n_lines_before
-        return part
-
-    def found_bad(self, piece: RowPiece, place: int, reason: str) -> BadRow:
-        """Return a row of a piece, by its number in the source, as a bad one."""
-        return BadRow(
-            reason=reason, line=place - piece.first_row + 1 + piece.n_lines_before, byte=1
-        )
+    def columns(self, names: Sequence[str], rows: Any = slice(None)) -> dict[str, Cells]:
+        """Return the cells of some records by column."""
+        starts, stops = (np.asfortranarray(ends[rows]) for ends in (self.starts, self.stops))
+        return {n: Cells.spans(self.text, starts[:, i], stops[:, i]) for i, n in enumerate(names)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,13 @@ from streammach.data.tables.cells import (
     NOT_UTF8,
     TOO_LARGE,
     TOO_LONG,
+    BadCell,
     Cells,
-    TableRows,
-    Wrong,
     find_odd,
 )
 from streammach.data.tables.kernels import BIN, NAMES, TEXT, VALUE, Frame, find_wide
-from streammach.data.tables.normal import all_kinds, ascii_kinds, normalised
+from streammach.data.tables.normal import kinds_of_characters, normalised
+from streammach.data.tables.python_rows import TableRows
 from streammach.data.tables.values import NO_DATE, canonical, day_of
 from streammach.rows.bounds import MOST_IMPORTANCE
 from streammach.rows.names import MAX_NAME
@@ -32,19 +31,12 @@ from streammach.spec.types import Multilabel
 
 NO_LABEL = "there is no label"
 SEVERAL = "several labels (--multilabel on takes them)"
+ASCII = 128  # characters, of which alone the kinds are told where there are no others
 KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
 
 
-class BadCell(NamedTuple):
-    """A row that is left out: which, why, and what is shown of it; ``{}`` stands for that."""
-
-    row: int
-    reason: str
-    text: str | bytes
-
-
 @dataclass
-class Framed:
+class RowFrame:
     """Rows of a table for the kernels."""
 
     frame: Frame  # the rows
@@ -96,10 +88,10 @@ class Framer:
         self.spaces.append(name.encode())
         return len(self.spaces)
 
-    def framed(self, rows: TableRows, absent: frozenset[str] = frozenset()) -> Framed:
+    def frame(self, rows: TableRows, absent: frozenset[str] = frozenset()) -> RowFrame:
         """Return rows for the kernels."""
         recipe, n = self.recipe, rows.n_rows
-        wrong = {cell.row: BadCell(*cell) for cell in rows.refused}
+        wrong = {cell.row: cell for cell in rows.refused}
         found = [Cells.none(n) if c.name in absent else _read(rows, c) for c in recipe.columns]
         for column, cells in zip(recipe.columns, found, strict=True):
             _note(wrong, column.name, [*cells.wrong, *_too_large(column.role, cells)])
@@ -107,7 +99,8 @@ class Framer:
         importance = self._importance(rows, absent, wrong)
         tags = self._tags(rows, absent, wrong)
         every = [*found, labels]
-        data, starts, stops, kinds = _joined(every, self._named(), wrong)
+        named = [*((c.name, c.role) for c in recipe.columns), (recipe.label or "", "label")]
+        data, starts, stops, kinds = _joined(every, named, wrong)
         bad = np.zeros(n, np.bool_)
         bad[list(wrong)] = True
         left = np.flatnonzero((importance == 0) & ~bad)
@@ -118,12 +111,7 @@ class Framer:
             importance=importance, bad=bad, options=self._options, kinds=kinds,
         )  # fmt: skip
         missing = {c.name: cells.missing for c, cells in zip(recipe.columns, found, strict=True)}
-        return Framed(frame, [wrong[row] for row in sorted(wrong)], tags, missing, left)
-
-    def _named(self) -> list[tuple[str, str]]:
-        """Return the names and roles of the columns, and of that of labels."""
-        columns: list[tuple[str, str]] = [(c.name, c.role) for c in self.recipe.columns]
-        return [*columns, (self.recipe.label or "", "label")]
+        return RowFrame(frame, [wrong[row] for row in sorted(wrong)], tags, missing, left)
 
     def _numbers(self, found: Sequence[Cells], n_rows: int) -> NDArray[np.float64]:
         """Return the numbers of all columns, those with bins as the bins that they lie in."""
@@ -151,11 +139,11 @@ class Framer:
         _note(wrong, name, [*cells.wrong, *_too_long(cells)])
         several = np.diff(cells.offsets)
         if self._multilabel == "off":
-            _note(wrong, name, [Wrong(int(r), SEVERAL) for r in np.flatnonzero(several > 1)])
+            _note(wrong, name, [BadCell(int(r), SEVERAL) for r in np.flatnonzero(several > 1)])
         if self._label_needed and self._multilabel != "on":
             may = listed if self._multilabel == "auto" else np.zeros(len(listed), np.bool_)
             none = np.flatnonzero((several == 0) & ~may)
-            _note(wrong, name, [Wrong(int(row), NO_LABEL) for row in none])
+            _note(wrong, name, [BadCell(int(row), NO_LABEL) for row in none])
         return cells
 
     def _importance(
@@ -171,7 +159,7 @@ class Framer:
         values = cells.numbers[:, 0]
         for reason, outside in ((BAD_WEIGHT, values < 0), (TOO_HEAVY, values > MOST_IMPORTANCE)):
             places = np.flatnonzero(outside).tolist()
-            _note(wrong, name, [Wrong(r, REASONS[reason], str(values[r])) for r in places])
+            _note(wrong, name, [BadCell(r, REASONS[reason], str(values[r])) for r in places])
         with np.errstate(over="ignore"):
             return np.nan_to_num(values, nan=1.0).astype(np.float32)
 
@@ -184,10 +172,7 @@ class Framer:
             return None
         cells = rows.strings(name)
         _note(wrong, name, [*cells.wrong, *_too_long(cells)])
-        there = np.diff(cells.offsets) > 0
-        found = [canonical(cells.item(i)) for i in range(len(cells.starts))]
-        which = cells.offsets[:-1]
-        return Texts.of(found[which[i]] if there[i] else b"" for i in range(cells.n_rows))
+        return Texts.of(b"" if raw is None else canonical(raw) for raw in cells.firsts())
 
 
 def _read(rows: TableRows, column: Column) -> Cells:
@@ -210,55 +195,46 @@ def dates_of(cells: Cells) -> Cells:
     days = np.full((cells.n_rows, 1), np.nan)
     names: list[Sequence[bytes]] = [()] * cells.n_rows
     wrong = list(cells.wrong)
-    for i, row in enumerate(_rows(cells).tolist()):
+    for i, row in enumerate(cells.rows.tolist()):
         day = day_of(cells.item(i))
         if day is None:
-            wrong.append(Wrong(row, NO_DATE, cells.item(i)[:80]))
+            wrong.append(BadCell(row, NO_DATE, cells.item(i)[:80]))
         else:
             days[row], names[row] = day
-    found = Cells.of(names)
-    found.numbers, found.wrong = days, wrong
+    found = Cells.of(names, wrong=wrong)
+    found.numbers = days
     return found
 
 
-def _note(wrong: dict[int, BadCell], name: str, cells: Sequence[Wrong]) -> None:
+def _note(wrong: dict[int, BadCell], name: str, cells: Sequence[BadCell]) -> None:
     """Note what is wrong with cells of a column, unless something was with their rows."""
     shown = name.replace("{", "{{").replace("}", "}}")
     for cell in cells:
         wrong.setdefault(cell.row, BadCell(cell.row, f"column {shown}: {cell.reason}", cell.text))
 
 
-def _too_large(role: str, cells: Cells) -> list[Wrong]:
+def _too_large(role: str, cells: Cells) -> list[BadCell]:
     if cells.numbers is not None:
         return []
     return _longer(cells, MAX_CELL, TOO_LARGE) if role == "text" else _too_long(cells)
 
 
-def _too_long(cells: Cells) -> list[Wrong]:
+def _too_long(cells: Cells) -> list[BadCell]:
     return _longer(cells, MAX_NAME, TOO_LONG)
 
 
-def _longer(cells: Cells, most: int, reason: str) -> list[Wrong]:
+def _longer(cells: Cells, most: int, reason: str) -> list[BadCell]:
     long = np.flatnonzero(cells.stops - cells.starts > most)
-    if not len(long):
-        return []
-    rows = _rows(cells)
-    return [Wrong(int(rows[i]), reason, cells.item(int(i))[:80]) for i in long]
-
-
-def _rows(cells: Cells) -> NDArray[np.int64]:
-    """Return the row of each item: int64 (items,)."""
-    return np.repeat(np.arange(cells.n_rows), np.diff(cells.offsets))
+    rows = cells.rows if len(long) else long
+    return [BadCell(int(rows[i]), reason, cells.item(int(i))[:80]) for i in long]
 
 
 def _split(cells: Cells, separator: bytes) -> tuple[Cells, NDArray[np.bool_]]:
     """Return the parts of cells between separators, blanks around them aside."""
     texts: list[list[bytes]] = [[] for _ in range(cells.n_rows)]
-    for i, row in enumerate(_rows(cells).tolist()):
+    for i, row in enumerate(cells.rows.tolist()):
         texts[row] += [part.strip() for part in cells.item(i).split(separator)]
-    out = Cells.of(texts)
-    out.wrong = cells.wrong
-    return out, np.ones(cells.n_rows, np.bool_)
+    return Cells.of(texts, wrong=cells.wrong), np.ones(cells.n_rows, np.bool_)
 
 
 def _offsets(every: Sequence[Cells]) -> NDArray[np.int64]:
@@ -300,7 +276,7 @@ def _joined(
     end, texts = len(data), False
     wide, odd = (np.empty(len(starts), np.bool_) for _ in range(2))
     if not find_odd(data, starts, stops, odd) + find_wide(data, starts, stops, wide):
-        return data, starts, stops, ascii_kinds()
+        return data, starts, stops, kinds_of_characters(ASCII)
     for i in np.flatnonzero(odd & ~wide).tolist():
         tail.append(canonical(data[starts[i] : stops[i]].tobytes()))
         starts[i], end = end, end + len(tail[-1])
@@ -308,13 +284,13 @@ def _joined(
     first = 0
     for cells, (name, role) in zip(every, named, strict=True):
         chosen = np.flatnonzero(wide[first : first + len(cells.starts)])
-        rows = _rows(cells) if len(chosen) else chosen
+        rows = cells.rows if len(chosen) else chosen
         for i in chosen.tolist():
             raw = cells.item(i)
             try:
                 text = raw.decode()
             except UnicodeDecodeError:
-                _note(wrong, name, [Wrong(int(rows[i]), NOT_UTF8, raw[:80])])
+                _note(wrong, name, [BadCell(int(rows[i]), NOT_UTF8, raw[:80])])
                 starts[first + i] = stops[first + i] = 0
                 continue
             if role == "text":
@@ -324,4 +300,5 @@ def _joined(
                 stops[first + i] = end
         first += len(cells.starts)
     more = np.frombuffer(b"".join(tail) + bytes(PADDING), np.uint8)
-    return np.concatenate([data, more]), starts, stops, all_kinds() if texts else ascii_kinds()
+    kinds = kinds_of_characters() if texts else kinds_of_characters(ASCII)
+    return np.concatenate([data, more]), starts, stops, kinds

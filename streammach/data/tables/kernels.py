@@ -7,20 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.formats import parsed
 from streammach.data.formats.features import label_of_row, take_row
-from streammach.data.formats.parsed import (
-    DONE,
-    FULL,
-    GROW,
-    HARD,
-    LABELS,
-    LISTED,
-    ROWS,
-    SPACE,
-    UNKNOWN,
-    VALUES,
-    Parsed,
-)
+from streammach.data.formats.parsed import Parsed
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import LARGEST, NameTable, mix, slot_of, start_state
 from streammach.rows.names import MAX_NAME
@@ -122,7 +111,7 @@ def split_words(
         Where the last space ends, and how many words there are.
     """
     n = 0
-    text[p] = SPACE
+    text[p] = parsed.SPACE
     p += 1
     start, inside = p, False
     while q < stop:
@@ -137,7 +126,7 @@ def split_words(
             elif inside:
                 words[n, 0], words[n, 1] = start, p
                 n, inside = n + 1, False
-                text[p] = SPACE
+                text[p] = parsed.SPACE
                 p += 1
                 start = p
             q += 1
@@ -147,7 +136,7 @@ def split_words(
         if inside and kind != 1:
             words[n, 0], words[n, 1] = start, p
             n, inside = n + 1, False
-            text[p] = SPACE
+            text[p] = parsed.SPACE
             p += 1
             start = p
         if kind != 0:
@@ -159,14 +148,14 @@ def split_words(
             if kind == 2:
                 words[n, 0], words[n, 1] = start, p
                 n, inside = n + 1, False
-                text[p] = SPACE
+                text[p] = parsed.SPACE
                 p += 1
                 start = p
         q += size
     if inside:
         words[n, 0], words[n, 1] = start, p
         n += 1
-        text[p] = SPACE
+        text[p] = parsed.SPACE
         p += 1
     return p, n
 
@@ -265,15 +254,10 @@ def needs_of_row(frame: Frame, row: int) -> Any:
 def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slots: Array) -> Any:
     """Read the cells of a row into features; return how many."""
     text, words, fixed, data = scratch.text, scratch.words, scratch.fixed, frame.data
-    keys, spans, columns, starts, stops = (
-        out.keys,
-        out.spans,
-        frame.columns,
-        frame.starts,
-        frame.stops,
-    )
+    keys, spans, columns = out.keys, out.spans, frame.columns
+    starts, stops = frame.starts, frame.stops
     ngrams, least, most = frame.options[NGRAMS], frame.options[LEAST], frame.options[MOST]
-    values = out.values[out.state[VALUES] :]
+    values = out.values[out.state[parsed.VALUES] :]
     p = fixed[-1, 1] if fixed.shape[0] > 0 else 0
     n = 0
     for c in range(columns.shape[0]):
@@ -313,7 +297,7 @@ def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slo
 @kernel(fastmath=False)
 def labels_of_cells(frame: Frame, row: int, out: Parsed, labels: NameTable, add: bool) -> Any:
     """Look up the labels of a row; return the first one, -1 without any, -2: the table is full."""
-    label, m = np.int64(-1), out.label_starts[out.state[ROWS]]
+    label, m = np.int64(-1), out.label_starts[out.state[parsed.ROWS]]
     first = frame.offsets[-1, row]
     for i in range(first, frame.offsets[-1, row + 1]):
         found = np.int64(label_of_row(frame.data, frame.starts[i], frame.stops[i], labels, add))
@@ -322,7 +306,7 @@ def labels_of_cells(frame: Frame, row: int, out: Parsed, labels: NameTable, add:
         label = found if i == first else label
         out.label_ids[m] = found
         m += 1
-    out.label_starts[out.state[ROWS] + 1] = m
+    out.label_starts[out.state[parsed.ROWS] + 1] = m
     return label
 
 
@@ -365,29 +349,33 @@ def read_rows(
         features, n_bytes, words = needs_of_row(frame, row)
         n_bytes += scratch.fixed[-1, 1] if scratch.fixed.shape[0] > 0 else 0
         if (
-            out.state[VALUES] + features > out.values.shape[0]
+            out.state[parsed.VALUES] + features > out.values.shape[0]
             or features > out.spans.shape[0]
             or n_bytes > scratch.text.shape[0]
             or words > scratch.words.shape[0]
         ):
-            return FULL, row
+            return parsed.FULL, row
         label = labels_of_cells(frame, row, out, labels, add_labels)
         if label == -2:
-            return GROW, row
+            return parsed.GROW, row
         n = features_of_cells(frame, row, scratch, out, names.slots)
-        number, hard, unknown = out.state[ROWS], out.state[HARD], out.state[UNKNOWN]
+        number, hard, unknown = (
+            out.state[parsed.ROWS],
+            out.state[parsed.HARD],
+            out.state[parsed.UNKNOWN],
+        )
         code = take_row(
             scratch.text, row, 0, 0, frame.importance[row], n, hard, out, labels, names,
             add_labels, add_names,
         )  # fmt: skip
-        if code != DONE:
+        if code != parsed.DONE:
             return code, row
-        out.classes[number], out.places[number] = label, out.state[UNKNOWN] - unknown
-        out.state[LABELS] = out.label_starts[number + 1]
+        out.classes[number], out.places[number] = label, out.state[parsed.UNKNOWN] - unknown
+        out.state[parsed.LABELS] = out.label_starts[number + 1]
         if out.label_starts[number + 1] != out.label_starts[number] + 1:
-            out.state[LISTED] = 1
+            out.state[parsed.LISTED] = 1
         row += 1
-    return DONE, row
+    return parsed.DONE, row
 
 
 @kernel(fastmath=False)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.source import Large
-from streammach.data.tables.arrow_rows import ArrowRows
+from streammach.data.tables.arrow_rows import ArrowRows, is_text, is_view
 from streammach.data.tables.cells import MAX_CELL
 from streammach.spec.recipe import Recipe
 
@@ -101,12 +101,10 @@ def _cell_sizes(column: Any) -> Any:
         ends = np.asarray(column.run_ends).astype(np.int64) - column.offset
         places = np.searchsorted(ends, np.arange(len(column)), "right")
         return words if isinstance(words, int) else words[places]
-    if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
+    if is_view(kind):
         views = np.frombuffer(column.buffers()[1], np.int32)
         return views[4 * column.offset :: 4][: len(column)].astype(np.int64)
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or (
-        kinds.is_large_binary(kind)
-    ):  # fmt: skip
+    if is_text(kind):
         return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
     items = items_of(column)
     if items.any():
@@ -134,7 +132,7 @@ def _large(recipe: Recipe, n_bytes: int, words: int, items: int) -> Large:
     return Large(taken, values, name_bytes)
 
 
-class Message(NamedTuple):
+class ArrowMessage(NamedTuple):
     """A message of Arrow: its kind, bytes in the file, and when it is decoded."""
 
     kind: int
@@ -142,7 +140,7 @@ class Message(NamedTuple):
     decoded: int
 
 
-def messages(file: IO[bytes]) -> Iterator[Message]:
+def messages(file: IO[bytes]) -> Iterator[ArrowMessage]:
     """Yield the messages of an Arrow file or stream, as far as they can be read."""
     at = 8 if file.read(6) == b"ARROW1" else 0
     try:
@@ -163,50 +161,43 @@ def messages(file: IO[bytes]) -> Iterator[Message]:
                     file.seek(body + offset)
                     (unpacked,) = struct.unpack("<q", file.read(8))
                 decoded += n_bytes if unpacked < 0 else unpacked
-            yield Message(kind, length, decoded)
+            yield ArrowMessage(kind, length, decoded)
             at = body + max(length, 0)
     except (struct.error, OverflowError, ValueError, OSError):
         return  # what reads the rows says what is wrong
 
 
 def _facts(raw: bytes) -> tuple[int, int, list[tuple[int, int]], bool]:
-    """Return kind, bytes of the body, places of its buffers, whether these are packed."""
-    root = _Table(raw, *struct.unpack_from("<I", raw, 0))
-    kind, length = root.number(1, "B"), root.number(3, "q")
+    """Return kind, bytes of the body, places of its buffers, whether these are packed.
+
+    `raw` is a flatbuffer: https://arrow.apache.org/docs/format/Columnar.html, Message.fbs.
+    """
+    (root,) = struct.unpack_from("<I", raw)
+    kind, length = (_number(raw, form, _field(raw, root, n)) for form, n in (("B", 1), ("q", 3)))
     if kind not in (DICTIONARY, RECORDS):
         return kind, length, [], False
-    batch = root.table(2) if kind == RECORDS else root.table(2).table(1)
-    place = batch.follow(2)
-    (n,) = struct.unpack_from("<I", raw, place)
-    found = [struct.unpack_from("<qq", raw, place + 4 + 16 * i) for i in range(n)]
-    return kind, length, [(int(a), int(b)) for a, b in found], bool(batch.place(3))
+    batch = _follow(raw, root, 2)
+    batch = batch if kind == RECORDS else _follow(raw, batch, 1)
+    first = _follow(raw, batch, 2)
+    n = _number(raw, "I", first)
+    found = [struct.unpack_from("<qq", raw, first + 4 + 16 * i) for i in range(n)]
+    return kind, length, [(int(a), int(b)) for a, b in found], bool(_field(raw, batch, 3))
 
 
-class _Table:
-    """A table of a flatbuffer, whose fields have numbers."""
+def _number(raw: bytes, form: str, place: int) -> int:
+    return int(struct.unpack_from("<" + form, raw, place)[0]) if place else 0
 
-    def __init__(self, raw: bytes, at: int) -> None:
-        self._raw, self._at = raw, at
-        self._fields = at - int(struct.unpack_from("<i", raw, at)[0])
 
-    def place(self, field: int) -> int:
-        """Return where a field lies, 0 where it is not there."""
-        (size,) = struct.unpack_from("<H", self._raw, self._fields)
-        if 4 + 2 * field >= size:
-            return 0
-        (offset,) = struct.unpack_from("<H", self._raw, self._fields + 4 + 2 * field)
-        return self._at + int(offset) if offset else 0
+def _field(raw: bytes, table: int, field: int) -> int:
+    """Return where a field of a flatbuffer's table lies, 0 where it is not there."""
+    places = table - _number(raw, "i", table)
+    if 4 + 2 * field >= _number(raw, "H", places):
+        return 0
+    offset = _number(raw, "H", places + 4 + 2 * field)
+    return table + offset if offset else 0
 
-    def number(self, field: int, form: str) -> int:
-        """Return a field that is a number."""
-        place = self.place(field)
-        return int(struct.unpack_from("<" + form, self._raw, place)[0]) if place else 0
 
-    def follow(self, field: int) -> int:
-        """Return where a field points to."""
-        place = self.place(field)
-        return place + int(struct.unpack_from("<I", self._raw, place)[0])
-
-    def table(self, field: int) -> _Table:
-        """Return a field that is a table."""
-        return _Table(self._raw, self.follow(field))
+def _follow(raw: bytes, table: int, field: int) -> int:
+    """Return where a field of a flatbuffer's table points to."""
+    place = _field(raw, table, field)
+    return place + _number(raw, "I", place)

@@ -11,21 +11,17 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.identity import Fingerprint
-from streammach.data.source import START, Held, Place, Source
+from streammach.data.source import START, Place
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.tables.arrow_files import BatchPiece, BatchReader, slices
+from streammach.data.tables.arrow_files import BatchPiece, distinct, first_of, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
-from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, lacking
-from streammach.data.tables.cells import TableRows
-from streammach.data.tables.guess import Head, recipe_of
-from streammach.data.tables.python_rows import PythonRows
-from streammach.data.tables.reader import TableReader
+from streammach.data.tables.base import HEAD_ROWS, Table
+from streammach.data.tables.python_rows import PythonRows, TableRows
 from streammach.data.tables.values import text_of
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Column, Recipe
-from streammach.spec.types import Multilabel
 
 PLACE = Path("rows in memory")
 SOME_ROWS = 2048  # Python objects that are read at a time
@@ -41,101 +37,59 @@ def is_table(rows: object, *, strings: bool = True) -> bool:
     return _is_frame(rows) or hasattr(rows, "__arrow_c_stream__") or _is_batch(rows)
 
 
-def rows_of_table(
-    table: Any,
-    recipe: Recipe,
-    vocabulary: Vocabulary,
-    *,
-    label_needed: bool = False,
-    multilabel: Multilabel = "off",
-    unknown: NDArray[np.int64] | None = None,
-    bad_rows: BadRows | None = None,
-) -> RowBlock:
-    """Return the rows of a table as they are read, with a vocabulary's ids.
+def as_rows(rows: Any) -> Any:
+    """Return rows as they are, or as a list where they are a column of strings or of dicts."""
+    if getattr(rows, "ndim", 0) == 1 and hasattr(rows, "tolist"):
+        found = rows.tolist()
+        if found and isinstance(found[0], str | dict) and not any(map(_is_value, found)):
+            return found
+    return rows
 
-    `unknown` is int64 (n,).
+
+def _is_value(cell: object) -> bool:
+    """Return whether an object is a number, so that others beside it are cells of one row."""
+    return isinstance(cell, int | float | np.number) and not np.isnan(cell)
+
+
+def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:
+    """Return whether rows are read by a recipe and not as a matrix of numbers.
+
+    So are strings, and tables of which more was said than their numbers: where labels are one of
+    the columns, a role was named, or a column is not of numbers. Dicts without any of that are
+    features by name.
     """
-    absent = _absent(table, recipe, label_needed=label_needed)
-    reader = TableReader(
-        recipe, vocabulary, multilabel=multilabel, label_needed=label_needed, absent=absent
-    )
-    blocks, first, bad_rows = [], 0, bad_rows or BadRows()
-    for rows in batches(table, recipe.names, recipe):
-        part = reader.read(rows, first)
-        bad_rows.take(part.bad, PLACE, 0)
-        if unknown is not None and part.unknown is not None:
-            assert part.block.numbers is not None, "rows of a table"
-            unknown[first + part.block.numbers] = part.unknown
-        blocks.append(part.block.numbered(first))
-        first += rows.n_rows
-    return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)
+    if not is_table(rows):
+        return False
+    if isinstance(labels, str) or options != TableOptions():
+        return True
+    if isinstance(rows, list | tuple):
+        return isinstance(rows[0], str)
+    return not _all_numbers(rows)
 
 
-def recipe_of_table(
-    table: Any, options: TableOptions | None = None, *, labelled: bool = True
-) -> Recipe:
-    """Return the recipe of a table in memory: what was said of it, and guesses for the rest."""
-    options = options or TableOptions()
-    if isinstance(table, list | tuple) and table and isinstance(table[0], str):
-        return Recipe(
-            columns=(Column(name=TEXT, role="text"),), ngrams=options.words,
-            chars=options.characters,
-        )  # fmt: skip
-    return recipe_of(head_of(table), options, labelled=labelled)
+def _all_numbers(frame: Any) -> bool:
+    """Return whether all columns of a frame hold numbers."""
+    if hasattr(frame, "to_numpy") and hasattr(frame, "dtypes"):
+        kinds = [str(getattr(dtype, "kind", "")) for dtype in frame.dtypes]
+        if all(kinds):
+            return all(kind in "biuf" for kind in kinds)
+        return all(hasattr(dtype, "is_numeric") and dtype.is_numeric() for dtype in frame.dtypes)
+    return False
 
 
-def columns_of(table: Any) -> list[str]:
-    """Return the names of a table's columns; of dictionaries those of the first ones."""
-    if isinstance(table, list | tuple):
-        return PythonRows([row for row in table[:HEAD_ROWS] if isinstance(row, Mapping)]).names
-    if _is_frame(table) or _is_frame(table, "polars"):
-        return _distinct([str(name) for name in table.columns])
-    return _distinct(list(_arrow_table(table).schema.names))
-
-
-def head_of(table: Any) -> Head:
-    """Return the first cells of each column of a table; DataError if it has no rows."""
-    found: dict[str, list[Any]] = {}
-    n_rows = n_bytes = 0
-    for rows in batches(table, columns_of(table), None):
-        if isinstance(rows, ArrowRows):
-            some = ArrowRows(rows.batch.slice(0, HEAD_ROWS - n_rows))
-            for name in rows.names:
-                found.setdefault(name, []).extend(some.values(name))
-            n_bytes += some.batch.nbytes
-        elif isinstance(rows, PythonRows):
-            for name in rows.names:
-                found.setdefault(name, [None] * n_rows)
-            for name, cells in found.items():
-                cells.extend(rows.column(name)[: HEAD_ROWS - n_rows])
-        n_rows += rows.n_rows
-        if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
-            break
-    if not n_rows:
-        raise DataError("it holds no rows", path=PLACE)
-    return found
-
-
-def batches(table: Any, names: Sequence[str], recipe: Recipe | None) -> Iterator[TableRows]:
-    """Yield some rows of a table at a time, or raise UsageError."""
-    if isinstance(table, list | tuple):
-        for first in range(0, len(table), SOME_ROWS):
-            yield PythonRows(_dictionaries(table[first : first + SOME_ROWS], recipe))
-        return
-    whole = _arrow_table(table, set(names), head=recipe is None)
-    for batch in whole.select([n for n in whole.schema.names if n in set(names)]).to_batches():
-        for some, _ in slices(batch):
-            yield ArrowRows(some)
-
-
-class MemorySource(Source[BatchPiece], Table):
+class MemorySource(Table):
     """A table in memory as a source; it is read as often as it is asked for."""
 
-    def __init__(self, table: Any, options: SourceOptions) -> None:
-        Table.__init__(self, options)
-        self.path, self.form = PLACE, "memory"
+    def __init__(self, table: Any, options: SourceOptions, *, labelled: bool = True) -> None:
+        super().__init__(options)
+        self.path, self.form, self.labelled = PLACE, "memory", labelled
         self._table = table
-        self.names_known = not isinstance(table, list | tuple)
+        self._listed = isinstance(table, list | tuple)
+        self._strings = bool(self._listed and table) and isinstance(table[0], str)
+        if self._strings and self._recipe is None:
+            asked = options.table
+            text = Column(name=TEXT, role="text")
+            self._recipe = Recipe(columns=(text,), ngrams=asked.words, chars=asked.characters)
 
     def files(self) -> list[Path]:
         """Return none."""
@@ -145,56 +99,69 @@ class MemorySource(Source[BatchPiece], Table):
         """Return what says that it lies in no file."""
         return Fingerprint(name=PLACE.name, format=self.form, bytes=0, crc32c="00000000")
 
-    def held(self) -> Held:
-        """Return what reading it takes, rows that were read aside."""
-        return Held(self.piece_bytes, 0)
-
-    def columns_there(self) -> list[str]:
+    def columns_there(self) -> Sequence[str]:
         """Return the names of its columns."""
-        return columns_of(self._table)
+        if self._strings:
+            return self.recipe.names
+        if self._listed:
+            return PythonRows([row for row in self._table if isinstance(row, Mapping)]).names
+        if _is_frame(self._table) or _is_frame(self._table, "polars"):
+            return distinct([str(name) for name in self._table.columns], PLACE)
+        return distinct(list(_arrow_table(self._table).schema.names), PLACE)
 
-    def head(self) -> Head:
-        """Return the first cells of each column, or raise DataError."""
-        return head_of(self._table)
+    def first_rows(self) -> Iterator[TableRows]:
+        """Yield the rows that are looked at for its recipe."""
+        if self._listed:
+            rows = self._table[:HEAD_ROWS]
+            return iter([PythonRows(_dictionaries(rows, ()))] if rows else [])
+        batches = self._batches(set(self.columns_there()), head=True)
+        return first_of((batch, batch.nbytes) for batch in batches)
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the rows in their order."""
         first = 0
-        for rows in batches(self._table, self.recipe.names, self.recipe):
-            if isinstance(rows, PythonRows):
-                self.met.names.update(rows.names)
+        for rows in self._rows():
             if first >= begin.at:
                 yield BatchPiece(rows, first, 0)
             first += rows.n_rows
 
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> BatchReader:
-        """Return something that reads pieces."""
-        del strict
-        return BatchReader(self.table_reader(vocabulary, label_needed=label_needed))
+    def block(
+        self, vocabulary: Vocabulary, *, label_needed: bool, bad_rows: BadRows | None = None,
+        unknown: NDArray[np.int64] | None = None,
+    ) -> RowBlock:  # fmt: skip
+        """Return all rows, with a vocabulary's ids.
 
-    def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
-        """Say which columns no row had."""
-        del n_rows, n_bad, n_lines
-        self.check_columns()
+        `unknown`, int64 (n,), receives how many values of each row are not in the vocabulary.
+        """
+        reader = self.reader(vocabulary, label_needed=label_needed, strict=False)
+        blocks, bad_rows = [], bad_rows or BadRows()
+        for piece in self.pieces():
+            part = reader.read(piece)
+            bad_rows.take(part.bad, PLACE, 0)
+            block = part.block.numbered(piece.first_row)
+            if unknown is not None and part.unknown is not None:
+                unknown[block.numbers] = part.unknown
+            blocks.append(block)
+        return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)
+
+    def _rows(self) -> Iterator[TableRows]:
+        """Yield some rows at a time, or raise UsageError."""
+        if self._listed:
+            for first in range(0, len(self._table), SOME_ROWS):
+                some = self._table[first : first + SOME_ROWS]
+                yield PythonRows(_dictionaries(some, self.recipe.texts))
+            return
+        yield from map(ArrowRows, self._batches(set(self.recipe.names)))
+
+    def _batches(self, names: set[str], *, head: bool = False) -> Iterator[Any]:
+        whole = _arrow_table(self._table, names, head=head)
+        for batch in whole.select([n for n in whole.schema.names if n in names]).to_batches():
+            yield from (some for some, _ in slices(batch))
 
 
-def _absent(table: Any, recipe: Recipe, *, label_needed: bool) -> frozenset[str]:
-    """Return the columns of a recipe that a table lacks; warn of them."""
-    if isinstance(table, list | tuple):
-        if table and isinstance(table[0], str):
-            return frozenset(recipe.names) - frozenset(recipe.texts[:1])
-        names = PythonRows([row for row in table if isinstance(row, Mapping)]).names
-    else:
-        names = columns_of(table)
-    if label_needed and recipe.label not in names:
-        raise UsageError(f"there is no column '{clean(recipe.label, 60)}' of labels: label")
-    return lacking(recipe, names, None)
-
-
-def _dictionaries(rows: Sequence[Any], recipe: Recipe | None) -> Sequence[Mapping[str, Any]]:
-    """Return rows as dictionaries."""
+def _dictionaries(rows: Sequence[Any], columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Return rows as dictionaries; strings are the texts of the one column of text."""
     if rows and isinstance(rows[0], str):
-        columns = (TEXT,) if recipe is None else recipe.texts
         if len(columns) != 1 or not all(isinstance(row, str) for row in rows):
             raise UsageError(
                 f"strings are rows where one column of text is read, here it is {len(columns)}: "
@@ -260,10 +227,3 @@ def _arrow_column(column: Any, name: str, *, head: bool) -> Any:
             return pa.nulls(len(column))
         what = f"the column '{clean(name, 60)}' holds values of several types"
         raise DataError(what, path=PLACE, hint="Make them all strings, or all lists.") from None
-
-
-def _distinct(names: list[str]) -> list[str]:
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=PLACE)
-    return names

@@ -22,24 +22,11 @@ def normalised(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
-def kind_of_character(code: int) -> int:
-    """Return what a character is in normalised text: BREAK, PART or ALONE."""
-    if any(a <= code < b for a, b in IDEOGRAPHS) and chr(code).isalnum():
-        return ALONE
-    return PART if chr(code).isalnum() or unicodedata.category(chr(code))[0] == "M" else BREAK
-
-
 @cache
-def ascii_kinds() -> NDArray[np.uint8]:
-    """Return what each character is, ASCII ones alone: uint8 (128,)."""
-    return np.array([kind_of_character(code) for code in range(128)], np.uint8)
-
-
-@cache
-def all_kinds() -> NDArray[np.uint8]:
-    """Return what each character is: uint8 (1114112,)."""
-    kinds = np.zeros(LAST_CODE, np.uint8)
-    for code in range(LAST_CODE):
+def kinds_of_characters(n: int = LAST_CODE) -> NDArray[np.uint8]:
+    """Return what each of the first characters is: uint8 (n,)."""
+    kinds = np.zeros(n, np.uint8)
+    for code in range(n):
         character = chr(code)
         if character.isalnum() or unicodedata.category(character)[0] == "M":
             kinds[code] = PART

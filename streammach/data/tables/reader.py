@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
-from streammach.data.formats.parsed import (
-    DONE,
-    GROW,
-    LABELS,
-    LISTED,
-    N_STATE,
-    ROWS,
-    UNKNOWN,
-    VALUES,
-    Parsed,
-)
-from streammach.data.source import Part
-from streammach.data.tables.cells import TableRows
-from streammach.data.tables.frame import BadCell, Framed, Framer
+from streammach.data.formats import parsed
+from streammach.data.formats.parsed import Parsed
+from streammach.data.source import PieceRows
+from streammach.data.tables.cells import BadCell
+from streammach.data.tables.frame import Framer
 from streammach.data.tables.kernels import Frame, Scratch, needs_of_row, read_rows
+from streammach.data.tables.python_rows import TableRows
+from streammach.data.text_rows import room_for
 from streammach.errors import clean
 from streammach.forks import Turn
 from streammach.rows.block import RowBlock
@@ -39,7 +34,7 @@ BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
 
 
 @dataclass
-class Met:
+class TableCounts:
     """What was met in a table: rows, and how many have nothing in each column."""
 
     rows: int = 0  # rows that were read
@@ -48,11 +43,21 @@ class Met:
     names: set[str] = field(default_factory=set)  # columns that some row has, where rows name them
     _lock: Turn = field(default_factory=Turn)
 
-    def add(self, framed: Framed, rows: int) -> None:
-        """Count rows."""
+    def add(self, rows: int, missing: dict[str, int]) -> None:
+        """Count rows, and those with nothing in a column."""
         with self._lock:
             self.rows += rows
-            self.missing.update(framed.missing)
+            self.missing.update(missing)
+
+
+class PieceCells(NamedTuple):
+    """The rows of a piece of a table."""
+
+    rows: TableRows
+    # int64 (n,) or None: their lines, from 1, those before the piece in its text aside; None where
+    # rows are told by their numbers
+    lines: NDArray[np.int64] | None = None
+    n_lines: int = 0  # of the piece
 
 
 class TableReader:
@@ -65,43 +70,47 @@ class TableReader:
         *,
         multilabel: Multilabel,
         label_needed: bool,
-        met: Met | None = None,
+        counts: TableCounts | None = None,
         absent: frozenset[str] = frozenset(),
+        rows_of: Callable[[Any], PieceCells] = PieceCells,
     ) -> None:
         beside = () if label_needed else (recipe.label, recipe.weight)  # nothing hangs on them
         self._absent = absent | {name for name in beside if name is not None}
         self._vocabulary, self._multilabel = vocabulary, multilabel
         self._framer = Framer(recipe, multilabel, label_needed=label_needed)
-        self._met = Met() if met is None else met
-        self._fixed = self._framer.fixed_names
+        self._counts = TableCounts() if counts is None else counts
+        self._rows_of = rows_of
+        self._lines: NDArray[np.int64] | None = None  # of the rows of the present piece
         self._columns: NDArray[np.int64] | None = None
         self._forget()
-        self._nothing = np.full(0, -1, np.int32)
 
-    def read(
-        self,
-        rows: TableRows,
-        first_row: int,
-        lines: NDArray[np.int64] | None = None,
-    ) -> Part:
-        """Return rows, numbered from 0 on.
+    def read(self, piece: Any) -> PieceRows:
+        """Return the rows of a piece."""
+        rows, self._lines, n_lines = self._rows_of(piece)
+        part = self.rows(rows, piece.first_row)
+        part.n_lines = n_lines
+        return part
 
-        `lines` is int64 (n,).
-        """
-        framed = self._framer.framed(rows, self._absent)
+    def bad_row(self, piece: Any, place: int, reason: str) -> BadRow:
+        """Return a row of the piece that was read last, by its number, as a bad one."""
+        return self._bad_row(BadCell(place - piece.first_row, reason), piece.first_row)
+
+    def rows(self, rows: TableRows, first_row: int) -> PieceRows:
+        """Return rows, numbered from 0 on."""
+        framed = self._framer.frame(rows, self._absent)
         frame = framed.frame._replace(columns=self._with_spaces())
         out = self._read(frame)
         if len(self._keys[1]) > MOST_KEPT:  # the next row may be read by another thread
             self._forget()
-        self._met.add(framed, rows.n_rows)
+        self._counts.add(rows.n_rows, framed.missing)
         good = np.flatnonzero(~frame.bad)
-        bad = [_bad_row(cell, first_row, lines) for cell in framed.bad]
+        bad = [self._bad_row(cell, first_row) for cell in framed.bad]
         tags = framed.tags
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
         block = replace(self._block(out, good, first_row), tags=tags)
-        unknown = int(out.state[UNKNOWN])
+        unknown = int(out.state[parsed.UNKNOWN])
         left = first_row + framed.left[:, None] + np.arange(2)
-        return Part(block, bad, 0, unknown, out.places[: int(out.state[ROWS])], left)
+        return PieceRows(block, bad, 0, unknown, out.places[: int(out.state[parsed.ROWS])], left)
 
     def _forget(self) -> None:
         """Begin anew with little room for a row."""
@@ -122,32 +131,20 @@ class TableReader:
         words, n = self._vocabulary, len(frame.bad)
         values = len(frame.data) // BYTES_FOR_VALUE + n * (frame.numbers.shape[1] + 1)
         labels = int(frame.offsets[-1, -1] - frame.offsets[-1, 0])
-        out = self._room(n, values, labels)
+        keys, spans = self._keys
+        out = room_for(n, values, labels)._replace(keys=keys, spans=spans)
         row = 0
         while True:
             code, row = read_rows(
                 frame, row, self._scratch, out, words.labels, words.features, words.add_labels,
                 words.add_features,
             )  # fmt: skip
-            if code == DONE:
+            if code == parsed.DONE:
                 return out
-            if code == GROW:
+            if code == parsed.GROW:
                 words.grow()
             else:
                 out = self._more_room(frame, row, out)
-
-    def _room(self, n: int, values: int, labels: int) -> Parsed:
-        """Return arrays for so many rows, values and labels."""
-        keys, spans = self._keys
-        return Parsed(
-            classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
-            places=np.empty(n, np.int64), tags=np.empty((n, 2), np.int64),
-            label_starts=np.zeros(n + 1, np.int64), label_ids=np.empty(labels, np.int32),
-            indptr=np.zeros(n + 1, np.int64), features=np.empty(values, np.int32),
-            values=np.empty(values, np.float32), keys=keys, spans=spans,
-            hard=np.empty((1, 3), np.int64), scales=np.empty(1, np.float64),
-            short=np.zeros(1, np.int32), direct=self._nothing, state=np.zeros(N_STATE, np.int64),
-        )  # fmt: skip
 
     def _more_room(self, frame: Frame, row: int, out: Parsed) -> Parsed:
         """Return the arrays with room for a row at least."""
@@ -160,7 +157,7 @@ class TableReader:
         if features > len(self._keys[1]):
             self._keys = np.empty((2 * features, 2), np.uint64), np.empty(2 * features, np.int64)
         out = out._replace(keys=self._keys[0], spans=self._keys[1])
-        have = int(out.state[VALUES])
+        have = int(out.state[parsed.VALUES])
         if have + features > len(out.values):
             values = max(2 * len(out.values), have + features)
             larger = np.empty(values, np.int32), np.empty(values, np.float32)
@@ -170,8 +167,8 @@ class TableReader:
 
     def _scratch_for(self, n_bytes: int, n_words: int) -> Scratch:
         """Return room for a row, with the names in it that are known beforehand."""
-        fixed = b"".join(self._fixed)
-        ends = np.cumsum([0, *(len(name) for name in self._fixed)])
+        names = self._framer.fixed_names
+        fixed, ends = b"".join(names), np.cumsum([0, *map(len, names)])
         text = np.empty(max(n_bytes, len(fixed)) + PADDING, np.uint8)
         text[: len(fixed)] = np.frombuffer(fixed, np.uint8)
         return Scratch(
@@ -180,11 +177,11 @@ class TableReader:
 
     def _block(self, out: Parsed, good: NDArray[np.int64], first_row: int) -> RowBlock:
         """Return the rows that were read."""
-        n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+        n, nnz = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
         labels = None
-        listed = self._multilabel == "auto" and out.state[LISTED]
+        listed = self._multilabel == "auto" and out.state[parsed.LISTED]
         if self._multilabel == "on" or listed:
-            starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
+            starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[parsed.LABELS])]
             labels = LabelLists(starts, ids).sorted()
         return RowBlock(
             indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
@@ -192,9 +189,8 @@ class TableReader:
             numbers=good.copy(),
         ).with_labels(labels)  # fmt: skip
 
-
-def _bad_row(cell: BadCell, first_row: int, lines: NDArray[np.int64] | None) -> BadRow:
-    text = clean(cell.text, 60)
-    if lines is None:
-        return BadRow(reason=cell.reason, text=text, line=first_row + cell.row)
-    return BadRow(reason=cell.reason, text=text, line=int(lines[cell.row]), byte=1)
+    def _bad_row(self, cell: BadCell, first_row: int) -> BadRow:
+        text = clean(cell.text, 60)
+        if self._lines is None:
+            return BadRow(reason=cell.reason, text=text, line=first_row + cell.row)
+        return BadRow(reason=cell.reason, text=text, line=int(self._lines[cell.row]), byte=1)

@@ -24,7 +24,7 @@ GROWS = 4  # times as much is looked at where what is looked for is not there
 T = TypeVar("T")
 
 
-def looked_for(
+def find_in_head(
     path: Path, raw: RawFile | None, n_bytes: int, found: Callable[[bytes, bool], T | None]
 ) -> T | None:
     """Return what is found in the first bytes of a text; it reads more where it must."""
@@ -47,7 +47,7 @@ def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, 
         check_packed(head, path)
         text, whole = head, len(head) < n_bytes and (raw is None or raw.ended)
         if head.startswith(GZIP_MAGIC):
-            text, ended = _unpacked(head, n_bytes)
+            text, _, ended = unpacked(head, n_bytes)
             if whole and not ended and len(text) < n_bytes:
                 raise EOFError
             whole = whole and ended
@@ -60,13 +60,16 @@ def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, 
     return text.removeprefix(BYTE_ORDER_MARK), whole
 
 
-def _unpacked(head: bytes, n_bytes: int) -> tuple[bytes, bool]:
-    """Return up to so many bytes of a gzip text, and whether they are all that is there."""
-    text = b""
-    while head.startswith(GZIP_MAGIC) and len(text) < n_bytes:
+def unpacked(head: bytes, n_bytes: int) -> tuple[bytes, int, bool]:
+    """Return up to so many bytes of a gzip text, how many of its own these took, whether it ends.
+
+    Zeros may stand behind a member, or the next one.
+    """
+    text, rest = b"", head
+    while rest.startswith(GZIP_MAGIC) and len(text) < n_bytes:
         stream = zlib.decompressobj(GZIP_BITS)
-        text += stream.decompress(head, n_bytes - len(text))
+        text += stream.decompress(rest, n_bytes - len(text))
         if not stream.eof:
-            return text, False
-        head = stream.unused_data.lstrip(b"\0")
-    return text, not head
+            return text, len(head) - len(stream.unconsumed_tail), False
+        rest = stream.unused_data.lstrip(b"\0")
+    return text, len(head) - len(rest), not rest

@@ -125,7 +125,7 @@ def trainings(folder, kind):
 def calls_with(folder, kind, run):
     """What is done with a model."""
     import streammach as sm
-    from streammach.serve.limits import Limits
+    from streammach.serve.limits import ServiceLimits
     from streammach.serve.models import Computing, Loader
 
     rows, _, able = MODELS[kind]
@@ -144,7 +144,7 @@ def calls_with(folder, kind, run):
     if kind == "hashed":
         yield "evaluate --first", command("evaluate", run, store, "--first", "1,2")
         yield "add", command("add", run, folder / "new.vw", *on, "--out", next(made))
-    loader = Loader(Limits(), Computing())
+    loader = Loader(ServiceLimits(), Computing())
     yield "serve", python(lambda: loader.load("one", run, 0).close())
     yield "sm.evaluate", python(lambda: sm.evaluate(run, store))
     model = sm.Model.load(run)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streammach.data import text as text_module
-from streammach.data.conversion.job import Memory
+from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.convert import convert
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_source
@@ -127,7 +127,7 @@ def test_a_conversion_that_was_cut_off_goes_on(usual, tmp_path, monkeypatch):
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as few:
-            few.setattr(Memory, "room", lambda self, *given: 60_000)
+            few.setattr(ConversionMemory, "room", lambda self, *given: 60_000)
             with pytest.raises(Interrupted, match="what was read is kept"):
                 convert(path, out, threads=1, progress=cut, **ROLES)
         made, digest = converted(path, out, **ROLES)

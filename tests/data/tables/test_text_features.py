@@ -1,3 +1,4 @@
+import unicodedata
 from collections import Counter
 
 import numpy as np
@@ -6,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streammach.data.tables.cells import MAX_CELL
-from streammach.data.tables.normal import all_kinds, kind_of_character
+from streammach.data.tables.normal import ALONE, BREAK, IDEOGRAPHS, PART, kinds_of_characters
 from streammach.data.tables.python_rows import PythonRows
 from streammach.data.tables.reader import TableReader
 from streammach.rows.vocabulary import Vocabulary
@@ -26,7 +27,7 @@ TEXTS = st.lists(
 def read(rows, recipe, **given):
     words = Vocabulary()
     asked = {"multilabel": "off", "label_needed": False} | given
-    part = TableReader(recipe, words, **asked).read(PythonRows(rows), 0)
+    part = TableReader(recipe, words, **asked).rows(PythonRows(rows), 0)
     return part, words
 
 
@@ -57,8 +58,15 @@ def test_compiled_features_are_those_of_plain_python(texts, ngrams, chars):
     assert features(part, words) == expected
 
 
+def kind_of_character(code):
+    """Return what a character is in normalised text."""
+    if any(a <= code < b for a, b in IDEOGRAPHS) and chr(code).isalnum():
+        return ALONE
+    return PART if chr(code).isalnum() or unicodedata.category(chr(code))[0] == "M" else BREAK
+
+
 def test_kinds_of_characters_are_the_same_one_by_one():
-    kinds = all_kinds()
+    kinds = kinds_of_characters()
     codes = [*range(0x3000), *range(0x3000, 0x110000, 97)]
     assert [kind_of_character(c) for c in codes] == kinds[codes].tolist()
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from streammach.data.convert import convert
 from streammach.data.given_labels import given_labels
 from streammach.data.source_options import SourceOptions, TableOptions
+from streammach.data.sources import open_table
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.memory import MemorySource
-from streammach.data.tables.opening import open_table
 from streammach.data.tables.values import canonical
 from streammach.errors import DataError
 from streammach.rows.vocabulary import Vocabulary

@@ -1,0 +1,73 @@
+"""How well many threads share a step: pieces that sleep without the GIL stand for kernels.
+
+Two cores are enough to show what handing out work costs, which is serial. The efficiency is the
+time of one thread over the time of all threads, as a part of what is ideal; a pool of futures with
+eight pieces for each thread stands beside it.
+
+    python -m benchmarks.threads
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from streammach.threads import Workers, pieces_of
+
+STAGES = {  # name: (microseconds of one thread, stages, units of each)
+    "step of 1,024 rows": (27_000, 2, 1024),
+    "step of 4,096 rows": (108_000, 2, 4096),
+    "lesson of 256 rows": (8_000, 2, 256),
+    "scores of 65,536 rows": (2_000_000, 1, 65_536),
+}
+THREADS = (1, 2, 4, 8, 16)
+Each = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
+usleep = ctypes.CDLL(None).usleep
+
+
+def seconds(each: Each, pieces: list[tuple[int, int]], micros: int, stages: int) -> float:
+    """Return the seconds of a step, the best of several."""
+    unit = micros / stages / pieces[-1][1]
+    best = float("inf")
+    for _ in range(max(5, 1_000_000 // micros)):
+        begun = time.perf_counter()
+        for _ in range(stages):
+            each(lambda a, b: usleep(int(unit * (b - a))), pieces)
+        best = min(best, time.perf_counter() - begun)
+    return best
+
+
+def futures(pool: ThreadPoolExecutor) -> Each:
+    """Return how a pool of futures does pieces."""
+
+    def each(work: Callable[[int, int], None], pieces: list[tuple[int, int]]) -> None:
+        for future in [pool.submit(work, a, b) for a, b in pieces]:
+            future.result()
+
+    return each
+
+
+def main() -> None:
+    """Print the efficiencies as JSON."""
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for name, (micros, stages, units) in STAGES.items():
+        found[name] = {}
+        for threads in THREADS:
+            ideal, workers = micros / 1e6 / threads, Workers(threads, "asleep")
+            eighths = [(units * i // (8 * threads), units * (i + 1) // (8 * threads))
+                       for i in range(8 * threads)]  # fmt: skip
+            with ThreadPoolExecutor(threads) as pool:
+                old = seconds(futures(pool), eighths, micros, stages)
+            new = seconds(workers.each, pieces_of(units, threads), micros, stages)
+            workers.close()
+            found[name][threads] = {
+                "team": round(ideal / new, 2), "futures": round(ideal / old, 2)
+            }  # fmt: skip
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

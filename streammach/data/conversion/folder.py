@@ -1,0 +1,163 @@
+"""The folder of a conversion that is under way, and the memory that it may take."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from streammach.data.source import ReadingBytes
+from streammach.errors import BudgetError, DiskError, UsageError, clean
+from streammach.files.folders import check_ours, make_folder, remove_folder
+from streammach.files.locks import locked
+from streammach.files.reading import read_small
+from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
+from streammach.machine import advised, budget, size_text
+
+WORK_BYTES = 96 << 20  # of what is written, and of what calls leave behind
+THREAD_BYTES = 16 << 20  # of a thread's work
+PIECES_BYTES = 96 << 20  # of pieces on their way, where one is not larger
+AHEAD = 3  # pieces that are read or parsed, for each thread
+LEAST_ROOM = 32 << 20
+MAX_IDENTITY = 1 << 20
+IDENTITY = "conversion.json"  # what is converted; it marks the folder
+FILES = re.compile(
+    r"conversion\.json|written|rejects\.tsv|runs(/run-\d{6})?|store(/.*)?|"
+    rf"(.*/)?({TEMPORARY.pattern}|\.[^/]+\.scratch(/.*)?)"
+)
+
+
+@dataclass
+class ConversionMemory:
+    """The memory of the process that a conversion may take."""
+
+    n_bytes: int  # all of it; where the user named no budget it grows with what names need
+    limit: int  # the most that it may grow to
+    fixed: int  # what is taken beside rows and names
+    ahead: int  # pieces that are on their way at a time
+    large: int = 0  # what the largest piece takes, where one is larger than usual
+    rows_known: bool = False  # whether all of it is for rows, since it is known how many there are
+
+    @classmethod
+    def of(
+        cls,
+        given: str | int | float | None,
+        held: Sequence[ReadingBytes],
+        n_threads: int,
+        more: int,
+    ) -> ConversionMemory:
+        """Return a budget, or the default; it is compared when the first rows are there.
+
+        `more` is in bytes.
+        """
+        most = budget(given)
+        piece = max((h.piece for h in held), default=1)
+        ahead = max(n_threads, min(AHEAD * n_threads, PIECES_BYTES // max(piece, 1)))
+        fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
+        fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
+        return cls(most.n_bytes, most.n_bytes if most.named else most.limit, fixed, ahead)
+
+    def meet(self, large: int) -> None:
+        """Count so many bytes of a piece that is larger than usual, which is read alone."""
+        self.fixed += max(0, large - self.large)
+        self.large = max(self.large, large)
+
+    def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
+        """Return the bytes that rows may take beside labels and features, or raise BudgetError.
+
+        `others`, `in_the_end`, `piece` are in bytes.
+        """
+        if self.rows_known:
+            return self.n_bytes
+        least = max(LEAST_ROOM, piece)
+        needed = self.fixed + others + least
+        self.n_bytes = max(self.n_bytes, min(needed, self.limit))
+        left = self.n_bytes - self.fixed - others
+        if left < least // 2 or left < piece:
+            enough = self.fixed + max(others, in_the_end) + 2 * least
+            what = f"labels and features take {size_text(others)} and more"
+            if others < LEAST_ROOM:
+                what = f"{size_text(enough)} are needed"
+            raise BudgetError(
+                f"{what}, {size_text(self.n_bytes)} are too little",
+                path="--memory",
+                hint=f"Use --memory {advised(enough)} or more.",
+            )
+        return left
+
+
+class ConversionFolder:
+    """The folder beside a store in which it is made."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.folder = target.with_name(f".{target.name}.partial")
+        self.lock = target.with_name(f".{target.name}.lock")
+        self.rejects = target.with_name(f"{target.name}.rejects.tsv")  # rows which the store lacks
+        # in the folder: spills, the store, what is written of it, the list of bad rows
+        self.runs = self.folder / "runs"
+        self.store = self.folder / "store"
+        self.written = self.folder / "written"
+        self.listed = self.folder / "rejects.tsv"
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes from making the same store while a block runs."""
+        return locked(self.lock, clean(self.target))
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether there is something to go on from."""
+        return self.runs.is_dir() and any(self.runs.glob("run-*"))
+
+    def check(self) -> bool:
+        """Return whether the folder is there; UsageError if it is not that of a conversion."""
+        if not os.path.lexists(self.folder):
+            return False
+        path = self.folder / IDENTITY
+        if self.folder.is_dir() and not self.folder.is_symlink():
+            try:
+                known = msgspec.json.decode(read_small(path, MAX_IDENTITY)) if path.exists() else {}
+            except (DiskError, msgspec.DecodeError, RecursionError):
+                known = {}
+            begun = isinstance(known, dict) and known.keys() >= {"sources", "seed"}
+            files = (name for _, _, names in os.walk(self.folder) for name in names)
+            if begun or all(TEMPORARY.fullmatch(name) for name in files):
+                check_ours(self.folder, FILES)
+                return True
+        raise UsageError(
+            "it has the name of an unfinished conversion and is none",
+            path=self.folder,
+            hint="Move it away, or name another store.",
+        )
+
+    def prepare(self, identity: bytes) -> bool:
+        """Make or keep the folder; return whether an equal `identity` left something in it."""
+        path = self.folder / IDENTITY
+        if not (self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == identity):
+            self.remove()
+            make_folder(self.runs)
+            write_atomic(path, identity)
+            return False
+        remove_temporaries(self.folder)
+        # A store that has its root document is whole, or is the one that it was to replace: the two
+        # are swapped. It is written again, for what is written of it cannot be told from the other.
+        complete = (self.store / "zarr.json").exists()
+        if complete or not self.store.is_dir() or not self.written.is_file():
+            remove_folder(self.store)
+            remove_file(self.written)
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the store was given its name, or there is nothing to go on from."""
+        return not self.has_runs or (self.written.is_file() and not self.store.exists())
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        remove_folder(self.folder)

@@ -1,0 +1,330 @@
+"""Plots of a training and of a sweep: accuracy, loss, memory, speed; accuracy over size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from streammach.figures import ONE_LABEL, EpochFigures, Words, words
+from streammach.machine import size_text, time_text
+from streammach.reports.drawing import (
+    BLUE,
+    DARK,
+    GREEN,
+    GREY,
+    ORANGE,
+    SERIES,
+    WHITE,
+    Plot,
+    curve,
+    legend_above,
+    number,
+    percent,
+    plain_log,
+    thousands,
+    whole_ticks,
+)
+from streammach.spec.plan import Plan
+from streammach.training.record import Speed, Stage, read_log
+from streammach.training.run import Run
+from streammach.training.sweep import Point, Sweep, open_sweep
+
+GB, MB = 1e9, 1e6
+SEEN = 0.02  # of the sum: the least that a bar is drawn for
+NEAR = 0.95  # of the best accuracy
+MOST_POINTS = 500  # of a curve over time
+Term = tuple[str, int, int | None]  # of a ledger: name, bytes projected, bytes measured
+
+
+def run_plots(run: Run) -> tuple[Plot, ...]:
+    """Return the plots of a run, with that of the sweep its folder lies in, in their order."""
+    log, folder, result = read_log(run.path), run.path.resolve(), run.result
+    sweep, said = open_sweep(folder.parent), words(run.plan.facts.listed)
+    size = None if sweep is None else size_plot(sweep, folder.name)
+    counts, plots = run.model.counts is not None, [size, stages_plot(log.stages, said)]
+    if result.history:
+        plots.append(epochs_plot(result.history, result.best_epoch + 1, counts=counts, said=said))
+    plots += [memory_plot(run.plan, result.peak_bytes, log.held), speed_plot(log.beats)]
+    return tuple(plot for plot in plots if plot is not None)
+
+
+def epochs_plot(
+    history: Sequence[EpochFigures], kept: int, *, counts: bool = False, said: Words = ONE_LABEL
+) -> Plot:
+    """Return loss and held-out accuracy by epoch."""
+    epochs, losses = [entry.epoch for entry in history], [entry.loss for entry in history]
+    scores = [entry.accuracy for entry in history if entry.accuracy is not None]
+    finding = f"Epoch {kept} of {len(epochs)} was kept"
+    alt = f"Training loss falls from {losses[0]:.3f} to {losses[-1]:.3f} in {len(epochs)} epochs"
+    if len(scores) == len(history):
+        alone = " by the hashed models alone" if counts else ""
+        finding += (
+            f": held-out {said.first} {percent(scores[kept - 1])}%{alone}, "
+            f"{percent(scores[0])}% after the first"
+        )
+        alt += f"; held-out {said.first} goes from {percent(scores[0])}% to {percent(scores[-1])}%"
+
+    def draw(figure: Any) -> None:
+        panels = figure.subplots(2 if scores else 1, 1, squeeze=False, sharex=True)[:, 0]
+        if scores:
+            panels[0].plot(epochs, [100 * s for s in scores], color=BLUE, marker="o")
+            panels[0].set_ylabel(f"held-out {said.first} (%)")
+        panels[-1].plot(epochs, losses, color=ORANGE, marker="s", linestyle="--")
+        panels[-1].set_ylabel("loss (nats a model)" if scores else "training loss (nats a model)")
+        panels[-1].set_xlabel("epoch (dotted: kept)")
+        for axes in panels:
+            axes.axvline(kept, color=DARK, linestyle=":", linewidth=1.2)
+            axes.margins(x=0.08, y=0.12)
+            whole_ticks(axes.xaxis)
+
+    rows = tuple(
+        (
+            f"{entry.epoch}{' (kept)' if entry.epoch == kept else ''}",
+            f"{entry.loss:.4f}",
+            percent(entry.accuracy, 2),
+            percent(entry.top_5_accuracy, 2),
+            f"{entry.rows_per_second:,.0f}",
+            percent(entry.waited_share),
+            f"{entry.peak_bytes / GB:.2f}",
+        )
+        for entry in history
+    )
+    names = (f"{said.first} %", f"{said.five} %")
+    header = ("epoch", "loss", *names, "rows/s", "waiting %", "peak GB")
+    height = 3.4 if scores else 2.2
+    return Plot(
+        name="epochs", draw=draw, height=height, finding=finding, alt=alt, header=header, rows=rows
+    )
+
+
+def stages_plot(stages: Sequence[Stage], said: Words = ONE_LABEL) -> Plot | None:
+    """Return held-out accuracy over time, a line a kind of model; None without two points."""
+    if len(stages) < 2:
+        return None
+    best, last = max(stages, key=lambda stage: stage.accuracy), stages[-1]
+    near = next(stage for stage in stages if stage.accuracy >= NEAR * best.accuracy)
+    finding = (
+        f"After {time_text(near.t)} of {time_text(last.t)}, {near.stage} had a held-out "
+        f"{said.first} of {percent(near.accuracy)}%; {last.stage}: {percent(last.accuracy)}%"
+    )
+    alt = f"{len(stages)} points from {stages[0].t:.0f} to {last.t:.0f} s. {finding}"
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        names = list(dict.fromkeys(stage.stage for stage in stages))
+        for name, style in zip(names, itertools.cycle(SERIES), strict=False):
+            mine = [stage for stage in stages if stage.stage == name]
+            times, reached = [s.t for s in mine], [100 * s.accuracy for s in mine]
+            curve(axes, times, reached, style, label=name)
+        axes.set(xlabel="time since the start (s)", ylabel=f"held-out {said.first} (%)")
+        axes.set_xlim(left=0)
+        axes.margins(y=0.12)
+        legend_above(axes)
+
+    rows = tuple(
+        (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
+         percent(stage.top_5_accuracy, 2))
+        for stage in stages
+    )  # fmt: skip
+    header = ("time s", "stage", f"{said.first} %", f"{said.five} %")
+    return Plot(
+        name="stages", draw=draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows
+    )
+
+
+def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
+    """Return the bytes of each ledger term, projected and, where it was noted, measured.
+
+    Terms that are hardly seen beside the sum are drawn as one.
+    """
+    lines = sorted((x for x in plan.ledger if x.where == "host"), key=lambda x: -x.n_bytes)
+    terms: list[Term] = [("sum", plan.projected_bytes, peak)]
+    terms += [(line.name, line.n_bytes, held.get(line.name)) for line in lines]
+    finding = (
+        f"Training took {size_text(peak)} of {size_text(plan.projected_bytes)} projected "
+        f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.limits.host)} allowed"
+    )
+    largest = lines[0]
+    alt = (
+        f"Bars of projected memory by ledger term; the largest of {len(lines)} is {largest.name} "
+        f"with {size_text(largest.n_bytes)}; the sum is {size_text(plan.projected_bytes)}, "
+        f"{size_text(peak)} were measured"
+    )
+    rows = tuple((name, f"{p:,}", "-" if m is None else f"{m:,}") for name, p, m in terms)
+    elsewhere = tuple(
+        (f"{x.name} ({x.where})", f"{x.n_bytes:,}", "-") for x in plan.ledger if x.where != "host"
+    )
+    header, shown = ("term", "projected bytes", "measured bytes"), _seen(terms)
+    return Plot(
+        name="memory", draw=lambda figure: _draw_memory(figure, shown, plan.limits.host),
+        height=1.1 + 0.21 * len(shown), finding=finding, alt=alt, header=header,
+        rows=rows + elsewhere,
+    )  # fmt: skip
+
+
+def _seen(terms: Sequence[Term]) -> list[Term]:
+    """Return terms with those that are too small to be seen as one."""
+    seen = [term for term in terms if term[1] >= SEEN * terms[0][1]]
+    small = terms[len(seen) :]
+    if len(small) > 1:
+        return [*seen, (f"{len(small)} smaller ones", sum(n for _, n, _ in small), None)]
+    return list(terms)
+
+
+def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
+    """Draw bars of what was projected, marks of what was measured, a line for what is allowed."""
+    axes = figure.subplots()
+    axes.barh([name for name, _, _ in terms], [n / GB for _, n, _ in terms], height=0.62,
+              color=BLUE, label="projected")  # fmt: skip
+    known = [(name, n) for name, _, n in terms if n is not None]
+    axes.plot([n / GB for _, n in known], [name for name, _ in known], linestyle="none", marker="D",
+              color=ORANGE, markeredgecolor=WHITE, markersize=6.5,
+              label="measured (where noted)")  # fmt: skip
+    axes.axvline(allowed / GB, color=DARK, linestyle="--", linewidth=1.2, label="allowed")
+    for place, (_, projected, measured) in enumerate(terms):
+        axes.annotate(size_text(projected), (max(projected, measured or 0) / GB, place), (7, 0),
+                      textcoords="offset points", va="center", fontsize=8, color=DARK,
+                      bbox={"facecolor": WHITE, "edgecolor": "none", "pad": 0.6})  # fmt: skip
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, 1.22 * max(allowed, *(n for _, n, _ in terms)) / GB)
+    axes.set_xlabel("memory (GB)")
+    legend_above(axes)
+
+
+def speed_plot(beats: Sequence[Speed]) -> Plot | None:
+    """Return rows per second and the share of time waiting, over time; None without notes."""
+    if not beats:
+        return None
+    step = -(-len(beats) // MOST_POINTS)
+    shown = [beats[i : i + step] for i in range(0, len(beats), step)]
+    times = [part[-1].t for part in shown]
+    speeds = [sum(beat.rows_per_second for beat in part) / len(part) for part in shown]
+    waits = [sum(beat.waited_share for beat in part) / len(part) for part in shown]
+    finding = (
+        f"Training read {min(speeds):,.0f} to {max(speeds):,.0f} rows/s and waited for data "
+        f"at most {percent(max(waits))}% of the time"
+    )
+    alt = f"{len(shown)} points from {times[0]:.0f} to {times[-1]:.0f} s after the start. {finding}"
+
+    def draw(figure: Any) -> None:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        mark = "o" if len(times) <= 60 else ""
+        above.plot(times, speeds, color=BLUE, marker=mark)
+        above.set(ylim=(0, 1.15 * max(*speeds, 1.0)), ylabel="rows/s")
+        thousands(above.yaxis)
+        below.plot(times, [100 * w for w in waits], color=GREEN, marker=mark and "^")
+        below.set(ylim=(0, max(5.0, 115 * max(waits))), ylabel="waiting (%)",
+                  xlabel="time since the start (s)")  # fmt: skip
+        for axes in (above, below):
+            for before, after in itertools.pairwise(shown):
+                if before[-1].epoch != after[0].epoch:
+                    middle = (before[-1].t + after[0].t) / 2
+                    axes.axvline(middle, color=GREY, linestyle=":", linewidth=0.8)
+
+    rows = tuple(
+        (number(round(t, 1)), f"{part[-1].epoch}", f"{speed:,.0f}", percent(wait))
+        for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
+    )
+    header = ("time s", "epoch", "rows/s", "waiting %")
+    return Plot(
+        name="speed", draw=draw, height=2.9, finding=finding, alt=alt, header=header, rows=rows
+    )
+
+
+def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
+    """Return accuracy against model size, a line for each B; None without an accuracy."""
+    points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
+    if not points:
+        return None
+    what = f"{'test' if sweep.tested else 'held-out'} {words(bool(sweep.listed)).first}"
+    finding = _finding(points, what, star)
+    alt = (
+        f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
+        f"{size_text(points[-1][0].model_bytes)}, {what} from "
+        f"{percent(min(s for _, s in points))}% to {percent(max(s for _, s in points))}%; "
+        f"{sum(p.frontier for p, _ in points)} of them lie on the frontier"
+    )
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        edge = [(p.model_bytes / MB, 100 * s) for p, s in points if p.frontier]
+        axes.plot(*zip(*edge, strict=True), color=GREY, linewidth=5, alpha=0.3, label="frontier",
+                  solid_capstyle="round")  # fmt: skip
+        for i, buckets in enumerate(sorted({p.buckets for p, _ in points})):
+            sizes = [p.model_bytes / MB for p, _ in points if p.buckets == buckets]
+            scores = [100 * s for p, s in points if p.buckets == buckets]
+            curve(axes, sizes, scores, SERIES[i % len(SERIES)], label=f"B = {buckets:,}",
+                  linewidth=1.2)  # fmt: skip
+        for point, score in points:
+            place, side = ((-7, 4), "right") if point.frontier else ((7, -11), "left")
+            axes.annotate(f"R {point.repetitions}", (point.model_bytes / MB, 100 * score), place,
+                          textcoords="offset points", ha=side, fontsize=8, color=DARK)  # fmt: skip
+            if point.run == star:
+                axes.plot(point.model_bytes / MB, 100 * score, marker="*", markersize=13,
+                          color=DARK, linestyle="none", label="this run", zorder=5)  # fmt: skip
+        axes.set_xscale("log")
+        axes.margins(x=0.14, y=0.16)
+        plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
+        axes.set(xlabel="model (MB)", ylabel=f"{what} (%)")
+        legend_above(axes)
+
+    rows = tuple(point_row(sweep, point) for point in sweep.points)
+    header = point_header(sweep)
+    return Plot(
+        name="size", draw=draw, height=3.2, finding=finding, alt=alt, header=header, rows=rows
+    )
+
+
+def point_header(sweep: Sweep) -> tuple[str, ...]:
+    """Return what stands in the columns of a point."""
+    said = words(bool(sweep.listed))
+    return (
+        "B x R", "model MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
+        f"test {said.first} %", f"{said.five} %", "frontier",
+    )  # fmt: skip
+
+
+def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
+    """Return a point as a row of a table."""
+    figures = [
+        percent(None if reached is None else value, 2)
+        for reached in (point.held_out, point.test)
+        for value in (
+            (None, None) if reached is None else (reached.accuracy, reached.top_5_accuracy)
+        )
+    ]
+    return (
+        sweep.shape_of(point),
+        f"{point.model_bytes / MB:,.1f}", f"{point.peak_bytes / 1e9:.2f}", f"{point.seconds:,.1f}",
+        *figures, "*" if point.frontier else "",
+    )  # fmt: skip
+
+
+def _finding(points: list[tuple[Point, float]], what: str, star: str | None) -> str:
+    """Return what the points say: of the run that is marked, or of the grid."""
+    best, top = max(points, key=lambda x: x[1])
+    marked = next((x for x in points if x[0].run == star), None)
+    if marked is None:
+        small, score = points[0]
+        return (
+            f"{_shape(best)} reaches {what} {percent(top)}% with "
+            f"{size_text(best.model_bytes)}; {_shape(small)} with {size_text(small.model_bytes)} "
+            f"has {percent(score)}%"
+        )
+    point, score = marked
+    if point.frontier:
+        return (
+            f"This run ({what} {percent(score)}%, "
+            f"{size_text(point.model_bytes)}) lies on the frontier of {len(points)} models"
+        )
+    better = next(x for x in points if x[0].model_bytes <= point.model_bytes and x[1] >= score)
+    return (
+        f"{_shape(better[0])} is no larger than this run and has {what} "
+        f"{percent(better[1])}% against {percent(score)}%"
+    )
+
+
+def _shape(point: Point) -> str:
+    return f"{point.buckets} x {point.repetitions}"

@@ -1,0 +1,83 @@
+"""Protections taken away: with each of these the trials must fail, or they prove nothing."""
+
+import os
+from dataclasses import replace
+
+from streammach.data import convert, source
+from streammach.data.conversion import folder, intake
+from streammach.data.conversion.shuffle import Shuffle
+from streammach.data.store import arrays
+from streammach.files.destinations import Destination
+from streammach.files.reading import disk_error
+from streammach.files.writing import Writer
+
+
+def _temporary_files_stay():
+    folder.remove_temporaries = lambda folder: None
+
+
+def _state_ahead():
+    """Say that one more range of bins is written than is."""
+    load = Shuffle.load
+
+    def ahead(self, path):
+        load(self, path)
+        self.written.bins += bool(self.written.bins)
+
+    Shuffle.load = ahead
+
+
+def _list_is_moved():
+    """Move the list of skipped rows instead of copying it: then nothing can go on."""
+
+    convert.file_pieces = lambda path: [path]
+    Destination.write = lambda self, path: os.replace(path, self.path)
+
+
+def _checksums():
+    """Believe every chunk and table, and digests of small files only when they are verified."""
+    arrays.google_crc32c.value = lambda data: arrays.CRC_OF_SEALED
+    arrays.SMALL_BYTES = 0
+
+
+def _short_writes():
+    """Take it that a write has written everything."""
+
+    def write(self, data):
+        view = memoryview(data).cast("B")
+        try:
+            os.write(self._open_handle(), view)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+        self.size += len(view)
+
+    Writer.write = write
+
+
+def _inputs():
+    """Let a destination be what is read, or a folder that holds it."""
+    Destination._check_inputs = lambda self: None
+
+
+def _foreign():
+    """Take everything for ours."""
+    check = Destination.__post_init__
+
+    def unchecked(self):
+        object.__setattr__(self, "product", replace(self.product, foreign=lambda path: None))
+        check(self)
+
+    Destination.__post_init__ = unchecked
+
+
+def _changes():
+    """Let sources change while they are read."""
+    for module in (convert, intake, source):
+        module.check_unchanged = lambda before, files: None
+
+
+MUTANTS = {
+    "temporary-files": _temporary_files_stay, "state": _state_ahead, "list": _list_is_moved,
+    "checksums": _checksums, "short-writes": _short_writes, "inputs": _inputs,
+    "foreign": _foreign, "changes": _changes,
+}  # fmt: skip

@@ -1,0 +1,53 @@
+"""Which tests run in the normal run, and which at night: full products, and what takes long.
+
+A test with many cases runs those that show every pair of its values, on every device. What takes
+long is listed in nightly.txt: beginnings of node ids.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+MANY = 24  # cases of a test from which on pairs are enough
+LISTED = Path(__file__).parent / "nightly.txt"
+APART = "device"  # an axis with values that each show all pairs of the others
+
+
+def listed() -> tuple[str, ...]:
+    """Return the beginnings of node ids that run at night."""
+    lines = LISTED.read_text("utf-8").splitlines()
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+def enough(cases: Iterable[dict[str, object]]) -> list[bool]:
+    """Return of each case, values by axis, whether it is one of the few that show every pair."""
+    left = []
+    for case in cases:
+        apart = id(case.get(APART))  # the values of an axis are the same objects in all cases
+        axes = [(name, id(value)) for name, value in sorted(case.items()) if name != APART]
+        left.append({(apart, *pair) for pair in itertools.combinations(axes, min(2, len(axes)))})
+    found = [False] * len(left)
+    while any(left):
+        best = max(range(len(left)), key=lambda i: len(left[i]))
+        shown, found[best] = left[best], True
+        left = [pairs - shown for pairs in left]
+    return found
+
+
+def at_night(items: list) -> list:
+    """Return the tests that run at night alone."""
+    products = defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec"):
+            products[item.nodeid.partition("[")[0]].append(item)
+    more = [
+        item
+        for some in products.values()
+        if len(some) > MANY
+        for item, shows in zip(some, enough(i.callspec.params for i in some), strict=True)
+        if not shows
+    ]
+    return more + [item for item in items if item.nodeid.startswith(listed())]

@@ -8,7 +8,6 @@ that are equal modulo B would share their bucket in every repetition.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +74,12 @@ def count_collisions(table: NDArray[np.unsignedinteger]) -> int:
     """Return how many pairs of classes have the same code in every repetition, exactly."""
     prints = np.empty(len(table), np.uint64)
     fingerprints(table, prints)
-    return int(equal_pairs(table, prints, np.argsort(prints)))
+    order = np.argsort(prints)
+    prints = prints[order]
+    same = np.concatenate([[False], prints[1:] == prints[:-1], [False]])
+    alike = table[order[same[1:] | same[:-1]]]  # of one fingerprint: hardly any, or very many
+    counts = np.unique(alike, axis=0, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
 
 
 @kernel()
@@ -87,34 +91,6 @@ def fingerprints(table: Array, out: Array) -> None:
             state = (state ^ np.uint64(table[y, r])) * np.uint64(0x9E3779B97F4A7C15)
             state ^= state >> np.uint64(29)
         out[y] = state
-
-
-@kernel()
-def equal_pairs(table: Array, prints: Array, order: Array) -> Any:
-    """Return the number of equal pairs of rows; `order` sorts their fingerprints."""
-    pairs, start = 0, 0
-    for end in range(1, order.shape[0] + 1):
-        if end < order.shape[0] and prints[order[end]] == prints[order[start]]:
-            continue
-        alike = 0  # of those with one fingerprint: compare the rows themselves
-        for i in range(start, end):
-            same = True
-            for r in range(table.shape[1]):
-                same = same and table[order[i], r] == table[order[start], r]
-            alike += same
-        n = end - start
-        if alike == n:  # nearly always; a million classes may share a few codes
-            pairs += n * (n - 1) // 2
-            start = end
-            continue
-        for i in range(start, end):
-            for j in range(i + 1, end):
-                same = True
-                for r in range(table.shape[1]):
-                    same = same and table[order[i], r] == table[order[j], r]
-                pairs += same
-        start = end
-    return pairs
 
 
 def collision_bound(n_classes: int, n_buckets: int, n_repetitions: int) -> float:

@@ -108,29 +108,6 @@ def low_bytes(word: Number, count: Number) -> Any:
 
 
 @intrinsic
-def ones_in(typing: Any, word: Any) -> Any:
-    """Return how many bits of a uint64 are set."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.int64(types.uint64), generate
-
-
-@intrinsic
-def lanes_equal(typing: Any, array: Any, start: Any, wanted: Any) -> Any:
-    """Return a uint64 whose bit j says whether ``array[start + j]``, a byte, is an int8."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        bytes_ = builder.load(vector_at(builder, data, args[1], BYTES), align=1)
-        equal = builder.icmp_signed("==", bytes_, splat(builder, args[2], BYTES))
-        return builder.bitcast(equal, INDEX)
-
-    return types.uint64(array, types.int64, types.int8), generate
-
-
-@intrinsic
 def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, position: Any) -> Any:
     """Replace the numbers of ``out[start : start + 64]`` that are a mark by the next bytes.
 

@@ -105,6 +105,12 @@ def open_backend(
     )
 
 
+def drawn(rng, spec):
+    """Random weights and bias of a model."""
+    shapes = {"weights": (spec.n_features, spec.n_columns), "bias": spec.n_columns}
+    return {name: rng.normal(size=size).astype(np.float32) for name, size in shapes.items()}
+
+
 def fit(data, out, plan, *, resume=False, callbacks=None, checkpoint_minutes=10.0, **options):
     """Train by a plan with options of the training and of the trainer."""
     trainer = Trainer(

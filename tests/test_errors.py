@@ -23,7 +23,7 @@ from streammach.errors import (
     without_secrets,
 )
 from streammach.files.urls import located
-from streammach.parts.switches import switches
+from streammach.parts.switches import SWITCHES
 
 PACKAGE = Path(sm.__file__).parent
 TREES = {path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
@@ -82,7 +82,7 @@ def parameters():
     for tree in TREES.values():
         fields = (node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))
         names |= {field.target.id for field in fields if isinstance(field.target, ast.Name)}
-    return names | {switch.option for switch in switches()}
+    return names | {switch.option for switch in SWITCHES.values()}
 
 
 def test_all_settings_that_lower_floors_name_are_parameters():

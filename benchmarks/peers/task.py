@@ -14,7 +14,7 @@ import scipy.sparse
 from streammach.data.store.dataset import Dataset
 from streammach.rows.canonical import canonicalize
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.namespaces import in_namespace
+from streammach.rows.names import in_namespace
 
 K = 5  # classes that are asked for
 HOLD_OUT_BY = os.environ.get("PEERS_HOLD_OUT_BY") or None

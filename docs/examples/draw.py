@@ -1,6 +1,6 @@
 """Runs the worked examples as their pages say and keeps the pictures that they draw.
 
-``python docs/examples/draw.py [digits docstrings identifiers lists]`` from the root of a checkout;
+``python docs/examples/draw.py [digits identifiers]`` from the root of a checkout;
 ``streammach-demo`` there, as ``streammach demo`` leaves it, is what identifiers.md draws.
 """
 
@@ -15,9 +15,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 PICTURES = {
     "digits": "digits.png",
-    "docstrings": "docstrings.svg",
     "identifiers": "identifiers.svg",
-    "lists": "lists.svg",
 }
 
 

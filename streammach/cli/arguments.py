@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streammach.clock import Clock
 from streammach.machine import parse_seconds, parse_size
-from streammach.parts.switches import switches
+from streammach.parts.switches import SWITCHES
 from streammach.spec.training import TrainingOptions
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def recorded(command: Command) -> Command:
 
     @wraps(command)
     def called(**given: Any) -> None:
-        parts = {switch.option: given.pop(switch.option) for switch in switches()}
+        parts = {switch.option: given.pop(switch.option) for switch in SWITCHES.values()}
         others = {name: given.pop(name) for name in [*given] if name not in own}
         command(**given, arguments=RunArguments(parts=parts, **others))
 

@@ -51,19 +51,10 @@ VALUES = {
 @json_option
 @debug_option
 def explore(
-    *,
-    sources: tuple[Path, ...],
-    form: str | None,
-    table: TableOptions,
-    layout: Layout,
-    labels: tuple[Path, ...],
-    x_path: str | None,
-    y_path: str | None,
-    first_label: bool,
-    multilabel: Multilabel,
-    progress: str,
-    as_json: bool,
-) -> None:
+    *, sources: tuple[Path, ...], form: str | None, table: TableOptions, layout: Layout,
+    labels: tuple[Path, ...], x_path: str | None, y_path: str | None, first_label: bool,
+    multilabel: Multilabel, progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Look at the start of sources: what they hold, what their conversion will take.
 
     A few MB of each source are read and nothing is written. What is said of the rest takes it for
@@ -146,27 +137,11 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
 @json_option
 @debug_option
 def convert(
-    *,
-    sources: tuple[Path, ...],
-    out: Path,
-    form: str | None,
-    table: TableOptions,
-    layout: Layout,
-    labels: tuple[Path, ...],
-    x_path: str | None,
-    y_path: str | None,
-    first_label: bool,
-    multilabel: Multilabel,
-    like: Path | None,
-    on_bad_row: str,
-    max_bad: int | None,
-    memory: str | None,
-    threads: int | None,
-    seed: int,
-    force: bool,
-    progress: str,
-    as_json: bool,
-) -> None:
+    *, sources: tuple[Path, ...], out: Path, form: str | None, table: TableOptions, layout: Layout,
+    labels: tuple[Path, ...], x_path: str | None, y_path: str | None, first_label: bool,
+    multilabel: Multilabel, like: Path | None, on_bad_row: str, max_bad: int | None,
+    memory: str | None, threads: int | None, seed: int, force: bool, progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Convert text files, tables or matrices into a compressed, shuffled store.
 
     SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),

@@ -11,7 +11,7 @@ import click
 
 from streammach.backends.registry import BACKENDS
 from streammach.errors import UsageError
-from streammach.parts.switches import switches
+from streammach.parts.switches import SWITCHES
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.recipe import MOST_NGRAMS
 from streammach.spec.types import Decoding, Multilabel, Quotes
@@ -189,7 +189,7 @@ def part_options(command: F) -> F:
             switch.flag, type=click.Choice(switch.words), default=switch.words[0],
             show_default=True, help=switch.help,
         )
-        for switch in switches()
+        for switch in SWITCHES.values()
     ]  # fmt: skip
     return _with(command, options)
 

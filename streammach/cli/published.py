@@ -18,20 +18,9 @@ from streammach.data.published import Published, convert_published, source_in
 
 # Keywords of convert that these commands decide; its other ones are options as in its own command.
 DECIDED = {
-    "sources",
-    "out",
-    "format",
-    "labels",
-    "x_path",
-    "y_path",
-    "first_label",
-    "multilabel",
-    "like",
-    "progress",
-    "quotes",
-    "header",
-    "columns",
-}
+    "sources", "out", "format", "labels", "x_path", "y_path", "first_label", "multilabel", "like",
+    "progress", "quotes", "header", "columns",
+}  # fmt: skip
 
 
 def passed_options() -> list[click.Parameter]:
@@ -60,16 +49,9 @@ def command_of(published: Published, script: str) -> click.Command:
     @json_option
     @debug_option
     def command(
-        *,
-        folder: Path,
-        out: Path | None,
-        train: Path | None,
-        test: Path | None,
-        sample: bool,
-        progress: str,
-        as_json: bool,
-        **options: Any,
-    ) -> None:
+        *, folder: Path, out: Path | None, train: Path | None, test: Path | None, sample: bool,
+        progress: str, as_json: bool, **options: Any,
+    ) -> None:  # fmt: skip
         sources = (
             train or source_in(published, folder, published.train_file),
             test or source_in(published, folder, published.test_file),

@@ -37,17 +37,9 @@ from streammach.machine import peak_bytes, size_text
 @json_option
 @debug_option
 def report(
-    *,
-    run: Path,
-    store: Path | None,
-    rows: int,
-    out: Path | None,
-    force: bool,
-    memory: str | None,
-    threads: int | None,
-    progress: str,
-    as_json: bool,
-) -> None:
+    *, run: Path, store: Path | None, rows: int, out: Path | None, force: bool,
+    memory: str | None, threads: int | None, progress: str, as_json: bool,
+) -> None:  # fmt: skip
     """Draw what a run planned, measured and reached.
 
     One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
@@ -62,17 +54,13 @@ def report(
     peak = peak_bytes() if projected is None else peak_of(projected)
     size = made.path.stat().st_size
     if as_json:
-        say_json(
-            {
-                "out": str(made.path),
-                "bytes": size,
-                "plots": {plot.name: plot.finding for plot in page.plots},
-                "rows": None if made.rows is None else dataclasses.asdict(made.rows),
-                "query": None if made.query is None else dataclasses.asdict(made.query),
-                "projected_bytes": projected,
-                "peak_bytes": peak,
-            }
-        )
+        say_json({
+            "out": str(made.path), "bytes": size,
+            "plots": {plot.name: plot.finding for plot in page.plots},
+            "rows": None if made.rows is None else dataclasses.asdict(made.rows),
+            "query": None if made.query is None else dataclasses.asdict(made.query),
+            "projected_bytes": projected, "peak_bytes": peak,
+        })  # fmt: skip
         return
     for plot in page.plots:
         say(f"{plot.name:<12}{plot.finding}")

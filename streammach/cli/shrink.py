@@ -75,9 +75,9 @@ def shrink(
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
-    from streammach.model.held import held_in  # compiled code loads on demand
     from streammach.model.model import Model, disk_bytes, folder_of
     from streammach.model.ours import MODEL
+    from streammach.model.size import size_in_file  # compiled code loads on demand
     from streammach.training.smaller import ShrinkOptions, smaller
 
     stores = [path for path in (trained_on, store) if path is not None]
@@ -100,7 +100,7 @@ def shrink(
         if store is not None:
             found = reached((whole, small), store, memory=memory, threads=threads, shown=shown)
     peak = peak_of(projected)
-    sizes = disk_bytes(out), disk_bytes(run), held_in(out).n_bytes
+    sizes = disk_bytes(out), disk_bytes(run), size_in_file(out).n_bytes
     if as_json:
         say_json({
             "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
@@ -127,13 +127,13 @@ def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int, int]) ->
 
 def _projected(run: Path, store: Path | None, memory: str | None, threads: int | None) -> int:
     """Return the bytes of the work, which fits the memory."""
-    from streammach.model.held import held_in  # loads on demand
+    from streammach.model.size import size_in_file  # loads on demand
     from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.memory import room_before, shrinking_lines
     from streammach.spec.ledger import bytes_in
 
     if store is None:
-        return bytes_in(shrinking_lines(held_in(run), memory), "host")
+        return bytes_in(shrinking_lines(size_in_file(run), memory), "host")
     room = room_before(
         run, "evaluate", store, CANDIDATES, memory=memory, threads=threads, smaller=True
     )

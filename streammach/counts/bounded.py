@@ -51,10 +51,7 @@ class BlockBounds(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        base: NDArray[np.float32],
-        log_values: NDArray[np.float32],
-        wide: NDArray[Any],
+        cls, base: NDArray[np.float32], log_values: NDArray[np.float32], wide: NDArray[Any]
     ) -> BlockBounds:
         """Return them; the arrays are those of the counts."""
         firsts = np.arange(0, len(base), BLOCK)

@@ -82,13 +82,9 @@ def _widened(table: CountTable) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
 
 
 def evidence(
-    table: CountTable,
-    rows: RowBlock,
-    candidates: NDArray[np.int32],
-    *,
-    weights: GroupWeights,
+    table: CountTable, rows: RowBlock, candidates: NDArray[np.int32], *, weights: GroupWeights,
     each: Callable[[int, Callable[[int, int], None]], None],
-) -> NDArray[np.float32]:
+) -> NDArray[np.float32]:  # fmt: skip
     """Return what the counts say of candidates: float32 (n, m, 2 G + 1).
 
     Sums of ln n by group, numbers of counted pairs by group, and the sum of learnt weights.

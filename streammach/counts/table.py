@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streammach.counts import kernels
 from streammach.counts.places import PairPlaces
 from streammach.rows.block import RowBlock
-from streammach.rows.pairs import Form, PairTable, ends
+from streammach.rows.pairs import ArrayLayout, PairTable, ends
 
 T = TypeVar("T")
 PIECES_PER_THREAD = 16
@@ -37,11 +37,11 @@ class CountTable(PairTable):
 
     # int32 (Z,), or float32 where rows have importances, which are added up: rows of that class
     # that hold the feature; 0 where only held-out rows do
-    counts: Annotated[NDArray[np.int32], Form(("pairs",))]
+    counts: Annotated[NDArray[np.int32], ArrayLayout(("pairs",))]
     # class_rows, class_values: int64 (K,), or float64: rows of each class, and the features that
     # they hold in all
-    class_rows: Annotated[NDArray[np.int64], Form(("classes",))]
-    class_values: Annotated[NDArray[np.int64], Form(("classes",))]
+    class_rows: Annotated[NDArray[np.int64], ArrayLayout(("classes",))]
+    class_values: Annotated[NDArray[np.int64], ArrayLayout(("classes",))]
 
     @property
     def n_pairs(self) -> int:
@@ -93,16 +93,9 @@ class PairGainModel:
 
 
 def count_pairs(
-    blocks: Blocks,
-    n_features: int,
-    n_classes: int,
-    *,
-    max_pairs: int,
-    mark_bytes: int,
-    threads: int,
-    gain_model: PairGainModel | None = None,
-    weighted: bool = False,
-) -> CountTable:
+    blocks: Blocks, n_features: int, n_classes: int, *, max_pairs: int, mark_bytes: int,
+    threads: int, gain_model: PairGainModel | None = None, weighted: bool = False,
+) -> CountTable:  # fmt: skip
     """Count the pairs of rows that can be read again and again, within a number of bytes.
 
     Features are counted in ranges whose marks, four or eight bytes a value, fit `mark_bytes`; each
@@ -177,12 +170,9 @@ class _Lists:
         return total
 
     def fill(
-        self,
-        least: int,
-        starts: NDArray[np.int64],
-        classes: NDArray[np.int32],
+        self, least: int, starts: NDArray[np.int64], classes: NDArray[np.int32],
         counts: NDArray[Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write the pairs that add enough; of `starts` int64 (n + 1,) the first is known."""
         sizes = np.zeros(len(starts) - 1, np.int64)
 
@@ -238,11 +228,9 @@ def _marks(
 
 
 def _add_totals(
-    block: RowBlock,
-    rows: NDArray[Any],
-    values: NDArray[Any],
+    block: RowBlock, rows: NDArray[Any], values: NDArray[Any],
     chosen: NDArray[np.bool_] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Add the rows of each class and their values."""
     classes, lengths, weights = block.classes, np.diff(block.indptr), block.weights
     if chosen is not None:

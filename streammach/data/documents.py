@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from streammach.data.near_rows import Signatures
 from streammach.data.store.dataset import Dataset
 from streammach.rows.block import RowBlock
-from streammach.rows.names import SEPARATOR
-from streammach.rows.namespaces import namespace_ids
+from streammach.rows.names import SEPARATOR, namespace_ids
 from streammach.rows.order import keys
 
 NAMESPACES, FEW = 32, 32  # that are looked at; fewer values are no documents' names

@@ -22,7 +22,7 @@ from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
-from streammach.rows.namespaces import in_namespace, namespaces
+from streammach.rows.names import in_namespace, namespaces
 from streammach.rows.order import keys
 from streammach.spec.config import Batching
 from streammach.spec.training import AUTO, RANDOM, TrainingOptions

@@ -24,7 +24,7 @@ MAX_DOCUMENT = 16 << 20
 Since = Annotated[int, msgspec.Meta(ge=-1)]  # -1: not yet
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run is."""
 
     step: Count = 0  # batches done
@@ -54,10 +54,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("its epochs do not fit each other")
 
 
-class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckpointDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The JSON document of a checkpoint: progress, what it belongs to, and the arrays' file."""
 
-    progress: Progress
+    progress: RunPosition
     identity: str
     tensors: TensorFile
 
@@ -69,7 +69,7 @@ class Checkpoints:
         self.folder = folder
         self._identity, self._every_epoch = identity, every_epoch
 
-    def save(self, progress: Progress, arrays: dict[str, NDArray[Any]]) -> None:
+    def save(self, progress: RunPosition, arrays: dict[str, NDArray[Any]]) -> None:
         """Write a checkpoint; when it is durable, remove all but this and those that are kept.
 
         Kept is that of the best epoch, or of every epoch.
@@ -81,7 +81,7 @@ class Checkpoints:
         make_folder(partial)
         try:
             tensors = write_tensors(partial / TENSORS, arrays)
-            document = Document(progress, self._identity, tensors)
+            document = CheckpointDocument(progress, self._identity, tensors)
             write_atomic(partial / DOCUMENT, to_json(document))
             commit_folder(partial, self.folder / f"step-{progress.step}")
         finally:
@@ -108,7 +108,7 @@ class Checkpoints:
                 found[at.epoch] = step
         return found
 
-    def newest(self, arrays: dict[str, NDArray[Any]]) -> Progress | None:
+    def newest(self, arrays: dict[str, NDArray[Any]]) -> RunPosition | None:
         """Read the newest checkpoint that is whole; None without any."""
         damaged: ModelError | None = None
         for step in reversed(self._steps()):
@@ -122,17 +122,17 @@ class Checkpoints:
             raise damaged
         return None
 
-    def read(self, step: int, arrays: dict[str, NDArray[Any]]) -> Progress:
+    def read(self, step: int, arrays: dict[str, NDArray[Any]]) -> RunPosition:
         """Read the checkpoint of a step; return its progress."""
         document = self._document(step)
         read_tensors(self.folder / f"step-{step}" / TENSORS, document.tensors, arrays)
         return document.progress
 
-    def _document(self, step: int) -> Document:
+    def _document(self, step: int) -> CheckpointDocument:
         """Return what is said of a checkpoint, or raise ModelError or MismatchError."""
         folder = self.folder / f"step-{step}"
         try:
-            document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), Document)
+            document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), CheckpointDocument)
         except (ValueError, DiskError) as error:
             raise ModelError(
                 f"damaged checkpoint: {clean(error)}", path=clean(folder, 300), hint="Train again."

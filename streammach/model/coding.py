@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, cast
 
 import msgspec
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import clean
 from streammach.files.reading import ZSTD_HEADER, zstd_size
+from streammach.model.tensors import Lying
 from streammach.rows.pairs import CountWeights, How
 
 PIECE_WORDS = 1 << 22  # that are compressed at once
@@ -34,6 +33,7 @@ HOWS: dict[str, How] = {
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
+Bytes = NDArray[np.uint8] | Lying  # uint8 (n,): in memory, or in an open file
 
 
 class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,16 +52,13 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def encode(
-    name: str,
-    array: NDArray[Any],
-    arrays: dict[str, NDArray[Any]],
-    how: How | None = None,
-    room: Room | None = None,
-) -> tuple[NDArray[np.uint8], Coded]:
+    name: str, array: NDArray[Any], arrays: dict[str, NDArray[Any]], how: How | None = None,
+    room: CodeBuffer | None = None,
+) -> tuple[NDArray[np.uint8], Coded]:  # fmt: skip
     """Return the compressed bytes of an array, and what is needed to read them."""
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
-    codec, room = Zstd(LEVELS.get(name, LEVEL)), room or Room()
+    codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
     sizes = []
     for words in _pieces(array, how, unit, arrays):
         sizes.append(room.add(codec.encode(_planes(words))))
@@ -75,7 +72,7 @@ def encode(
     return room.taken(), coded
 
 
-class Room:
+class CodeBuffer:
     """Where compressed bytes go.
 
     `spare` is uint8 (n,).
@@ -141,26 +138,13 @@ def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]
     return values_of(words, n, coded, arrays).reshape(coded.shape)
 
 
-def words_in(data: NDArray[np.uint8], coded: Coded) -> Iterator[NDArray[Any]]:
-    """Yield what :func:`encode` compressed, piece by piece; the arguments are those of decode().
-
-    `data` and `coded` are uint8 (n,), Coded.
-    """
+def words_in(data: Bytes, coded: Coded) -> Iterator[NDArray[Any]]:
+    """Yield what :func:`encode` compressed, piece by piece; `data` is uint8 (n,)."""
     n, word = _n_words(coded), _word_type(np.dtype(coded.dtype), coded.how)
-
-    def decompressed(number: int, place: tuple[int, int]) -> NDArray[Any]:
+    for number, (start, stop) in enumerate(_places(data, coded)):
         words = np.empty(min(PIECE_WORDS, n - number * PIECE_WORDS), word)
-        _fill(words, data[slice(*place)])
-        return words
-
-    with ThreadPoolExecutor(1, "pieces") as pool:  # the next one, while one is worked on
-        waiting: deque[Future[NDArray[Any]]] = deque()
-        for number, place in enumerate(_places(data, coded)):
-            waiting.append(pool.submit(decompressed, number, place))
-            if len(waiting) > 1:
-                yield waiting.popleft().result()
-        if waiting:
-            yield waiting.pop().result()
+        _fill(words, data[start:stop])
+        yield words
 
 
 def _n_words(coded: Coded) -> int:
@@ -168,7 +152,7 @@ def _n_words(coded: Coded) -> int:
     return -(-n // 2) if coded.how == "nibbles" else n
 
 
-def _places(data: NDArray[np.uint8], coded: Coded) -> list[tuple[int, int]]:
+def _places(data: Bytes, coded: Coded) -> list[tuple[int, int]]:
     """Return where each piece starts and ends; ValueError if they are not what they should be."""
     if min(coded.shape, default=0) < 0 or not 0 < coded.unit < 1 << 15:
         raise ValueError("the shape or unit of a coded array cannot be")
@@ -272,6 +256,7 @@ def _from_list_steps(steps: NDArray[Any], starts: NDArray[Any] | None) -> NDArra
     lengths = np.diff(starts)
     if (lengths < 0).any():
         raise ValueError("the starts of the lists are wrong")
-    sums = np.concatenate([np.zeros(1, steps.dtype), np.cumsum(steps, dtype=steps.dtype)])
-    classes: NDArray[Any] = sums[1:] - np.repeat(sums[starts[:-1]], lengths)
+    classes = np.cumsum(steps, dtype=steps.dtype, out=steps)
+    before = np.append(classes, steps.dtype.type(0))[starts[:-1] - 1]
+    classes -= np.repeat(before, lengths)
     return classes

@@ -39,7 +39,7 @@ NARROW = ("int8", "int4")
 Kind = Literal["integer", "utf8", "bytes"]
 
 
-class Scale(msgspec.Struct, frozen=True):
+class CalibrationScale(msgspec.Struct, frozen=True):
     """The numbers of a calibration; see :class:`streammach.model.calibration.Calibration`."""
 
     beta: Amount = 1.0
@@ -57,7 +57,7 @@ class Document(
     training: TrainSpec  # how it was trained; its transform is part of the model
     dense: bool  # whether rows go through matrix products
     estimator: Ranker  # how classes are ranked, chosen on held-out rows
-    calibration: Scale  # fitted on held-out rows
+    calibration: CalibrationScale  # fitted on held-out rows
     hashed_weight: Amount | None  # weight of the hashed models beside counts; None without counts
     store: str  # digest of the store that it was trained on
     label_kind: Kind  # label_kind, feature_kind: in which type names are given back

@@ -30,7 +30,7 @@ MAX_DOCUMENT = 1 << 20
 LEAST_SECONDS = 3.0  # what took less is found again as fast
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StageDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was found, what it belongs to, and the arrays' file if there are any."""
 
     identity: str
@@ -59,7 +59,7 @@ class Findings:
         began = time.monotonic()
         found = find()
         if time.monotonic() - began >= LEAST_SECONDS:
-            self.write(lambda: _write_document(place, Document(
+            self.write(lambda: _write_document(place, StageDocument(
                 identity=self.identity, found=found
             )))  # fmt: skip
         return found
@@ -94,7 +94,7 @@ class Findings:
         if not self.lasting or not path.is_file():
             return None
         try:
-            document = from_json(read_small(path, MAX_DOCUMENT), Document)
+            document = from_json(read_small(path, MAX_DOCUMENT), StageDocument)
             if document.identity != self.identity:
                 return None
             return msgspec.convert(document.found, kind), document.tensors
@@ -107,7 +107,7 @@ class Findings:
         make_folder(partial)
         try:
             tensors = write_tensors(partial / TENSORS, arrays)
-            _write_document(partial / DOCUMENT, Document(
+            _write_document(partial / DOCUMENT, StageDocument(
                 identity=self.identity, found=value, tensors=tensors
             ))  # fmt: skip
             remove_folder(place)
@@ -128,5 +128,5 @@ class Findings:
             warnings.warn(f"what was found could not be kept: {error}", stacklevel=3)
 
 
-def _write_document(path: Path, document: Document) -> None:
+def _write_document(path: Path, document: StageDocument) -> None:
     write_atomic(path, to_json(document))

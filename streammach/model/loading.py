@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,26 +13,29 @@ from numpy.typing import NDArray
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
 from streammach.model.calibration import Calibration
-from streammach.model.coding import COUNTS, STARTS, decode
+from streammach.model.coding import COUNTS, STARTS, Bytes, Coded, decode, values_of, words_in
 from streammach.model.document import (
     COLUMNS,
     LABEL_OFFSETS,
     LABEL_PIECES,
     LABELS,
+    NARROW,
     Document,
     arrays_of,
 )
 from streammach.model.ours import TENSORS
 from streammach.model.packed_names import LabelNames, PackedNames
-from streammach.model.packing import CLASSES, WEIGHTS, packed_counts, packed_in, packed_weights
 from streammach.model.tensors import TensorHeader, damaged, load_tensors
 from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
 from streammach.rows.packed import PackedRows
-from streammach.rows.packed_pairs import Counts
+from streammach.rows.packed_pairs import Counts, PackedCounts
 from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]
+WORDS = 1 << 18  # of weights that are packed at once
+WEIGHTS, CLASSES, GAINS, WIDE = "weights", COUNTS + "classes", COUNTS + "gains", COUNTS + "wide"
+COUNTED = (STARTS, CLASSES, GAINS, WIDE)
 LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes")  # of names
 N = TypeVar("N", Names, PackedNames)
 
@@ -49,11 +53,10 @@ def load_arrays(folder: Path, document: Document) -> Arrays:
 
 
 def decode_arrays(folder: Path, document: Document, arrays: Arrays) -> None:
-    """Put coded arrays as they were in their places, but for what is packed; or ModelError."""
+    """Put coded arrays as they were in their places, but for what stays packed; or ModelError."""
     try:
-        packed = packed_in(document)
         for name, coded in document.coded.items():  # what lists need comes before them
-            if name in packed - {STARTS}:
+            if (name == WEIGHTS and packs_weights(document)) or coded.how == "names":
                 continue
             arrays[name] = decode(arrays[name], coded, arrays)
             if arrays[name].dtype == np.float32 and not _is_finite(arrays[name]):
@@ -98,25 +101,59 @@ def _sound(folder: Path, which: str, names: N) -> N:
     return names
 
 
+def packs_weights(document: Document) -> bool:
+    """Return whether weights are packed rows in memory."""
+    coded = document.coded.get(WEIGHTS)
+    narrow = document.stored in NARROW and not document.dense
+    return narrow and coded is not None and coded.how in ("nibbles", "planes")
+
+
+def packs_counts(document: Document) -> bool:
+    """Return whether counts are packed in memory."""
+    coded, spec = document.coded, document.spec
+    return all(name in coded for name in COUNTED) and PackedCounts.pays(
+        coded[CLASSES].shape[0], spec.n_features, spec.n_classes
+    )
+
+
 def weights_in(folder: Path, document: Document, data: NDArray[Any]) -> PackedRows | None:
-    """Return narrow weights packed, None where they are not to be packed; or ModelError."""
-    if WEIGHTS not in packed_in(document):
+    """Return weights as packed rows, None where they are not to be packed; or ModelError."""
+    if not packs_weights(document):
         return None
     try:
-        return packed_weights(data, document.coded[WEIGHTS])
+        rows = weight_rows(data, document.coded[WEIGHTS])
+        n, columns = document.coded[WEIGHTS].shape
+        return PackedRows.of(rows, (n, columns))
     except ValueError as error:
         raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
 
 
+def weight_rows(data: Bytes, coded: Coded) -> Iterator[NDArray[np.int8]]:
+    """Yield narrow weights some rows at a time: int8 (n, C); ValueError if bytes are wrong."""
+    n, columns = math.prod(coded.shape), coded.shape[1]
+    left = np.zeros(0, np.int8)  # of a row that goes on in the next piece
+    for words in words_in(data, coded):
+        for start in range(0, len(words), WORDS):
+            some = words[start : start + WORDS]
+            values = values_of(some, min(n, 2 * len(some)), coded, {})
+            n -= len(values)
+            values = np.concatenate([left, values])
+            whole = len(values) // columns * columns
+            yield values[:whole].reshape(-1, columns)
+            left = values[whole:]
+
+
 def counts_in(folder: Path, document: Document, arrays: Arrays) -> Counts | None:
     """Return the counts beside hashed models, coded ones packed, None without; or ModelError."""
-    hashed, packed = document.hashed_weight, CLASSES in packed_in(document)
+    hashed, coded = document.hashed_weight, document.coded
     if hashed is None:
         return None
     try:
-        if not packed:
-            return CountWeights.of(arrays, COUNTS, hashed)
-        return packed_counts(arrays, document.coded, hashed)
+        counts = CountWeights.of(arrays, COUNTS, hashed)
+        if not packs_counts(document):
+            return counts
+        unit, wide = coded[GAINS].unit, coded[WIDE]
+        return PackedCounts.of(counts, math.gcd(unit, wide.unit) if wide.shape[0] else unit)
     except ValueError as error:
         raise damaged(folder, clean(error)) from None
 

@@ -22,7 +22,7 @@ from streammach.forks import Turn
 from streammach.formats import MODEL_FORMAT
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
-from streammach.model.coding import COUNTS, Coded, Room, encode
+from streammach.model.coding import COUNTS, CodeBuffer, Coded, encode
 from streammach.model.document import (
     COLUMNS,
     LABEL_COUNTS,
@@ -31,13 +31,14 @@ from streammach.model.document import (
     LABELS,
     PROJECTION,
     WEIGHTS_ARE,
+    CalibrationScale,
     Document,
     Kind,
-    Scale,
     Stored,
     read_document,
 )
 from streammach.model.loading import (
+    WEIGHTS,
     calibration_in,
     counts_in,
     decode_arrays,
@@ -48,10 +49,9 @@ from streammach.model.loading import (
 )
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.packed_names import MANY, LabelNames, pack_names
-from streammach.model.packing import WEIGHTS
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
 from streammach.rows.names import Label, Names
-from streammach.rows.packed import PackedRows, Table
+from streammach.rows.packed import Table
 from streammach.rows.packed_pairs import Counts
 from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 from streammach.spec.documents import to_json
@@ -255,7 +255,7 @@ class Model(Reported):
         """Return the arrays as they lie in the file, and how those that are coded are."""
         if self.stored is None:
             return self.arrays(), {}
-        room, found = Room(spare), dict[str, tuple[NDArray[Any], Coded]]()
+        room, found = CodeBuffer(spare), dict[str, tuple[NDArray[Any], Coded]]()
         if len(self.labels) < MANY:
             arrays = self.arrays()
         else:
@@ -272,7 +272,7 @@ class Model(Reported):
         return Document(
             format=MODEL_FORMAT, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator,
-            calibration=Scale(
+            calibration=CalibrationScale(
                 self.calibration.beta, self.calibration.other, len(self.calibration.stated)
             ),
             hashed_weight=None if self.counts is None else self.counts.hashed, store=self.store,
@@ -313,7 +313,8 @@ class Model(Reported):
                 counts=counts_in(folder, document, arrays),
                 labels=labels_in(folder, document, arrays),
                 features=features_in(folder, document, arrays),
-                weights=_either(packed.result(), arrays[WEIGHTS]), bias=arrays["bias"],
+                weights=rows if (rows := packed.result()) is not None else arrays[WEIGHTS],
+                bias=arrays["bias"],
                 scale=arrays.get("scale"), stored=document.stored,
                 columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
                 projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
@@ -409,10 +410,6 @@ def _restored(files: dict[str, bytes], label_kind: str) -> Model:
         for name, content in files.items():
             write_atomic(folder / Path(name).name, content)
         return replace(Model.load(folder), label_kind=label_kind)
-
-
-def _either(packed: PackedRows | None, array: NDArray[Any]) -> Table:
-    return array if packed is None else packed
 
 
 def folder_of(path: str | os.PathLike[str]) -> Path:

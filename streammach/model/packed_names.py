@@ -18,7 +18,7 @@ from isal import igzip_lib, isal_zlib
 from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
-from streammach.model.coding import Coded, Room
+from streammach.model.coding import CodeBuffer, Coded
 from streammach.model.tensors import damaged
 from streammach.rows.names import MAX_NAME, Label, Names, kind_of, longest_part, values_of
 from streammach.rows.pairs import ends as ends_of
@@ -158,7 +158,9 @@ class PackedNames:
 LabelNames = Names | PackedNames
 
 
-def pack_names(names: LabelNames, room: Room) -> tuple[NDArray[np.uint8], Coded, NDArray[np.int64]]:
+def pack_names(
+    names: LabelNames, room: CodeBuffer
+) -> tuple[NDArray[np.uint8], Coded, NDArray[np.int64]]:
     """Return names as they lie in a file, what the document says, and where pieces start."""
     if isinstance(names, PackedNames):
         return names.data, names.coded, names.pieces

@@ -144,11 +144,9 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
 
 
 def _read(
-    path: Path,
-    facts: TensorFile,
-    check: Callable[[TensorHeader], None],
+    path: Path, facts: TensorFile, check: Callable[[TensorHeader], None],
     room: Callable[[str, Tensor], NDArray[Any]],
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, NDArray[Any]]:  # fmt: skip
     """Read the arrays of a file, each into its room, and compare what was read with `facts`."""
     with _opened(path, facts) as (file, head, header):
         check(header)

@@ -18,7 +18,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.figures import Reached
 from streammach.model.findings import Findings
-from streammach.parts.expected import WITHOUT, Choice, Work
+from streammach.parts.expected import WITHOUT, Choice, PartTime
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
 from streammach.rows.pairs import CountWeights
@@ -30,7 +30,7 @@ from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Ranker
 
 
-class Session(Protocol):
+class PartSession(Protocol):
     """What a part is given of a training.
 
     Attributes
@@ -168,7 +168,7 @@ class Ahead(Protocol):
         """
         ...
 
-    def decision(self, session: Session) -> Decision:
+    def decision(self, session: PartSession) -> Decision:
         """Return it as what ranks classes, without hashed models."""
         ...
 
@@ -262,9 +262,9 @@ class Part:
         """Return the bytes of what it keeps on disk until hashed models are trained."""
         return 0
 
-    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time that it takes."""
-        return Work()
+        return PartTime()
 
     def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
         """Return the seconds of the stages ahead of the first epoch, by name and in their order.
@@ -299,7 +299,7 @@ class Part:
         return spec
 
     def search(
-        self, session: Session, trials: Trials, spec: TrainSpec
+        self, session: PartSession, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
         """Return the training with it or without it, as held-out rows say, and why."""
         return spec, []
@@ -308,20 +308,20 @@ class Part:
         """Return whether a training uses it; None if its search does not decide that."""
         return None
 
-    def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+    def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return what rows of a training are brought to, beside what parts before do to them."""
         return before
 
-    def work_ahead(self, session: Session) -> Ahead:
+    def work_ahead(self, session: PartSession) -> Ahead:
         """Do what needs no hashed models, where it ranks classes without them."""
         raise NotImplementedError
 
-    def reopened(self, session: Session, folder: Path, identity: str) -> Ahead | None:
+    def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         """Return what :meth:`Ahead.save` wrote; None where there is nothing.
 
         Parameters
         ----------
-        session : Session
+        session : PartSession
             The training.
         folder : Path
             The folder.
@@ -335,11 +335,11 @@ class Part:
         """
         return None
 
-    def untrained(self, session: Session, spec: TrainSpec) -> Reached:
+    def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:
         """Return what held-out rows reach with its weights, which take those of the backend."""
         raise NotImplementedError
 
-    def choose(self, session: Session, spec: TrainSpec) -> Decision:
+    def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
         """Return what held-out rows say of it after the last epoch."""
         return Decision()
 

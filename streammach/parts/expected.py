@@ -55,7 +55,7 @@ WITHOUT = Choice(plan=None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class PartTime:
     """Seconds of one thread of the reference machine that a part adds to a training."""
 
     step: float = 0.0  # a row of every step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from streammach.parts.base import Part
-from streammach.parts.switches import NAMES
+from streammach.parts.switches import SWITCHES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -16,7 +16,7 @@ def _part(name: str) -> Part:
     return part
 
 
-PARTS: dict[str, Part] = {part.name: part for part in map(_part, NAMES)}
+PARTS: dict[str, Part] = {part.name: part for part in map(_part, SWITCHES)}
 
 
 def switch_names() -> tuple[str, ...]:

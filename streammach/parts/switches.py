@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-
-# Folders here, in the order in which they are decided on: a new part is a name in this line.
-NAMES = ("whitening", "fourier", "joint", "discriminant", "counts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +34,18 @@ class Switch:
         return f"{self.flag} {self.words[1]}"
 
 
-def switches() -> tuple[Switch, ...]:
-    """Return the switches of all parts."""
-    found: list[Switch] = []
-    for name in NAMES:
-        found.append(import_module(f"streammach.parts.{name}.switch").SWITCH)
-    return tuple(found)
+# By folder here, in the order in which parts are decided on: a new part is a folder and a line.
+SWITCHES = {
+    "whitening": Switch(option="whitening", help="Whiten dense rows while they are trained on."),
+    "fourier": Switch(option="fourier", help="Cosines of random projections beside dense rows."),
+    "joint": Switch(
+        option="loss", words=("auto", "joint", "independent"),
+        help="What repetitions learn: each its buckets, or all the class.",
+    ),
+    "discriminant": Switch(
+        option="closed_form", help="A linear discriminant added to exact weights of dense rows."
+    ),
+    "counts": Switch(
+        option="counts", help="Counts of (feature, class) pairs beside the hashed models."
+    ),
+}  # fmt: skip

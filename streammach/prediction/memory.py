@@ -20,10 +20,10 @@ from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import Budget, advised, cores, size_text
 from streammach.machine import budget as budget_of
-from streammach.model.held import Held, held_in
+from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.inputs import Room, is_store
-from streammach.rows.name_index import NameIndex
 from streammach.rows.name_table import table_bytes
+from streammach.rows.names import NameIndex
 from streammach.spec.config import RunConfig
 from streammach.spec.ledger import Line, bytes_in
 from streammach.spec.types import Decoding
@@ -63,7 +63,7 @@ def room_before(
     beside: Mapping[str, int] = NOTHING,
 ) -> Room:
     """Return what work with a model will take, before the model is loaded."""
-    held = held_in(run)
+    held = size_in_file(run)
     given = Input.of(path, held, options, labels=task != "predict")
     return room_for(
         held, task, given, k, device=device_for(device, held, decode),
@@ -72,14 +72,14 @@ def room_before(
     )  # fmt: skip
 
 
-def device_for(wanted: str, held: Held, decode: Decoding = "auto") -> str:
+def device_for(wanted: str, held: ModelSize, decode: Decoding = "auto") -> str:
     """Return the device that a predictor of a model will take, before it is loaded."""
     shape = held.spec.shape
     work = Work(model=shape, dense=held.dense, n_more=held.n_more, decode=decode)
     return choose_device(wanted, work)[0]
 
 
-def shrinking_lines(held: Held, memory: str | int | None) -> tuple[Line, ...]:
+def shrinking_lines(held: ModelSize, memory: str | int | None) -> tuple[Line, ...]:
     """Return what making a smaller model takes, by name, or raise BudgetError."""
     found = {"code": CODE_BYTES, "model": held.n_bytes, **held.smaller}
     lines, budget = _sorted_lines(found), budget_of(memory)
@@ -108,7 +108,7 @@ class Input:
 
     @classmethod
     def of(
-        cls, path: str | os.PathLike[str], held: Held, options: SourceOptions = GUESSED, *,
+        cls, path: str | os.PathLike[str], held: ModelSize, options: SourceOptions = GUESSED, *,
         labels: bool = True,
     ) -> Input:  # fmt: skip
         """Look at an input."""
@@ -137,7 +137,7 @@ class Input:
 
 
 def room_for(
-    held: Held,
+    held: ModelSize,
     task: Task,
     given: Input | None,
     k: int,
@@ -184,7 +184,7 @@ def _refused(lines: tuple[Line, ...], budget: Budget) -> BudgetError:
     )
 
 
-def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> dict[str, int]:
+def _fixed(held: ModelSize, task: Task, given: Input, device: str, threads: int) -> dict[str, int]:
     """Return what is taken however the input is cut."""
     spec = held.spec
     config = RunConfig.predicting(
@@ -215,7 +215,7 @@ def _fixed(held: Held, task: Task, given: Input, device: str, threads: int) -> d
 
 
 def _lines(
-    held: Held, task: Task, given: Input, fixed: Mapping[str, int], *, k: int, rows: int,
+    held: ModelSize, task: Task, given: Input, fixed: Mapping[str, int], *, k: int, rows: int,
     values: int, ordered: int,
 ) -> tuple[Line, ...]:  # fmt: skip
     """Return all that is taken, the largest first."""

@@ -19,8 +19,8 @@ from streammach.data.tables.memory import as_rows, is_recipe_table, is_table
 from streammach.errors import UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores
-from streammach.model.held import held_by
 from streammach.model.model import Model
+from streammach.model.size import size_in_memory
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.in_memory import MatrixRows, ModelTables, no_recipe
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
@@ -103,7 +103,8 @@ class Predictor(Ranks):
         if model.spec.unhashed and estimator not in (None, BLEND):
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         scorer = None if model.counts is None else CountScorer(model.counts, threads or cores())
-        self.threads, self._held, self._budget = threads or cores(), held_by(model), budget(memory)
+        self.threads, self._budget = threads or cores(), budget(memory)
+        self._held = size_in_memory(model)
         self.device, backend = open_to_predict(
             device,
             model.spec,

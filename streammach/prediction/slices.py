@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from streammach.errors import UsageError, clean
 from streammach.prediction.sums import BlockSums, Figures, IdCounts
 from streammach.rows.block import RowBlock
-from streammach.rows.names import SEPARATOR, Names
-from streammach.rows.namespaces import in_namespace, namespaces
+from streammach.rows.names import SEPARATOR, Names, in_namespace, namespaces
 
 FREQUENT, WORST = 10, 5  # values that are told of
 LEAST_ROWS = 20  # of a value that may be among the worst

@@ -11,8 +11,8 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import clean
 from streammach.figures import Reached, figures_text, words
 from streammach.machine import size_text, time_text
-from streammach.model.held import held_by
 from streammach.model.model import Model, disk_bytes
+from streammach.model.size import size_in_memory
 from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.order import Predictions
 from streammach.prediction.set_metrics import SetMetrics
@@ -185,7 +185,7 @@ def decoding_of(model: Model) -> str:
 
 def model_lines(model: Model, path: Path | None = None) -> Lines:
     """Return what a model is, and what each part of it reached on held-out rows."""
-    spec, served = model.spec, size_text(held_by(model).n_bytes)
+    spec, served = model.spec, size_text(size_in_memory(model).n_bytes)
     size = "" if path is None else f"{size_text(disk_bytes(path))} on disk, "
     lines = [
         ("model", f"{spec} {model.width}, {spec.n_classes:,} classes, "

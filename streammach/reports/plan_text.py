@@ -16,7 +16,7 @@ from streammach.planning.evidence import KNOWN, expectation
 from streammach.progress import line_width, wrapped
 from streammach.spec.config import PartPlan
 from streammach.spec.model import ModelShape
-from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
+from streammach.spec.plan import Option, Pilot, Plan
 
 HEADING = "      B    R  parts         memory    model  lost        query   training"
 
@@ -53,9 +53,15 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         *_stage_lines(plan),
     ]
     if plan.budgets:
-        rows += _wrapped("budgets", "; ".join(_budget_text(b) for b in plan.budgets))
+        rows += _wrapped("budgets", "; ".join(
+            f"{size_text(one.allowed_bytes)}: {_best_text(one.best, 'nothing fits')}"
+            for one in plan.budgets
+        ))  # fmt: skip
     if plan.deadlines:
-        rows += _wrapped("times", "; ".join(_deadline_text(one) for one in plan.deadlines))
+        rows += _wrapped("times", "; ".join(
+            f"{time_text(one.seconds)}: {_best_text(one.best, 'too short')}"
+            for one in plan.deadlines
+        ))  # fmt: skip
     if following is not None:
         rows.append(f"next     {following}")
     return rows
@@ -147,18 +153,8 @@ def pilot_line(one: Pilot, *, listed: bool) -> str:
     )
 
 
-def _budget_text(budget: Budget) -> str:
-    size = size_text(budget.allowed_bytes)
-    if budget.best is None:
-        return f"{size}: nothing fits"
-    return f"{size}: {budget.best.shape}, {budget.best.loss:.1f} lost"
-
-
-def _deadline_text(deadline: Deadline) -> str:
-    time = time_text(deadline.seconds)
-    if deadline.best is None:
-        return f"{time}: too short"
-    return f"{time}: {deadline.best.shape}, {deadline.best.loss:.1f} lost"
+def _best_text(best: Option | None, nothing: str) -> str:
+    return nothing if best is None else f"{best.shape}, {best.loss:.1f} lost"
 
 
 def _stage_lines(plan: Plan) -> list[str]:
@@ -216,13 +212,9 @@ def plan_document(plan: Plan) -> Document:
     return {
         "store": dataclasses.asdict(plan.facts),
         "device": {
-            "name": placement.device,
-            "why": plan.device_reason,
-            "threads": placement.threads,
-            "limit_source": plan.limits.host_source,
-            "waves": placement.waves,
-            "resident": placement.resident,
-            "allowed_bytes": plan.limits.device,
+            "name": placement.device, "why": plan.device_reason, "threads": placement.threads,
+            "limit_source": plan.limits.host_source, "waves": placement.waves,
+            "resident": placement.resident, "allowed_bytes": plan.limits.device,
             "projected_bytes": plan.device_projected_bytes,
         },
         "allowed_bytes": plan.limits.host,
@@ -231,33 +223,21 @@ def plan_document(plan: Plan) -> Document:
         "small_model_bytes": plan.small_model_bytes,
         "objective": plan.objective,
         "chosen": {
-            "buckets": shape.n_buckets,
-            "repetitions": shape.n_repetitions,
-            "exact": shape.exact,
-            "batch_size": plan.config.batching.batch_size,
-            "optimizer": plan.config.optimizer,
-            "weights": placement.weights,
-            "tf32": placement.tf32,
-            "dense": plan.config.dense,
+            "buckets": shape.n_buckets, "repetitions": shape.n_repetitions, "exact": shape.exact,
+            "batch_size": plan.config.batching.batch_size, "optimizer": plan.config.optimizer,
+            "weights": placement.weights, "tf32": placement.tf32, "dense": plan.config.dense,
             "parts": {part.name: part.size for part in plan.config.parts},
         },
         "accuracy": dataclasses.asdict(expectation(plan)),
-        "expected": None if plan.expected is None else _option_document(plan.expected),
+        "expected": _best_document(plan.expected),
         "options": [_option_document(option) for option in plan.options],
         "budgets": [
-            {
-                "allowed_bytes": one.allowed_bytes,
-                "best": None if one.best is None else _option_document(one.best),
-            }
+            {"allowed_bytes": one.allowed_bytes, "best": _best_document(one.best)}
             for one in plan.budgets
         ],
         "stages": [dataclasses.asdict(stage) for stage in plan.stages],
         "deadlines": [
-            {
-                "seconds": one.seconds,
-                "best": None if one.best is None else _option_document(one.best),
-            }
-            for one in plan.deadlines
+            {"seconds": one.seconds, "best": _best_document(one.best)} for one in plan.deadlines
         ],
         "pilots": [
             {**_shape_document(one.shape, one.parts), **_others(one, "shape", "parts")}
@@ -265,7 +245,7 @@ def plan_document(plan: Plan) -> Document:
         ],
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
         "reasons": list(plan.reasons),
-    }
+    }  # fmt: skip
 
 
 def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> Document:
@@ -273,6 +253,10 @@ def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> Document:
         "n_buckets": shape.n_buckets, "n_repetitions": shape.n_repetitions,
         "parts": {part.name: part.size for part in parts},
     }  # fmt: skip
+
+
+def _best_document(option: Option | None) -> Document | None:
+    return None if option is None else _option_document(option)
 
 
 def _option_document(option: Option) -> Document:

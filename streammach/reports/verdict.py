@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from streammach.errors import clean
 from streammach.figures import TopK
 from streammach.machine import size_text, time_text
-from streammach.model.held import held_by
 from streammach.model.model import Model, disk_bytes
+from streammach.model.size import size_in_memory
 from streammach.prediction.diagnose import Diagnosis
 from streammach.prediction.diagnose_lists import ListDiagnosis
 from streammach.prediction.queries import QueryTime
@@ -76,7 +76,7 @@ def _guessing(found: Diagnosis | ListDiagnosis) -> str:
 
 
 def _size(run: Run, model: Model) -> str:
-    disk, memory = size_text(disk_bytes(run.path)), size_text(held_by(model).n_bytes)
+    disk, memory = size_text(disk_bytes(run.path)), size_text(size_in_memory(model).n_bytes)
     if disk == memory:
         return f"The model takes {disk}, on disk and in memory"
     return f"The model takes {disk} on disk and {memory} in memory"

@@ -69,15 +69,9 @@ class BatchSlot:
     """Fixed room for one batch, filled again and again."""
 
     def __init__(
-        self,
-        n_rows: int,
-        nnz: int,
-        n_features: int,
-        *,
-        by_feature: bool,
-        n_labels: int = 0,
+        self, n_rows: int, nnz: int, n_features: int, *, by_feature: bool, n_labels: int = 0,
         shared: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.n_rows = 0
         self._listed, self._shared = n_labels > 0, shared
         self._n_features = n_features
@@ -193,15 +187,9 @@ def _feature_arrays(nnz: int) -> dict[str, tuple[int, type[np.generic]]]:
 
 @kernel()
 def place_rows(
-    indptr: Array,
-    classes: Array,
-    importance: Array,
-    chosen: Array,
-    room: int,
-    out_indptr: Array,
-    out_classes: Array,
-    out_importance: Array,
-) -> Any:
+    indptr: Array, classes: Array, importance: Array, chosen: Array, room: int, out_indptr: Array,
+    out_classes: Array, out_importance: Array,
+) -> Any:  # fmt: skip
     """Find places for the values of chosen rows; return how many rows have room.
 
     Parameters
@@ -233,14 +221,9 @@ def place_rows(
 
 @kernel()
 def copy_rows(
-    indptr: Array,
-    features: Array,
-    values: Array,
-    chosen: Array,
-    places: Array,
-    out_features: Array,
-    out_values: Array,
-) -> None:
+    indptr: Array, features: Array, values: Array, chosen: Array, places: Array,
+    out_features: Array, out_values: Array,
+) -> None:  # fmt: skip
     """Copy the features and values of chosen rows to their places.
 
     Parameters
@@ -262,16 +245,9 @@ def copy_rows(
 
 @kernel(fastmath=False)
 def gather_labels(
-    starts: Array,
-    classes: Array,
-    weights: Array,
-    chosen: Array,
-    first: int,
-    shared: bool,
-    out_starts: Array,
-    out_classes: Array,
-    out_weights: Array,
-) -> Any:
+    starts: Array, classes: Array, weights: Array, chosen: Array, first: int, shared: bool,
+    out_starts: Array, out_classes: Array, out_weights: Array,
+) -> Any:  # fmt: skip
     """Copy the labels of chosen rows behind the first rows of the output; return how many fit.
 
     Parameters
@@ -309,17 +285,9 @@ def gather_labels(
 
 @kernel()
 def transpose(
-    indptr: Array,
-    features: Array,
-    values: Array,
-    n_features: int,
-    order: Array,
-    spare: Array,
-    ids: Array,
-    starts: Array,
-    rows: Array,
-    out_values: Array,
-) -> Any:
+    indptr: Array, features: Array, values: Array, n_features: int, order: Array, spare: Array,
+    ids: Array, starts: Array, rows: Array, out_values: Array,
+) -> Any:  # fmt: skip
     """Bring a batch into the order of its features, stably; return how many features occur.
 
     Parameters

@@ -19,10 +19,9 @@ DENSE_SHARE = 16  # a row with more than a 16th of all features is spread out, n
 
 
 def canonicalize(
-    block: RowBlock,
-    features: NDArray[np.int32] | None = None,
+    block: RowBlock, features: NDArray[np.int32] | None = None,
     classes: NDArray[np.int32] | None = None,
-) -> RowBlock:
+) -> RowBlock:  # fmt: skip
     """Return rows with other ids: sorted in each row, values of the same feature added up.
 
     `features` is int32 (d,), `classes` is int32 (K,).
@@ -124,17 +123,9 @@ def merge_repeats(
 
 @kernel()
 def copy_rows(
-    chosen: Array,
-    starts: Array,
-    groups: Array,
-    features: Array,
-    values: Array,
-    ids: Array,
-    bases: Array,
-    indptr: Array,
-    out_features: Array,
-    out_values: Array,
-) -> None:
+    chosen: Array, starts: Array, groups: Array, features: Array, values: Array, ids: Array,
+    bases: Array, indptr: Array, out_features: Array, out_values: Array,
+) -> None:  # fmt: skip
     """Copy chosen rows in their order, with other ids.
 
     Parameters

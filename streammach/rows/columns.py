@@ -107,16 +107,9 @@ class SpacedColumns(Columns):
 
 @kernel()
 def _column_ids(
-    columns: Array,
-    first: int,
-    known: Array,
-    digits: Array,
-    offsets: Array,
-    names: Array,
-    table: NameTable,
-    add: bool,
-    out: Array,
-) -> Any:
+    columns: Array, first: int, known: Array, digits: Array, offsets: Array, names: Array,
+    table: NameTable, add: bool, out: Array,
+) -> Any:  # fmt: skip
     """Write the ids of the columns from `first` on; return where the table was full, or the end.
 
     With one entry in `offsets` int64 (1 or d + 1,), columns are named by their numbers.

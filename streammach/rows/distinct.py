@@ -36,18 +36,20 @@ def add_pair(feature: int, own: int, registers: Array) -> None:
 
 
 @kernel()
-def add_pairs(indptr: Array, features: Array, classes: Array, registers: Array) -> None:
-    """Add each pair of a feature and its row's class to `registers` uint8 (2^14,)."""
-    for i in range(classes.shape[0]):
-        for p in range(indptr[i], indptr[i + 1]):
-            add_pair(features[p], classes[i], registers)
-
-
-@kernel()
-def add_list_pairs(
+def add_pairs(
     indptr: Array, features: Array, starts: Array, classes: Array, registers: Array
 ) -> None:
-    """Do the same with all classes of a row, ``classes[starts[i]:starts[i + 1]]``."""
+    """Add pairs of a row's features and classes to `registers` uint8 (2^14,).
+
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    starts, classes : int64 (n + 1,), int32 (m,)
+        Row i has ``classes[starts[i]:starts[i + 1]]``.
+    registers : uint8 (2^14,)
+        Those of :class:`PairSketch`.
+    """
     for i in range(starts.shape[0] - 1):
         for p in range(indptr[i], indptr[i + 1]):
             for q in range(starts[i], starts[i + 1]):
@@ -61,20 +63,15 @@ class PairSketch:
         self.registers = np.zeros(REGISTERS, np.uint8)  # uint8 (2^14,): all that it knows
 
     def add(
-        self,
-        indptr: NDArray[np.int64],
-        features: NDArray[np.int32],
-        classes: NDArray[np.int32],
+        self, indptr: NDArray[np.int64], features: NDArray[np.int32], classes: NDArray[np.int32],
         lists: LabelLists | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add rows.
 
         `indptr` is int64 (n + 1,), `features` is int32 (nnz,), `classes` is int32 (n,).
         """
-        if lists is None:
-            add_pairs(indptr, features, classes, self.registers)
-        else:
-            add_list_pairs(indptr, features, lists.starts, lists.classes, self.registers)
+        lists = LabelLists.single(classes) if lists is None else lists
+        add_pairs(indptr, features, lists.starts, lists.classes, self.registers)
 
     def merge(self, registers: NDArray[np.uint8]) -> None:
         """Take in what another sketch knows: uint8 (2^14,)."""

@@ -13,8 +13,7 @@ from streammach.errors import DataError
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
-from streammach.rows.name_index import NameIndex
-from streammach.rows.names import SEPARATOR, Names
+from streammach.rows.names import SEPARATOR, NameIndex, Names
 
 LONG_ROW = 512  # values from which on sorting them one by one is slow
 HAT = bytes([SEPARATOR])

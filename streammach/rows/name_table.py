@@ -165,10 +165,16 @@ def grown(table: NameTable, more_names: int, more_bytes: int) -> NameTable:
 
 def table_bytes(n_names: int, n_bytes: int) -> int:
     """Return the bytes of a table that finds so many names of so many bytes, once filled."""
-    capacity = 1
-    while _most_names(capacity) < n_names + 1:
-        capacity *= 2
+    capacity = capacity_for(n_names + 1)
     return SLOT_BYTES * capacity + 12 * _most_names(capacity) + 2 * n_bytes
+
+
+def capacity_for(n_names: int) -> int:
+    """Return how many slots so many names need."""
+    capacity = 2
+    while _most_names(capacity) < n_names:
+        capacity *= 2
+    return capacity
 
 
 def _most_names(capacity: int) -> int:
@@ -214,6 +220,30 @@ def add_all(
 @kernel()
 def find_all(table: NameTable, offsets: Array, data: Array, out: Array) -> None:
     """Write the id of every name of a list, or -1, into `out` int32 (n,)."""
-    for i in range(offsets.shape[0] - 1):
-        start, size = offsets[i], offsets[i + 1] - offsets[i]
-        out[i], _ = find(table, data, start, size, 0, hash_name(data, start, size, 0))
+    mask, n = np.uint64(table.slots.shape[0] - 1), offsets.shape[0] - 1
+    states = np.empty(TOGETHER, np.uint64)
+    for k in range(n + TOGETHER):
+        i, soon = k - TOGETHER, k - TOGETHER // 2
+        if i >= 0:
+            start, size = offsets[i], offsets[i + 1] - offsets[i]
+            out[i], _ = find(table, data, start, size, 0, states[k % TOGETHER])
+        if 0 <= soon < n:  # its slot has come: ask for where its bytes are
+            slot = slot_of(states[soon % TOGETHER], mask)
+            prefetch(table.starts, np.int64(table.slots[slot, 1] & LOW32))
+        if k < n:
+            state = hash_name(data, offsets[k], offsets[k + 1] - offsets[k], 0)
+            states[k % TOGETHER] = state
+            prefetch(table.slots, np.int64(slot_of(state, mask)) * 2)
+
+
+@kernel()
+def index_all(table: NameTable) -> Any:
+    """Put all names, whose bytes are there, into slots; return whether none is there twice."""
+    for new in range(table.starts.shape[0] - 1):
+        start, size = table.starts[new], table.starts[new + 1] - table.starts[new]
+        state = hash_name(table.arena, start, size, 0)
+        found, i = find(table, table.arena, start, size, 0, state)
+        if found >= 0:
+            return False
+        table.slots[i, 0], table.slots[i, 1] = state, np.uint64(new) | tag_of(size, 0)
+    return True

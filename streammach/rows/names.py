@@ -6,22 +6,36 @@ name is ``namespace^name``; a name without a namespace that holds ``^`` itself s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.errors import StoreError, clean
 from streammach.jit import Array, kernel
-from streammach.rows.name_index import NameIndex
+from streammach.rows.name_table import (
+    EMPTY,
+    SLOT_BYTES,
+    NameTable,
+    capacity_for,
+    find_all,
+    index_all,
+    padded,
+)
 from streammach.rows.texts import Texts
+from streammach.simd import PADDING
 
 Label = int | str | bytes
 MAX_NAME = 4095  # bytes of one name: its length has 12 bits in a slot
 MAX_NAMESPACES = 1 << 20
 MAX_DIGITS, MINUS, ZERO, NINE = 18, 45, 48, 57
 SEPARATOR = ord("^")
+SHOWN_FEATURES = 20_000
+ROOM = bytes(PADDING)
+UTF8 = "utf-8", "surrogatepass"
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,47 @@ class Names:
         return NameIndex(self.offsets, self.data)
 
 
+class NameIndex:
+    """Finds the ids of names in a list. Threads may share it: nothing in it changes.
+
+    `offsets` and `data` are int64 (n + 1,), uint8.
+    """
+
+    def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+        slots = np.full((capacity_for(len(offsets) - 1), 2), EMPTY, np.uint64)
+        none = np.zeros(0, np.int32)
+        self._table = NameTable(slots, offsets, none, padded(data), np.zeros(2, np.int64))
+        if not index_all(self._table):
+            raise StoreError("damaged: a name is there twice")
+
+    @staticmethod
+    def footprint(n_names: int, n_bytes: int) -> int:
+        """Return the bytes of an index of so many names of so many bytes."""
+        return SLOT_BYTES * capacity_for(n_names) + n_bytes + PADDING
+
+    def ids_of(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return the id of each name of another list, int32 (n,), or -1."""
+        return self._found(offsets, padded(data))
+
+    def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
+        """Return the id of each of some names, int32 (n,), or -1."""
+        try:
+            text: str | None = "".join(names)  # type: ignore[arg-type]
+        except TypeError:  # some are bytes
+            text = None
+        if text is not None and text.isascii():  # each character is a byte
+            ends, raw = [0, *itertools.accumulate(map(len, names))], text.encode() + ROOM
+        else:
+            raws = [n if isinstance(n, bytes) else n.encode(*UTF8) for n in names]
+            ends, raw = [0, *itertools.accumulate(map(len, raws))], b"".join([*raws, ROOM])
+        return self._found(np.array(ends, np.int64), np.frombuffer(raw, np.uint8))
+
+    def _found(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
+        out = np.empty(len(offsets) - 1, np.int32)
+        find_all(self._table, offsets, text, out)
+        return out
+
+
 def values_of(raws: list[bytes], kind: str) -> list[Label]:
     """Return names of a kind in the type that the user gave."""
     if kind == "integer":
@@ -137,6 +192,49 @@ def kind_of(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> str:
     starts = data[offsets[:-1][np.diff(offsets) > 0]]
     starts_inside = np.any((starts & 0xC0) == 0x80)  # a name that starts within a character
     return "bytes" if starts_inside else "utf8"
+
+
+def in_namespace(names: Names, namespace: bytes) -> NDArray[np.bool_]:
+    """Return for each feature whether it belongs to a namespace: bool (d,)."""
+    prefix = np.frombuffer(namespace + bytes([SEPARATOR]), np.uint8)
+    starts = names.offsets[:-1]
+    inside = np.diff(names.offsets) >= len(prefix)
+    for k, byte in enumerate(prefix):
+        inside[inside] &= names.data[starts[inside] + k] == byte
+    return inside
+
+
+def namespaces(names: Names, most: int = 40) -> list[str]:
+    """Return the namespaces of the first features, sorted, for a message."""
+    found: set[bytes] = set()
+    for i in range(min(len(names), SHOWN_FEATURES)):
+        head, separator, _ = names.raw(i).partition(bytes([SEPARATOR]))
+        if separator and head:
+            found.add(head)
+    return [clean(name) for name in sorted(found)[:most]]
+
+
+def namespace_ids(names: Names, most: int) -> NDArray[np.int32]:
+    """Return a number for each feature's namespace: int32 (d,).
+
+    0 stands for none. Namespaces are numbered in the order of their first features; the last
+    number, `most`, is shared by all namespaces after the first ``most - 1``.
+    """
+    starts = names.offsets[:-1]
+    separators = np.flatnonzero(names.data == SEPARATOR)
+    after = np.append(separators, len(names.data))
+    first = after[np.searchsorted(separators, starts)]
+    ids = np.where((first < names.offsets[1:]) & (first > starts), most, 0).astype(np.int32)
+    open_features = ids == most
+    for number in range(1, most):
+        feature = int(open_features.argmax()) if len(ids) else 0
+        if not len(ids) or not open_features[feature]:
+            break
+        head = names.raw(feature).partition(bytes([SEPARATOR]))[0]
+        inside = in_namespace(names, head)
+        ids[inside] = number
+        open_features &= ~inside
+    return ids
 
 
 @kernel()

@@ -18,7 +18,7 @@ Shape = tuple[int | None, ...]  # None where any length is right
 PIECE_PAIRS = 1 << 18  # that are worked on at once
 
 
-class Form(NamedTuple):
+class ArrayLayout(NamedTuple):
     """How an array of a table lies: a note beside its type.
 
     ``shape`` gives its lengths by name: d ``features``, their d + 1 ``ends``, K ``classes``, Z
@@ -34,13 +34,13 @@ class PairTable:
     """Pairs as lists by feature, and what all tables of them can do."""
 
     # int64 (d + 1,): feature f's pairs lie in `starts[f]:starts[f + 1]`
-    starts: Annotated[NDArray[np.int64], Form(("ends",), "steps")]
+    starts: Annotated[NDArray[np.int64], ArrayLayout(("ends",), "steps")]
     # int32 (Z,): the class of each pair, rising within a feature
-    classes: Annotated[NDArray[np.int32], Form(("pairs",), "lists")]
+    classes: Annotated[NDArray[np.int32], ArrayLayout(("pairs",), "lists")]
 
     @classmethod
     @cache
-    def forms(cls) -> dict[str, tuple[np.dtype[Any], Form]]:
+    def forms(cls) -> dict[str, tuple[np.dtype[Any], ArrayLayout]]:
         """Return type and form of each array by name, in their order in a file."""
         found = {}
         for name, hint in get_type_hints(cls, include_extras=True).items():
@@ -96,17 +96,17 @@ class CountWeights(PairTable):
     """
 
     # int16 (Z,): what each pair adds, in units of 1/1024 nat
-    gains: Annotated[NDArray[np.int16], Form(("pairs",), "units")]
+    gains: Annotated[NDArray[np.int16], ArrayLayout(("pairs",), "units")]
     # int32 (d,): where a feature of many classes has its gains in `wide`, -1 for those with a list
-    wide_of: Annotated[NDArray[np.int32], Form(("features",))]
+    wide_of: Annotated[NDArray[np.int32], ArrayLayout(("features",))]
     # int16 (n, K): gains of such features for all classes, which are added faster than long lists
-    wide: Annotated[NDArray[np.int16], Form(("wide", "classes"), "units")]
+    wide: Annotated[NDArray[np.int16], ArrayLayout(("wide", "classes"), "units")]
     # float32 (d,): what each feature takes from every class, times `log_values`
-    penalty: Annotated[NDArray[np.float32], Form(("features",))]
+    penalty: Annotated[NDArray[np.float32], ArrayLayout(("features",))]
     # base, log_values: float32 (K,): what a class has before any feature, and the logarithm of the
     # values of its rows
-    base: Annotated[NDArray[np.float32], Form(("classes",))]
-    log_values: Annotated[NDArray[np.float32], Form(("classes",))]
+    base: Annotated[NDArray[np.float32], ArrayLayout(("classes",))]
+    log_values: Annotated[NDArray[np.float32], ArrayLayout(("classes",))]
     hashed: float  # weight of the hashed models, 0 or more
 
     @classmethod

@@ -28,14 +28,9 @@ class Vocabulary:
     """Labels, namespaces and features by name, numbered in the order in which they were met."""
 
     def __init__(
-        self,
-        labels: Names | None = None,
-        features: Names | None = None,
-        *,
-        add_labels: bool = True,
-        add_features: bool = True,
-        columns: TrainedColumns = NO_COLUMNS,
-    ) -> None:
+        self, labels: Names | None = None, features: Names | None = None, *,
+        add_labels: bool = True, add_features: bool = True, columns: TrainedColumns = NO_COLUMNS,
+    ) -> None:  # fmt: skip
         self.columns = columns
         self.add_labels = add_labels
         self.add_features = add_features

@@ -50,19 +50,9 @@ INSTALL = 'pip install "streammach[serve]"'
 @json_option
 @debug_option
 def serve(
-    *,
-    runs: tuple[str, ...],
-    host: str,
-    port: int,
-    queue: int,
-    max_rows: int,
-    deadline: float,
-    grace: float,
-    memory: str | None,
-    device: str,
-    threads: int | None,
-    as_json: bool,
-) -> None:
+    *, runs: tuple[str, ...], host: str, port: int, queue: int, max_rows: int, deadline: float,
+    grace: float, memory: str | None, device: str, threads: int | None, as_json: bool,
+) -> None:  # fmt: skip
     """Answer requests for predictions over HTTP.
 
     RUN is the folder of a run or of a model, or NAME=FOLDER; a model is called by its name, or by

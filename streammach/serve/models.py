@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from streammach.errors import BudgetError, DataError, ModelError, StreammachError, UsageError, clean
 from streammach.files.reading import read_small
 from streammach.machine import budget, cores
-from streammach.model.held import held_in
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
+from streammach.model.size import size_in_file
 from streammach.prediction.memory import device_for, room_for
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
@@ -144,7 +144,7 @@ class Loader:
         """Return a model that has answered a row, where others take `beside` bytes."""
         computing, held_bytes = self._computing, self._limits.held_bytes
         with self._lock:
-            held = held_in(folder)
+            held = size_in_file(folder)
             room = room_for(
                 held, "rows", None, self._limits.k, device=device_for(computing.device, held),
                 threads=computing.threads or cores(), budget=budget(computing.memory),

@@ -25,10 +25,8 @@ from streammach.data.tables.memory import as_rows, is_recipe_table
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
-from streammach.sklearn.classes import Targets, exact, label_names, places
-from streammach.sklearn.fitting import threads_of, trained
-from streammach.sklearn.passes import SEVERAL, Passes, new_labels
-from streammach.sklearn.rows import Rows, by_class, summed
+from streammach.sklearn.rows import Rows, Targets, by_class, exact, label_names, places, summed
+from streammach.sklearn.training import SEVERAL, Passes, new_labels, threads_of, trained
 
 
 class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # without types
@@ -106,6 +104,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     True
     """
 
+    classes_: NDArray[Any]
+    _answers_: Answers
     _passes_: Passes | None
 
     def __init__(
@@ -174,15 +174,13 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         UsageError, DeviceError, DivergedError, DiskError
             As for :func:`streammach.training.rows.train`.
         """
-        before = self._before()
+        start = self._answers_.model if self.warm_start and hasattr(self, "_answers_") else None
         rows = self._checked(X, y, sample_weight)
-        if before is not None and not np.array_equal(before[0], rows.targets.classes):
+        if start is not None and not np.array_equal(self.classes_, rows.targets.classes):
             raise ValueError("warm_start=True: the classes are not those of the fit before")
-        self._taken_in(rows.targets)
+        self.classes_, self._sets_ = rows.targets.classes, rows.targets.form
         self._passes_ = None
-        rows = rows.canonical()
-        start = None if before is None else before[1]
-        run = trained(self.get_params(deep=False), rows, self._names(), start)
+        run = trained(self.get_params(deep=False), rows.canonical(), self._names(), start)
         with run:
             self._answers_ = self._answering(run.model)
         self.plan_ = run.plan
@@ -315,8 +313,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         scores : float32 (n, k)
             A logarithm of a probability for ``logsum``, an unbiased probability otherwise.
         """
-        block = self._block(X)
-        where, scores = self._answers_.topk(block, k)
+        where, scores = self._answers_.topk(self._block(X), k)
         return self.classes_[where], scores
 
     def predict_proba(self, X: Any, classes: Any = None) -> NDArray[np.float64]:
@@ -407,16 +404,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             weights = by_class(targets, weights, self.class_weight)
         return Rows(found.rows.matrix, targets, weights, found)
 
-    def _taken_in(self, targets: Targets) -> None:
-        self.classes_ = targets.classes
-        self._sets_ = targets.form
-
-    def _before(self) -> tuple[NDArray[Any], Model] | None:
-        """Return classes and model of the fit before, if training goes on from it."""
-        if not self.warm_start or not hasattr(self, "_answers_"):
-            return None
-        return self.classes_, self._answers_.model
-
     def _answering(self, model: Model, where: NDArray[np.int64] | None = None) -> Answers:
         model = replace(model, label_kind=kind_of(self.classes_))
         if where is None:
@@ -445,13 +432,11 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        answers = state.pop("_answers_", None)
-        passes = state.pop("_passes_", None)
+        answers, passes = state.pop("_answers_", None), state.pop("_passes_", None)
         if answers is not None:
-            state["_model"] = answers.model
-            state["_places"] = answers.places
+            state |= {"_model": answers.model, "_places": answers.places}
         if passes is not None:
-            state["_state"] = passes.saved()
+            state["_state"] = passes.state
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -464,6 +449,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         self._passes_ = None
         if learning is not None:
             self._passes_ = Passes(model, threads_of(self.n_jobs))
-            self._passes_.restore(*learning)
+            for name, array in self._passes_.state.items():
+                array[:] = learning[name]
             model = self._passes_.stream.model
         self._answers_ = self._answering(model, where)

@@ -1,4 +1,4 @@
-"""Rows of an estimator: weights that are 0, and rows that are there more than once."""
+"""Rows of an estimator and their labels of any type: as a data set is made of them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,120 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from streammach.data.given import Given
+from streammach.data.given_labels import GivenLabels, flattened, kind_of, listed, of_objects
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.memory import Labelled
+from streammach.data.store.held import PLACE
 from streammach.errors import clean
+from streammach.model.packed_names import LabelNames
 from streammach.rows.bounds import MOST_IMPORTANCE
-from streammach.rows.names import Names
-from streammach.sklearn.classes import Targets
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.names import MAX_NAME, Names
 from streammach.spec.optimizers import OPTIMIZERS
 
 SCALED_ROWS = 10_000  # by which the size of values is told
 LIBRARY_BYTES = 110_000_000  # of scikit-learn and what it imports (measured)
 MERGED_ROWS = 4096  # that are compared with one another
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The labels of rows."""
+
+    # array (K,): all labels, sorted; of an indicator the numbers of its columns
+    classes: NDArray[Any]
+    # int64 (n,) or None: place of each row's label among them; None for sets
+    codes: NDArray[np.int64] | None
+    sets: Any = None  # which labels each row has; None where each has one
+    # how sets came: `array`, `sparse` or `lists`; empty where each row has one label
+    form: str = ""
+
+    @classmethod
+    def of(cls, y: Any) -> Targets:
+        """Return the labels that scikit-learn's checks let through, or raise ValueError."""
+        lists = listed(y)
+        if lists is not None:
+            starts, flat = flattened(lists)
+            found = cls.of(flat)
+            assert found.codes is not None, "a label each"
+            own = LabelLists(starts, found.codes.astype(np.int32)).sorted()
+            ones = np.ones(own.n_labels, np.float32)
+            shape = (len(lists), len(found.classes))
+            sets = scipy.sparse.csr_array((ones, own.classes, own.starts), shape=shape)
+            return cls(found.classes, None, sets, "lists")
+        if isinstance(y, np.ndarray) and y.dtype.hasobject:
+            y, _ = of_objects(np.asarray(y))
+        check_classification_targets(y)
+        if type_of_target(y) == "multilabel-indicator":
+            sets = scipy.sparse.csr_array(y, dtype=np.float32)
+            sets.sum_duplicates()
+            form = "sparse" if scipy.sparse.issparse(y) else "array"
+            return cls(np.arange(sets.shape[1]), None, sets, form)
+        y = column_or_1d(y, warn=True)
+        classes, codes = np.unique(y, return_inverse=True)
+        return cls(classes, codes.astype(np.int64))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.sets.shape[0]) if self.codes is None else len(self.codes)
+
+    def take(self, rows: NDArray[np.int64]) -> Targets:
+        """Return those of some rows."""
+        if self.codes is None:
+            return Targets(self.classes, None, self.sets[rows], self.form)
+        return Targets(self.classes, self.codes[rows])
+
+    def key(self, row: int) -> bytes:
+        """Return what tells the labels of a row from others."""
+        if self.codes is not None:
+            return bytes(self.codes[row].tobytes())
+        some = slice(self.sets.indptr[row], self.sets.indptr[row + 1])
+        return bytes(self.sets.indices[some].tobytes())
+
+    @property
+    def given(self) -> GivenLabels:
+        """The labels as a source has them."""
+        names, kind = label_names(self.classes), kind_of(self.classes)
+        if self.codes is not None:
+            return GivenLabels(Labels(self.codes, names), kind)
+        m = self.sets
+        sets = LabelSets.of_csr(m.indptr, m.indices, m.data, PLACE, "y")
+        return GivenLabels(LabelSets(sets.lists, names), kind)
+
+
+def exact(y: Any) -> Any:
+    """Return labels of a column of pandas as NumPy's: scikit-learn would make floats of them."""
+    dtype = getattr(y, "dtype", None)
+    return y if dtype is None or isinstance(dtype, np.dtype) else np.asarray(y)
+
+
+def label_names(classes: NDArray[Any]) -> list[bytes]:
+    """Return a name for each label: what it looks like, or its number where that will not do."""
+    names = [_name(label) for label in classes.tolist()]
+    if len(set(names)) < len(names) or not all(0 < len(name) <= MAX_NAME for name in names):
+        return [b"%d" % i for i in range(len(names))]
+    return names
+
+
+def _name(label: Any) -> bytes:
+    if isinstance(label, bytes):
+        return label
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    return str(label).encode("utf-8", "surrogatepass")
+
+
+def places(names: LabelNames, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of a model's labels among the classes of an estimator: int64 (K,)."""
+    raws = names.raws(np.arange(len(names)))
+    known = {name: place for place, name in enumerate(label_names(classes))}
+    return np.array([known[raw] for raw in raws], np.int64)
 
 
 @dataclass(frozen=True)
@@ -85,7 +186,7 @@ class Rows:
             threads=threads, libraries_bytes=LIBRARY_BYTES + base.libraries_bytes,
         )  # fmt: skip
 
-    def scale(self) -> Scale:
+    def scale(self) -> ValueScale:
         """Return how large the rows' values are, by the rows' weights."""
         x, weights = self.x[:SCALED_ROWS], self.weights
         weights = None if weights is None else weights[:SCALED_ROWS]
@@ -99,7 +200,7 @@ class Rows:
         own = np.ones(len(lengths)) if weights is None else weights
         nnz, total = float(np.sum(own * lengths)), float(own.sum()) or 1.0
         typical = float(np.sqrt(np.sum(own * squares) / nnz)) if nnz else 1.0
-        return Scale(max(typical, 1e-6), max(nnz / total, 1.0))
+        return ValueScale(max(typical, 1e-6), max(nnz / total, 1.0))
 
 
 def summed(x: Any) -> Any:
@@ -112,7 +213,7 @@ def summed(x: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ValueScale:
     """How large values are: the root of their mean square, and how many a row has."""
 
     value: float

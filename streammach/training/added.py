@@ -19,9 +19,9 @@ from streammach.files.urls import located
 from streammach.machine import budget as budget_of
 from streammach.machine import cores
 from streammach.model.added import check_open, with_classes
-from streammach.model.held import Held, held_in
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import MODEL
+from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
 from streammach.prediction.memory import Input, Task, device_for, room_for
@@ -130,7 +130,7 @@ def added(
         stores = [] if on is None else [on]
         inputs = [folder_of(run), *([] if is_piped(path) else [path]), *stores]
         Destination(Path(out), MODEL, force=force, inputs=inputs)
-    held = held_in(run)
+    held = size_in_file(run)
     check_open(held.spec)
     room, left = _room(held, path, on, options, memory, threads)
     model, seen, met = Model.load(run), InputCounts(), MetLabels()
@@ -179,7 +179,7 @@ def _labels(met: MetLabels, n_known: int, present: NDArray[np.int64]) -> Names:
 
 
 def _room(
-    held: Held, path: Path, on: Path | None, options: SourceOptions, memory: str | int | None,
+    held: ModelSize, path: Path, on: Path | None, options: SourceOptions, memory: str | int | None,
     threads: int,
 ) -> tuple[Room, int]:  # fmt: skip
     """Return how much of the rows is read at a time, and bytes that may be kept of them."""

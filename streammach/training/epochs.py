@@ -13,7 +13,7 @@ from streammach.errors import DiskError, Interrupted, MismatchError, clean
 from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
-from streammach.model.checkpoint import Progress
+from streammach.model.checkpoint import RunPosition
 from streammach.model.model import Model
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
@@ -42,7 +42,7 @@ class Epochs:
         session.forget_basis()
         if request.start is not None:
             begin_from(self._backend.arrays(), request.start)
-        self.progress = self._checkpoints.newest(self._backend.arrays()) or Progress()
+        self.progress = self._checkpoints.newest(self._backend.arrays()) or RunPosition()
         self._backend.restore()
         self._reader: Feed = open_reader(session, spec)
         self._rows = spec.epochs * self._reader.n_rows  # of all epochs
@@ -244,7 +244,7 @@ def begin_from(arrays: dict[str, NDArray[Any]], start: Model) -> None:
         arrays[name][:] = values
 
 
-def _after_epoch(progress: Progress, entry: EpochFigures, seconds: float) -> Progress:
+def _after_epoch(progress: RunPosition, entry: EpochFigures, seconds: float) -> RunPosition:
     """Return the progress at the start of the next epoch."""
     # Without held-out rows the last one is the best.
     score = float(progress.epoch) if entry.selection_score is None else entry.selection_score

@@ -25,7 +25,7 @@ from streammach.files.workplaces import GOES_ON, LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.jit import keep_compiled
 from streammach.machine import peak_bytes
-from streammach.model.checkpoint import Progress
+from streammach.model.checkpoint import RunPosition
 from streammach.parts.registry import decided
 from streammach.planning.ledger import kernels
 from streammach.spec.documents import to_json
@@ -149,7 +149,7 @@ def _train(session: Session, projected_bytes: int) -> None:
     session.events.call("on_fit_end", state)
 
 
-def _train_epochs(session: Session, settings: Settings) -> tuple[State, Progress]:
+def _train_epochs(session: Session, settings: Settings) -> tuple[State, RunPosition]:
     """Train, or read what shares trained; what reads the rows takes no memory behind it."""
     kind = MergedEpochs if session.request.shares else Epochs
     epochs = kind(session, settings.training)
@@ -221,13 +221,13 @@ def _finish_alone(session: Session, pace: Pace, projected_bytes: int) -> None:
         request=session.request.identity,
     )  # fmt: skip
     write_atomic(session.request.folder / SETTINGS, to_json(settings))
-    again = pace.again(Progress(), repetitions=0)
-    _save(session, compact, (reasons, again), Progress(), projected_bytes)
+    again = pace.again(RunPosition(), repetitions=0)
+    _save(session, compact, (reasons, again), RunPosition(), projected_bytes)
 
 
 def _save(
     session: Session, compact: Compact, why: tuple[tuple[str, ...], tuple[str, ...]],
-    progress: Progress, projected_bytes: int,
+    progress: RunPosition, projected_bytes: int,
 ) -> None:  # fmt: skip
     """Write the model and what was measured; remove the checkpoints."""
     (reasons, again), model, folder = why, compact.model, session.request.folder

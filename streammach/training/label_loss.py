@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streammach.errors import UsageError
-from streammach.parts.base import Session, Trials
+from streammach.parts.base import PartSession, Trials
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainingOptions, TrainSpec
@@ -27,7 +27,7 @@ def check_label_loss(options: TrainingOptions, facts: DataFacts, config: RunConf
         raise UsageError("the joint loss has no sigmoids: --label-loss logistic, --loss joint")
 
 
-def begin_with(spec: TrainSpec, options: TrainingOptions, session: Session) -> TrainSpec:
+def begin_with(spec: TrainSpec, options: TrainingOptions, session: PartSession) -> TrainSpec:
     """Return the training that the search starts from: sigmoids, unless a softmax is asked for."""
     if options.label_loss == "shared":
         return spec.with_softmax("shared")
@@ -38,7 +38,7 @@ def begin_with(spec: TrainSpec, options: TrainingOptions, session: Session) -> T
     return replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1))
 
 
-def choose(trials: Trials, spec: TrainSpec, session: Session) -> tuple[TrainSpec, list[str]]:
+def choose(trials: Trials, spec: TrainSpec, session: PartSession) -> tuple[TrainSpec, list[str]]:
     """Choose between sigmoids and a softmax, of which the labels share the target or do not."""
     if session.options.label_loss != "auto":
         return spec, []

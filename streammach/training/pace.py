@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streammach.clock import Clock
-from streammach.model.checkpoint import Progress
+from streammach.model.checkpoint import RunPosition
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE, cost, making_smaller
@@ -62,7 +62,7 @@ class Pace:
             self._ahead |= one.named
             self._session.stages.expect(one.measured)
 
-    def again(self, progress: Progress, **options: str | float) -> tuple[str, ...]:
+    def again(self, progress: RunPosition, **options: str | float) -> tuple[str, ...]:
         """Return what gives the same bytes without a limit of time, if there is one."""
         if not self._clock.limited:
             return ()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import ModelError, clean
 from streammach.figures import EpochFigures
-from streammach.model.checkpoint import Progress
+from streammach.model.checkpoint import RunPosition
 from streammach.training.callbacks import State
 from streammach.training.epochs import Epochs
 from streammach.training.events import Saved
@@ -42,7 +42,7 @@ class ShareEpochs(Epochs):
 class MergedEpochs(Epochs):
     """Goes through the epochs that shares trained."""
 
-    _read: tuple[Progress, ...] = ()  # where the shares were at the end of the epoch
+    _read: tuple[RunPosition, ...] = ()  # where the shares were at the end of the epoch
 
     @property
     def _shares(self) -> tuple[RunPart, ...]:
@@ -63,9 +63,9 @@ class MergedEpochs(Epochs):
         )  # fmt: skip
         return self.state()
 
-    def _joined(self, epochs: int) -> tuple[Progress, ...]:
+    def _joined(self, epochs: int) -> tuple[RunPosition, ...]:
         """Read what the shares were after so many epochs; return where each of them was."""
-        arrays, found, n = self._backend.arrays(), list[Progress](), len(self._shares)
+        arrays, found, n = self._backend.arrays(), list[RunPosition](), len(self._shares)
         for i, share in enumerate(self._shares):
             self._session.check()
             step = share.checkpoints.ends()[epochs]

@@ -13,11 +13,11 @@ from streammach.files.urls import Url, located
 from streammach.machine import parse_size
 from streammach.model.document import Width
 from streammach.model.fit import ShrinkTarget, shrink_to
-from streammach.model.held import held_in
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import MODEL
 from streammach.model.shrink import LEVELS, Size, frequent, types_of
 from streammach.model.shrink import shrink as made_smaller
+from streammach.model.size import size_in_file
 from streammach.prediction.memory import shrinking_lines
 from streammach.spec.ledger import bytes_in
 from streammach.training.run import Run
@@ -83,7 +83,7 @@ def shrink(
     )  # fmt: skip
     inputs = [folder_of(run), *([] if store is None else [located(store)])]
     Destination(Path(out), MODEL, force=force, inputs=inputs)
-    bytes_in(shrinking_lines(held_in(run), memory), "host")  # refuses what does not fit
+    bytes_in(shrinking_lines(size_in_file(run), memory), "host")  # refuses what does not fit
     small = smaller(Model.load(run), Path(run), options)
     small.save(out, force=force)
     return small

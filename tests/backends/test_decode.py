@@ -12,7 +12,7 @@ from streammach.backends.cpu.decoder import WAYS, Decoder, permutes
 from streammach.errors import UsageError
 from streammach.simd import PERMUTES
 from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
-from tests.builders import dense_block, spec_of, training
+from tests.builders import dense_block, drawn, spec_of, training
 from tests.reference.decoding import SHAPES, differences, values_like
 
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
@@ -244,12 +244,11 @@ def test_codes_in_blocks_are_those_of_the_classes(monkeypatch):
 @pytest.mark.parametrize("predicts", [False, True])
 def test_more_classes_than_there_are_gives_all_of_them(predicts, estimator, n_classes, rng):
     spec = spec_of(n_classes, 6, 4, 5)
-    weights = rng.normal(size=(6, spec.n_columns)).astype(np.float32)
-    given = {"weights": weights, "bias": np.zeros(spec.n_columns, np.float32)}
+    given = drawn(rng, spec)
     backend = CpuBackend(spec, dense=False, threads=2, weights=given if predicts else None)
     if not predicts:
         backend.prepare(training(), 1000)
-        backend.arrays()["weights"][:] = weights
+        backend.arrays()["weights"][:] = given["weights"]
     ids, scores = backend.topk(dense_block(rng.random((9, 6))), 700, estimator)
     assert ids.shape == scores.shape == (9, n_classes)
     assert all(sorted(row) == list(range(n_classes)) for row in ids.tolist())
@@ -261,10 +260,7 @@ def test_more_classes_than_there_are_gives_all_of_them(predicts, estimator, n_cl
 @pytest.mark.parametrize("shape", [(300, 12, 8, 5), (900, 12, 300, 2), (40, 12, 40, 1)])
 def test_predictions_are_the_same_for_any_threads_and_in_every_way(dense, shape, rng):
     spec = spec_of(*shape)
-    weights = {
-        "weights": rng.normal(size=(12, spec.n_columns)).astype(np.float32),
-        "bias": rng.normal(size=spec.n_columns).astype(np.float32),
-    }
+    weights = drawn(rng, spec)
     rows, found, written = dense_block(rng.random((131, 12))), set(), set()
     for threads in (1, 2, 3):
         backend = CpuBackend(spec, dense=dense, threads=threads, weights=weights)
@@ -280,10 +276,7 @@ def test_predictions_are_the_same_for_any_threads_and_in_every_way(dense, shape,
 
 def test_a_model_that_only_predicts_holds_its_codes_once(rng):
     spec = spec_of(500, 6, 16, 5)
-    weights = {
-        "weights": rng.normal(size=(6, spec.n_columns)).astype(np.float32),
-        "bias": np.zeros(spec.n_columns, np.float32),
-    }
+    weights = drawn(rng, spec)
     backend = CpuBackend(spec, dense=False, threads=1, weights=weights)
     backend.topk(dense_block(rng.random((9, 6))), 5, "logsum")
     held = vars(backend.decoder)

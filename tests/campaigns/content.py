@@ -60,7 +60,7 @@ class Contents:
     """The stores, models, runs and matrices that are changed; `seed` decides their rows."""
 
     def __init__(self, folder, seed):
-        self.folder, self.peaks, self.seconds, self.slowest = folder, {}, {}, 0.0
+        self.folder, self.peaks, self.slowest = folder, {}, 0.0
         self.kept, self.cache = folder / "kept", folder / "cache"
         self.cache.mkdir()
         rng = np.random.default_rng([seed, 4])
@@ -80,10 +80,9 @@ class Contents:
 
     def _make(self):
         """Let the commands make what is kept; kernels are loaded by that."""
-        labels = ("--labels", "labels.npy")
         made = [
             ("convert", "sparse.vw", "sparse.zarr"), ("convert", "text.vw", "text.zarr"),
-            ("convert", "dense.npy", "dense.zarr", *labels),
+            ("convert", "dense.npy", "dense.zarr", "--labels", "labels.npy"),
             ("convert", "named.h5ad", "named.zarr"),
             _train("sparse.zarr", "run-sparse", *HASHED, "--counts", "on", *FULL).arguments,
             _train("text.zarr", "run-text", *HASHED, "--epochs", "2", *FULL).arguments,
@@ -102,7 +101,8 @@ class Contents:
             run = f"run-{name}"
             made += [("evaluate", run, f"{name}.zarr", *USUAL),
                      ("predict", run, f"{name}.zarr", "--out", f"{name}.tsv", *USUAL)]  # fmt: skip
-        with _here(self.kept, self.cache):
+        home = {"HOME": str(self.cache), "XDG_CACHE_HOME": str(self.cache)}
+        with contextlib.chdir(self.kept), mock.patch.dict(os.environ, home):
             for arguments in made:
                 _do(arguments)
             with mock.patch.object(Watcher, "on_progress", _interrupted):
@@ -143,32 +143,16 @@ class Contents:
         name = one.step.arguments[0]
         self.peaks[name] = max(self.peaks.get(name, 0), one.peak)
         self.slowest = max(self.slowest, one.seconds)
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + one.seconds, 2)
 
     def summary(self):
         """Return the most memory by command."""
-        return {"memory": parse_size(MEMORY), "peaks": self.peaks, "slowest": self.slowest,
-                "seconds_of": self.seconds}  # fmt: skip
+        return {"memory": parse_size(MEMORY), "peaks": self.peaks, "slowest": self.slowest}
 
 
 SHRUNK = (("sparse", "int8"), ("sparse", "int4"), ("text", "float16"), ("dense", "float32"),
           ("named", "float16"))  # fmt: skip
 _SWEEP = (*USUAL, *FAST, "--buckets", "4", "--repetitions", "2,3", "--transform", "binary")
 _GOES_ON = (*USUAL, *HASHED, "--counts", "on", "--epochs", "3", "--batch-size", "16")
-
-
-@contextlib.contextmanager
-def _here(folder, cache):
-    """Work in a folder, and with caches in another, while a block runs."""
-    before, known = os.getcwd(), dict(os.environ)
-    os.chdir(folder)
-    os.environ.update({"HOME": str(cache), "XDG_CACHE_HOME": str(cache)})
-    try:
-        yield
-    finally:
-        os.chdir(before)
-        os.environ.clear()
-        os.environ.update(known)
 
 
 def _do(arguments, code=0):

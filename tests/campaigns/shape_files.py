@@ -167,6 +167,11 @@ def among(large, small):
     return [small] * (N // 2) + [large] + [small] * (N // 2)
 
 
+def made(make, *given, **more):
+    """Return what makes files of rows, classes, features and values a row in a folder."""
+    return lambda folder: make(folder, *given, **more)
+
+
 def exact(n_classes):
     """The options of a training with a bucket for every class."""
     return ("--buckets", str(n_classes), "--repetitions", "1", "--epochs", "1")
@@ -180,89 +185,50 @@ ANNDATA = {"convert": ("--y-path", "obs/cell")}
 
 SHAPES = {
     # rows, classes, features, values a row
-    "rows of which one in a hundred holds a value": (
-        partial(text, rows=3_000_000, n_classes=10, features=50, mean=0.01), {}),
-    "a million rows of one value": (
-        partial(text, rows=1_000_000, n_classes=100, features=1000, mean=1), {}),
-    "two classes": (partial(text, rows=200_000, n_classes=2, features=1000, mean=3), {}),
-    "a class a row": (partial(text, rows=200_000, n_classes=200_000, features=5000, mean=3), {}),
-    "half a million classes": (
-        partial(text, rows=500_000, n_classes=500_000, features=100, mean=1), {}),
-    "two million classes": (
-        partial(text, rows=2_000_000, n_classes=2_000_000, features=50, mean=1), {}),
-    "classes chosen by the plan": (
-        partial(text, rows=100_000, n_classes=20_000, features=5000, mean=5), {"train": CHOSEN}),
-    "exact weights of many classes": (
-        partial(text, rows=60_000, n_classes=20_000, features=500, mean=4),
-        {"train": exact(20_000)}),
-    "one feature": (partial(text, rows=200_000, n_classes=50, features=1, mean=1), {}),
-    "two features": (partial(text, rows=200_000, n_classes=50, features=2, mean=1), {}),
-    "each feature once": (partial(npz, rows=100_000, n_classes=50, features=1 << 30, mean=20), {}),
-    "two million features": (
-        partial(text, rows=400_000, n_classes=50, features=2_000_000, mean=6), {}),
-    "rows of 30,000 values": (partial(text, rows=300, n_classes=10, features=1 << 20, mean=30_000),
-                              {}),
-    "rows of 200,000 values": (
-        partial(text, rows=40, n_classes=4, features=1 << 20, mean=200_000), {}),
-    "one long row": (
-        partial(text, rows=20_000, n_classes=10, features=500, mean=2,
-                long_rows=(500_000,)), SVMLIGHT),
+    "rows of which one in a hundred holds a value": (made(text, 3_000_000, 10, 50, 0.01), {}),
+    "a million rows of one value": (made(text, 1_000_000, 100, 1000, 1), {}),
+    "two classes": (made(text, 200_000, 2, 1000, 3), {}),
+    "a class a row": (made(text, 200_000, 200_000, 5000, 3), {}),
+    "half a million classes": (made(text, 500_000, 500_000, 100, 1), {}),
+    "two million classes": (made(text, 2_000_000, 2_000_000, 50, 1), {}),
+    "classes chosen by the plan": (made(text, 100_000, 20_000, 5000, 5), {"train": CHOSEN}),
+    "exact weights of many classes": (made(text, 60_000, 20_000, 500, 4), {"train": exact(20_000)}),
+    "one feature": (made(text, 200_000, 50, 1, 1), {}),
+    "two features": (made(text, 200_000, 50, 2, 1), {}),
+    "each feature once": (made(npz, 100_000, 50, 1 << 30, mean=20), {}),
+    "two million features": (made(text, 400_000, 50, 2_000_000, 6), {}),
+    "rows of 30,000 values": (made(text, 300, 10, 1 << 20, mean=30_000), {}),
+    "rows of 200,000 values": (made(text, 40, 4, 1 << 20, mean=200_000), {}),
+    "one long row": (made(text, 20_000, 10, 500, 2, long_rows=(500_000,)), SVMLIGHT),
     "long rows in front of many short ones": (
-        partial(text, rows=500_000, n_classes=10, features=500, mean=1,
-                long_rows=(300_000,) * 5), SVMLIGHT),
-    "lengths spread without measure": (
-        partial(text, rows=100_000, n_classes=500, features=100_000, mean=20, spread=True), {}),
-    "rows of 1,000 values": (
-        partial(text, rows=6_000, n_classes=100, features=50_000, mean=1000), {}),
-    "few rows": (partial(text, rows=30, n_classes=3, features=10, mean=3), {}),
-    "few rows, many features": (partial(text, rows=50, n_classes=5, features=1 << 24, mean=2000),
-                                {}),
-    "labels of 200 bytes": (
-        partial(text, rows=100_000, n_classes=50_000, features=1000, mean=2, form="vw",
-                label="l" * 200), {}),
-    "features of a kilobyte": (
-        partial(text, rows=20_000, n_classes=100, features=20_000, mean=2, form="vw",
-                name="f" * 1000), {}),
-    "tags of 200 bytes": (
-        partial(text, rows=200_000, n_classes=100, features=1000, mean=2, form="vw",
-                tag="t" * 200), {}),
-    "importances": (
-        partial(text, rows=300_000, n_classes=100, features=1000, mean=1, form="vw",
-                weight=True), {}),
-    "gzip, a value in a hundred rows": (
-        partial(text, rows=1_000_000, n_classes=10, features=50, mean=0.01, zipped=True), {}),
-    "gzip of VW": (
-        partial(text, rows=100_000, n_classes=1000, features=20_000, mean=10, form="vw",
-                zipped=True), {}),
-    "npz": (partial(npz, rows=200_000, n_classes=500, features=20_000, mean=10), {}),
-    "npz, a value in a hundred rows": (
-        partial(npz, rows=2_000_000, n_classes=10, features=50, mean=0.01), {}),
-    "npz, mostly empty columns": (
-        partial(npz, rows=50_000, n_classes=50, features=2_000_000, mean=2), {}),
-    "npz of long rows": (
-        partial(npz, rows=500, n_classes=20, features=200_000, mean=20_000), {}),
-    "dense, 12,000 x 4,096": (partial(npy, rows=12_000, n_classes=100, columns=4096),
-                              {**MATRIX, "train": exact(100)}),
-    "dense, 1,000 x 50,000": (partial(npy, rows=1_000, n_classes=10, columns=50_000),
-                              {**MATRIX, "train": exact(10)}),
-    "dense, 400,000 x 4": (partial(npy, rows=400_000, n_classes=100, columns=4), MATRIX),
+        made(text, 500_000, 10, 500, 1, long_rows=(300_000,) * 5), SVMLIGHT),
+    "lengths spread without measure": (made(text, 100_000, 500, 100_000, 20, spread=True), {}),
+    "rows of 1,000 values": (made(text, 6_000, 100, 50_000, 1000), {}),
+    "few rows": (made(text, 30, 3, 10, 3), {}),
+    "few rows, many features": (made(text, 50, 5, 1 << 24, mean=2000), {}),
+    "labels of 200 bytes": (made(text, 100_000, 50_000, 1000, 2, form="vw", label="l" * 200), {}),
+    "features of a kilobyte": (made(text, 20_000, 100, 20_000, 2, form="vw", name="f" * 1000), {}),
+    "tags of 200 bytes": (made(text, 200_000, 100, 1000, 2, form="vw", tag="t" * 200), {}),
+    "importances": (made(text, 300_000, 100, 1000, 1, form="vw", weight=True), {}),
+    "gzip, a value in a hundred rows": (made(text, 1_000_000, 10, 50, 0.01, zipped=True), {}),
+    "gzip of VW": (made(text, 100_000, 1000, 20_000, 10, form="vw", zipped=True), {}),
+    "npz": (made(npz, 200_000, 500, 20_000, 10), {}),
+    "npz, a value in a hundred rows": (made(npz, 2_000_000, 10, 50, 0.01), {}),
+    "npz, mostly empty columns": (made(npz, 50_000, 50, 2_000_000, 2), {}),
+    "npz of long rows": (made(npz, 500, 20, 200_000, 20_000), {}),
+    "dense, 12,000 x 4,096": (made(npy, 12_000, 100, 4096), {**MATRIX, "train": exact(100)}),
+    "dense, 1,000 x 50,000": (made(npy, 1_000, 10, 50_000), {**MATRIX, "train": exact(10)}),
+    "dense, 400,000 x 4": (made(npy, 400_000, 100, 4), MATRIX),
     "dense, 60,000 x 256, float64": (
-        partial(npy, rows=60_000, n_classes=1000, columns=256, dtype=np.float64),
-        {**MATRIX, "train": CHOSEN}),
-    "dense, 100,000 x 100, bytes": (
-        partial(npy, rows=100_000, n_classes=20, columns=100, dtype=np.uint8), MATRIX),
-    "dense, columns first": (
-        partial(npy, rows=20_000, n_classes=20, columns=500, order="F"), MATRIX),
-    "dense, few rows": (partial(npy, rows=20, n_classes=2, columns=20_000),
-                        {**MATRIX, "train": exact(2)}),
-    "HDF5, dense": (partial(hdf5, rows=20_000, n_classes=100, columns=1024), H5),
-    "HDF5, dense, chunks of columns": (
-        partial(hdf5, rows=20_000, n_classes=100, columns=1000, chunks=(20_000, 10)), H5),
-    "HDF5, CSR": (partial(hdf5, rows=200_000, n_classes=100, columns=20_000, mean=10), H5),
-    "HDF5, CSR, a value in a hundred rows": (
-        partial(hdf5, rows=1_000_000, n_classes=10, columns=50, mean=0.01), H5),
-    "AnnData": (partial(anndata_zarr, rows=50_000, n_classes=100, columns=20_000, mean=50),
-                ANNDATA),
+        made(npy, 60_000, 1000, 256, dtype=np.float64), {**MATRIX, "train": CHOSEN}),
+    "dense, 100,000 x 100, bytes": (made(npy, 100_000, 20, 100, dtype=np.uint8), MATRIX),
+    "dense, columns first": (made(npy, 20_000, 20, 500, order="F"), MATRIX),
+    "dense, few rows": (made(npy, 20, 2, 20_000), {**MATRIX, "train": exact(2)}),
+    "HDF5, dense": (made(hdf5, 20_000, 100, 1024), H5),
+    "HDF5, dense, chunks of columns": (made(hdf5, 20_000, 100, 1000, chunks=(20_000, 10)), H5),
+    "HDF5, CSR": (made(hdf5, 200_000, 100, 20_000, mean=10), H5),
+    "HDF5, CSR, a value in a hundred rows": (made(hdf5, 1_000_000, 10, 50, mean=0.01), H5),
+    "AnnData": (made(anndata_zarr, 50_000, 100, 20_000, 50), ANNDATA),
 }  # fmt: skip
 
 

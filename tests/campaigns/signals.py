@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from tests.campaigns.destinations import MODULES
 from tests.campaigns.trials import GOLDEN, ROOT, Failed, Verdict, spread
@@ -28,6 +29,7 @@ SHAPE = ("--buckets", "16", "--repetitions", "8", "--epochs", "2")
 SURE = ("--learning-rate", "0.5", "--transform", "binary")
 TRAIN = (*SHAPE, *SURE)
 VOLATILE = ("seconds", "peak_bytes", "projected_bytes", "stage_seconds")
+GONE = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 STEPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A demo of a small library, for Python's own takes a minute.
 DEMO = """
@@ -319,13 +321,10 @@ class Started:
 
     def _alive(self):
         found = {}
-        wanted = f"{MARK}={self.mark}".encode()
-        for place in (one for one in Path("/proc").iterdir() if one.name.isdecimal()):
-            with contextlib.suppress(OSError):
-                mine = wanted in (place / "environ").read_bytes().split(b"\0")
-                state = (place / "stat").read_text().rpartition(")")[2].split()[0]
-                if mine and state not in "ZX":
-                    found[int(place.name)] = (place / "cmdline").read_bytes().decode()[-200:]
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() not in GONE:
+                    found[process.pid] = " ".join(process.cmdline())[-200:]
         return found
 
 

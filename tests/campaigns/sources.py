@@ -180,9 +180,8 @@ class Sources:
             if done["code"]:
                 raise RuntimeError(f"{form.name}: {done}")
             self.calls[form.name] = done["calls"]
-            self.files[form.name] = in_a_process(
-                lambda of=form, at=where: _read(of, at), HUNG_SECONDS
-            )["files"]
+            read = in_a_process(lambda of=form, at=where: _read(of, at), HUNG_SECONDS)
+            self.files[form.name] = read["files"]
             where = self.new_trial(form)
             ended = started(["fit", *form.paths, *form.given, "--out", "run", *TRAIN], where)
             if ended.code:

@@ -22,6 +22,7 @@ from tests.builders import (
     block_of,
     config_of,
     dense_block,
+    drawn,
     open_backend,
     spec_of,
     training,
@@ -438,8 +439,8 @@ def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, r
     if dense and narrow:
         pytest.skip("dense rows have no int8 weights")
     spec = spec_of(50, 9, 8, 4)
-    weights = rng.normal(size=(9, spec.n_columns)).astype(np.float32)
-    model = {"weights": weights, "bias": rng.normal(size=spec.n_columns).astype(np.float32)}
+    model = drawn(rng, spec)
+    weights = model["weights"]
     if narrow:
         model["scale"] = rng.uniform(0.01, 0.02, 9).astype(np.float32)
         model["weights"] = rng.integers(-127, 128, weights.shape).astype(np.int8)
@@ -461,10 +462,7 @@ def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, r
 def test_added_classes_have_their_own_buckets(device, estimator, rng):
     spec = spec_of(40, 9, 8, 4)
     more = spec.with_added(rng.integers(0, 8, (5, 4)))
-    weights = {
-        "weights": rng.normal(size=(9, spec.n_columns)).astype(np.float32),
-        "bias": rng.normal(size=spec.n_columns).astype(np.float32),
-    }
+    weights = drawn(rng, spec)
     rows, kind = block_of(rng, few(device, 80), 9, 40), ESTIMATORS[estimator]
     found = {}
     for name, one in (("before", spec), ("after", more)):

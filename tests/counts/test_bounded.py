@@ -9,10 +9,10 @@ import pytest
 from streammach.counts import scores
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.rows.block import RowBlock
+from streammach.rows.packed_pairs import PackedCounts
 from tests.builders import block_of
 from tests.model.models import counts_of
 from tests.reference.counts import blended_scores
-from tests.rows.test_packed_pairs import packed
 
 D = 40
 
@@ -52,7 +52,7 @@ def held(found, rows, weights, hashed, k):
 def test_counts_alone(rng, n_classes, n_wide):
     weights = counts(rng, n_classes, n_wide)
     rows = block_of(rng, 25, D, n_classes, most=20)
-    for one in (weights, packed(weights, 1)[0]):
+    for one in (weights, PackedCounts.of(weights, 1)):
         scorer = CountScorer(one, 2)
         for k in (1, 5, 100, n_classes):
             held(scorer.topk(rows, k), rows, weights, None, min(k, n_classes))
@@ -153,7 +153,7 @@ def test_tables_and_scratch_are_what_the_footprint_says(rng):
 def test_sums_beyond_int16_beside_smaller_ones(rng):
     weights = counts(rng, 200, 0, levels=1)
     weights.gains[:] = rng.integers(20_000, 32_767, len(weights.gains))
-    rows, one = block_of(rng, 30, D, 200, most=6), packed(weights, 1)[0]
+    rows, one = block_of(rng, 30, D, 200, most=6), PackedCounts.of(weights, 1)
     reached = np.add.reduceat(one.peaks[rows.features].astype(int), rows.indptr[:-1])
     assert (reached > 32767).any()
     assert (reached <= 32767).any()

@@ -11,8 +11,8 @@ from streammach.data.store.arrays import CRC_BYTES, INDEX_BYTES, sealed
 from streammach.data.store.codecs import BLOSC_HEADER
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, StoreError
-from streammach.model.held import held_in
 from streammach.model.model import Model
+from streammach.model.size import size_in_file
 from streammach.prediction.predictor import Predictor
 from tests.builders import dense_block
 from tests.campaigns.content_models import Tensors
@@ -108,7 +108,7 @@ def test_a_model_without_one_of_its_arrays_is_damaged(trained, tmp_path, capsys)
     tensors.close()
     folder.write(tmp_path / "m")
     with pytest.raises(ValueError, match="it has not the arrays that it should: label_offsets"):
-        held_in(tmp_path / "m")
+        size_in_file(tmp_path / "m")
 
 
 def test_scores_that_are_no_numbers_are_said(trained, tmp_path):

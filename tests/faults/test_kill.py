@@ -113,26 +113,6 @@ def test_a_signal_saves_and_leaves_with_130(number, data, undisturbed):
     assert digest(data / "run") == undisturbed
 
 
-@pytest.mark.parametrize("delay", [0.6, 0.9, 1.1, 1.3, 1.6])
-def test_a_conversion_killed_at_any_time_leaves_no_store_that_opens(delay, data, rng):
-    lines = TinyData(data, rng).lines(20_000, 50)
-    source = data / "big.vw"
-    source.write_text("\n".join(lines))
-    process = start(None, "convert", "big.vw", "big.zarr", cwd=data)
-    time.sleep(delay)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    if (data / "big.zarr").exists():  # it was faster: then the store is whole
-        with sm.Dataset.open(data / "big.zarr") as done:
-            assert done.verify() == []
-        return
-    finish("convert", "big.vw", "big.zarr", cwd=data)
-    with sm.Dataset.open(data / "big.zarr") as done:
-        assert done.n_rows == 20_000
-        assert done.verify() == []
-    assert [p.name for p in data.iterdir() if p.name.startswith(".big")] == []
-
-
 def test_an_interrupted_conversion_leaves_nothing(data, rng):
     lines = TinyData(data, rng).lines(300_000, 50)
     (data / "big.vw").write_text("\n".join(lines))

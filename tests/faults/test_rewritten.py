@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streammach.model import packed_names
-from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.rows.names import Names
 from tests.model.models import counts_of, model_of
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from streammach.cli.main import main
 from streammach.errors import StreammachError
 from streammach.model.checkpoint import Checkpoints
-from streammach.model.held import held_in
+from streammach.model.size import size_in_file
 from streammach.model import packed_names
 from streammach.model.model import Model
 
@@ -78,7 +78,7 @@ ways, needed = {"checkpoint": checkpoint}, ["checkpoint done", "checkpoint refus
 if of == "model":
     needed = ["load done", "load refused", "reloaded", "409"]
     ways = {
-        "load": load, "held": lambda: held_in(folder), "info": info,
+        "load": load, "held": lambda: size_in_file(folder), "info": info,
         "service": lambda: next(serving),
     }
 print("ready", flush=True)
@@ -111,7 +111,7 @@ def made(folder, seed, monkeypatch, **changes):
     model.save(folder / "model")
     checkpoints = Checkpoints(folder / "checkpoints", "run")
     arrays = {"weights": np.full((D, 64), seed, np.float32)}
-    checkpoints.save(Progress(step=1, best_step=1), arrays)
+    checkpoints.save(RunPosition(step=1, best_step=1), arrays)
     return folder
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from streammach.errors import ModelError
 from streammach.model import coding
-from streammach.model.coding import Coded, Room, decode, encode
+from streammach.model.coding import CodeBuffer, Coded, decode, encode
 from streammach.model.model import Model
 from tests.model.models import counts_of, model_of
 
@@ -185,7 +185,7 @@ def test_bytes_are_the_same_wherever_they_lie(rng, monkeypatch):
             expected, facts = encode("weights", np.ascontiguousarray(array), {}, how)
             for n in (0, 100, 10_000):
                 spare = np.zeros(n, np.uint8)
-                room = Room(spare)
+                room = CodeBuffer(spare)
                 for _ in range(2):  # one array after another
                     data, coded = encode("weights", array, {}, how, room)
                     assert same(data, expected)

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from streammach.errors import DivergedError, MismatchError, ModelError, UsageError
 from streammach.figures import EpochFigures, Reached
-from streammach.model.checkpoint import Checkpoints, Progress
+from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.model.model import Model
 from streammach.model.tensors import load_tensors, lying, read_tensors, write_tensors
 from tests.model.models import counts_of, model_of
@@ -234,9 +234,9 @@ def arrays_of(value):
 def test_the_newest_whole_checkpoint_is_read(tmp_path):
     checkpoints = Checkpoints(tmp_path / "c", "run")
     assert checkpoints.newest(arrays_of(0)) is None
-    checkpoints.save(Progress(step=10, best_step=10), arrays_of(1))
-    checkpoints.save(Progress(step=20, best_step=10), arrays_of(2))
-    checkpoints.save(Progress(step=30, best_step=10, row=7), arrays_of(3))
+    checkpoints.save(RunPosition(step=10, best_step=10), arrays_of(1))
+    checkpoints.save(RunPosition(step=20, best_step=10), arrays_of(2))
+    checkpoints.save(RunPosition(step=30, best_step=10, row=7), arrays_of(3))
     assert sorted(p.name for p in (tmp_path / "c").iterdir()) == ["step-10", "step-30"]
     into = arrays_of(0)
     assert checkpoints.newest(into).row == 7
@@ -254,7 +254,7 @@ def test_checkpoints_of_every_epoch_can_be_kept_and_read_into_columns(tmp_path):
     checkpoints = Checkpoints(tmp_path / "c", "run", every_epoch=True)
     done = (EpochFigures(epoch=1, loss=1.0, rows_per_second=1.0, waited_share=0.0, peak_bytes=1),)
     for epoch, row, step in ((0, 5, 4), (1, 0, 8), (1, 3, 9), (2, 0, 16), (2, 3, 17)):
-        at = Progress(step=step, epoch=epoch, row=row, best_step=16, history=done * epoch)
+        at = RunPosition(step=step, epoch=epoch, row=row, best_step=16, history=done * epoch)
         checkpoints.save(at, arrays_of(step))
     assert checkpoints.ends() == {1: 8, 2: 16}
     assert sorted(p.name for p in checkpoints.folder.iterdir()) == ["step-16", "step-17", "step-8"]
@@ -270,7 +270,7 @@ def test_ends_are_seen_while_another_process_removes_checkpoints(tmp_path, monke
     done = (EpochFigures(epoch=1, loss=1.0, rows_per_second=1.0, waited_share=0.0, peak_bytes=1),)
     for epoch, row, step in ((0, 5, 4), (1, 0, 8)):
         checkpoints.save(
-            Progress(step=step, epoch=epoch, row=row, history=done * epoch), arrays_of(1)
+            RunPosition(step=step, epoch=epoch, row=row, history=done * epoch), arrays_of(1)
         )
     monkeypatch.setattr(Checkpoints, "_steps", lambda self: [4, 8, 9])  # the others are gone
     assert checkpoints.ends() == {1: 8}
@@ -295,16 +295,16 @@ def test_columns_are_read_some_rows_at_a_time(tmp_path, rng, monkeypatch):
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    Checkpoints(tmp_path, "run").save(Progress(step=1), arrays_of(1))
+    Checkpoints(tmp_path, "run").save(RunPosition(step=1), arrays_of(1))
     with pytest.raises(MismatchError, match="another store, plan or training"):
         Checkpoints(tmp_path, "other").newest(arrays_of(0))
 
 
 def test_weights_that_are_not_finite_never_become_a_checkpoint(tmp_path):
     checkpoints = Checkpoints(tmp_path / "c", "run")
-    checkpoints.save(Progress(step=1), arrays_of(1))
+    checkpoints.save(RunPosition(step=1), arrays_of(1))
     with pytest.raises(DivergedError):
         checkpoints.save(
-            Progress(step=2), {**arrays_of(2), "weights": np.array([[np.inf]], np.float32)}
+            RunPosition(step=2), {**arrays_of(2), "weights": np.array([[np.inf]], np.float32)}
         )
     assert [p.name for p in (tmp_path / "c").iterdir()] == ["step-1"]

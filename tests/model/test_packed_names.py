@@ -10,9 +10,9 @@ import pytest
 from streammach.errors import ModelError
 from streammach.model import packed_names
 from streammach.model.document import read_document
-from streammach.model.held import held_by, held_in
 from streammach.model.model import Model
 from streammach.model.packed_names import PackedNames
+from streammach.model.size import size_in_file, size_in_memory
 from streammach.rows.names import MAX_NAME, Names
 from tests.model.models import counts_of, model_of
 
@@ -140,11 +140,11 @@ def test_what_older_formats_may_have_is_kept(change, saved, tmp_path):
 
 
 def test_memory_is_what_was_said_of_it(saved):
-    model, held = Model.load(saved), held_in(saved)
+    model, held = Model.load(saved), size_in_file(saved)
     names = model.labels.plain()
-    assert held.n_bytes == model.n_bytes == held_by(model).n_bytes
-    assert held.names == held_by(model).names
-    assert held.labels == held_by(model).labels == names.n_bytes
+    assert held.n_bytes == model.n_bytes == size_in_memory(model).n_bytes
+    assert held.names == size_in_memory(model).names
+    assert held.labels == size_in_memory(model).labels == names.n_bytes
     assert model.n_bytes == dataclasses.replace(model, labels=names).n_bytes - (
         names.n_bytes - model.labels.n_bytes
     )

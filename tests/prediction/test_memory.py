@@ -14,8 +14,8 @@ from streammach.cli.main import main
 from streammach.cli.output import peak_of
 from streammach.errors import BudgetError
 from streammach.machine import Budget, advised, budget, parse_size
-from streammach.model.held import held_by, held_in
 from streammach.model.model import Model
+from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.inputs import Room
 from streammach.prediction.memory import Input, room_before, room_for
@@ -55,7 +55,7 @@ def rooms(held, task, n_bytes, k=5, longest=100):
 
 
 def test_sums_of_labels_are_counted_and_more_where_rows_have_lists(job):
-    held = held_in("run")
+    held = size_in_file("run")
     for task in ("evaluate", "first", "report", "predict"):
         plain, lists = (
             {line.name: line.n_bytes for line in rooms(one, task, GB).lines}
@@ -69,7 +69,7 @@ def test_sums_of_labels_are_counted_and_more_where_rows_have_lists(job):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_less_is_held_at_a_time_until_nothing_fits(job, task):
-    held = held_in("run")
+    held = size_in_file("run")
     with pytest.raises(BudgetError) as error:
         rooms(held, task, 10**6)
     least = parse_size(re.search(r"--memory (\S+) or more", error.value.hint)[1])
@@ -82,14 +82,14 @@ def test_less_is_held_at_a_time_until_nothing_fits(job, task):
 
 
 def test_rows_of_many_classes_or_values_are_cut_smaller(job):
-    held = held_in("run")
+    held = size_in_file("run")
     assert rooms(held, "predict", GB, k=100_000).rows < rooms(held, "predict", GB).rows
     long = rooms(held, "predict", GB, longest=6_000_000)
     assert long.projected_bytes > rooms(held, "predict", GB).projected_bytes
 
 
 def test_a_budget_that_nobody_named_gives_way(job):
-    held, given = held_in("run"), Input(is_store=True)
+    held, given = size_in_file("run"), Input(is_store=True)
     means = {"device": "cpu", "threads": 1}
     room = room_for(held, "rows", given, 5, budget=of(1, named=False), **means)
     assert room.rows >= 64  # so few bytes more that a row takes as long as one of many
@@ -102,7 +102,7 @@ def test_a_budget_that_nobody_named_gives_way(job):
 
 
 def test_labels_of_a_file_take_no_memory_where_they_do_not_matter(job):
-    held = held_in("run")
+    held = size_in_file("run")
     (n_labels, label_bytes), _ = held.names
     found = [Input.of("a.vw", held, labels=labels).names for labels in (True, False)]
     assert found[0] - found[1] == 2 * (label_bytes + table_bytes(n_labels, label_bytes))
@@ -172,10 +172,10 @@ def test_what_a_model_takes_is_known_before_it_is_loaded(job):
         out = "small" if weights == "int8" else weights
         assert main(["shrink", "run", "--out", out, "--weights", weights]) == 0
     for path in ("run", "small", "int4", "float16"):
-        before, after = held_in(path), held_by(Model.load(path))
+        before, after = size_in_file(path), size_in_memory(Model.load(path))
         assert before.n_bytes == after.n_bytes > 0
         assert (before.names, before.spec, before.store) == (after.names, after.spec, after.store)
-    assert held_in("small").loading > 0
+    assert size_in_file("small").loading > 0
 
 
 def test_a_table_of_names_takes_what_is_said():

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 
 import streammach as sm
 from streammach.model import packed_names
-from streammach.model.held import held_in
 from streammach.model.packed_names import PackedNames
 from streammach.model.shrink import Size, shrink
+from streammach.model.size import size_in_file
 from streammach.prediction.memory import Input, room_before
 from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing, Loader
@@ -111,7 +111,7 @@ def test_classes_are_added_to_either(job):
 
 
 def test_the_list_is_counted_where_it_is_made(job):
-    plain, packed = (held_in(model) for model in MODELS)
+    plain, packed = (size_in_file(model) for model in MODELS)
     assert (plain.labels, packed.labels) == (0, 8 * 41 + packed.names[0][1])
     for source, labels, more in (
         ("b.vw", True, packed.labels), ("b.vw", False, 0), ("b.zarr", True, packed.labels),

@@ -6,8 +6,7 @@ import pytest
 from streammach.data.bad_rows import BadRows
 from streammach.data.text import TextSource
 from streammach.rows.name_table import LARGEST, MULTIPLIER, hash_name, padded
-from streammach.rows.names import Names
-from streammach.rows.namespaces import in_namespace, namespace_ids, namespaces
+from streammach.rows.names import Names, in_namespace, namespace_ids, namespaces
 from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
 
 

@@ -31,16 +31,13 @@ def tables(rng, columns, n=30):
 
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_rows_lie_as_they_should_and_come_back(rng, columns):
-    forms = set()
     for name, table in tables(rng, columns).items():
         found = PackedRows.of([table[:11], table[11:11], table[11:]], table.shape)
         wanted = [reference.packed(row) for row in table.tolist()]
-        forms |= {form for _, form in wanted}
-        assert found.data.tolist() == [byte for row, _ in wanted for byte in row], name
-        assert np.diff(found.starts).tolist() == [len(row) for row, _ in wanted], name
+        assert found.data.tolist() == [byte for row in wanted for byte in row], name
+        assert np.diff(found.starts).tolist() == [len(row) for row in wanted], name
         assert np.asarray(found).tobytes() == table.tobytes(), name
         assert PackedRows.footprint([table], table.shape) == found.nbytes, name
-    assert forms == {0, 1, 2, 3, 4, 5} or columns < 60
 
 
 def test_rows_of_zeros_take_nothing_but_where_they_are():

@@ -10,8 +10,8 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.data.convert import convert
 from streammach.errors import Interrupted, UsageError
-from streammach.model.held import held_by, held_in
 from streammach.model.shrink import Size, shrink
+from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
 from streammach.training.signals import StopSignals
@@ -93,8 +93,8 @@ def test_a_smaller_model_knows_its_labels(stores, tiny):
     assert small.listed
     assert small.label_counts.tolist() == run.model.label_counts.tolist()
     assert small.n_rows == 1500
-    assert held_in(tiny.folder / "small").listed
-    assert held_by(run.model).listed
+    assert size_in_file(tiny.folder / "small").listed
+    assert size_in_memory(run.model).listed
 
 
 def test_commands_take_lists(stores, tiny, capsys):

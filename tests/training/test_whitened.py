@@ -6,8 +6,8 @@ import pytest
 import streammach as sm
 from streammach.clock import Clock
 from streammach.errors import Interrupted
-from streammach.parts.whitening import basis
-from streammach.parts.whitening.basis import basis_of
+from streammach.parts.whitening import part
+from streammach.parts.whitening.part import basis_of
 from streammach.parts.whitening.spread import Spread
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
@@ -119,7 +119,7 @@ def test_held_out_rows_are_not_looked_at(stores, monkeypatch):
 
 def test_a_part_of_many_rows_is_enough(stores, monkeypatch):
     data, _ = stores
-    monkeypatch.setattr(basis, "ROWS", 10)
+    monkeypatch.setattr(part, "ROWS", 10)
     monkeypatch.setattr(Spread, "enough", property(lambda self: True))
     held = held_out(data, planned(data))
     checks = []

@@ -20,8 +20,7 @@ from streammach.data.holdout import masked_blocks
 from streammach.errors import DiskError, MismatchError, ModelError
 from streammach.figures import Reached, words
 from streammach.model.findings import LEAST_SECONDS
-from streammach.parts.base import Session
-from streammach.parts.counts.counted import Counted
+from streammach.parts.base import PartSession
 from streammach.parts.counts.fitting import (
     MOST_FIT_ROWS,
     Fitted,
@@ -29,9 +28,8 @@ from streammach.parts.counts.fitting import (
     fitted_once,
     reached_text,
 )
-from streammach.parts.counts.group_fit import MATCH, SLOPE, start_weights
-from streammach.parts.counts.groupings import groupings
-from streammach.parts.counts.saved import load_table, save_table
+from streammach.parts.counts.group_fit import MATCH, SLOPE, groupings, start_weights
+from streammach.parts.counts.saved import Counted, load_table, save_table
 from streammach.parts.counts.watch import (
     LEARNT,
     MOST_LESSONS,
@@ -72,10 +70,10 @@ class CountSettings:
     factors: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
 
 
-class Share:
+class StageRows:
     """What is done of a stage, in rows."""
 
-    def __init__(self, session: Session, total: int) -> None:
+    def __init__(self, session: PartSession, total: int) -> None:
         self._session, self._done, self._total = session, 0, total
 
     def add(self, n_rows: int) -> None:
@@ -87,7 +85,7 @@ class Share:
 class CountLearner:
     """Counts the pairs of a store, fits their weights and learns feature and pair weights."""
 
-    def __init__(self, session: Session, settings: CountSettings) -> None:
+    def __init__(self, session: PartSession, settings: CountSettings) -> None:
         self._session, self._settings = session, settings
         self._dataset, self._held = session.dataset, session.held
         self._clock, self._options = session.clock, session.options
@@ -150,7 +148,7 @@ class CountLearner:
         if wanted is not None:
             fitting.limit(wanted, MEASURED * wanted)
 
-    def _blocks(self, n_rows: int, of: Share | None = None) -> Iterator[tuple[RowBlock, Mask]]:
+    def _blocks(self, n_rows: int, of: StageRows | None = None) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
         for block, held in masked_blocks(self._dataset, self._held):
             self._session.check()
@@ -162,7 +160,7 @@ class CountLearner:
             if not n_rows:
                 return
 
-    def _labelled(self, n_rows: int, of: Share) -> Iterator[tuple[RowBlock, Mask]]:
+    def _labelled(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the same with a row for each label."""
         for block, held in self._blocks(n_rows, of):
             for rows, numbers in block.repeated():
@@ -209,7 +207,7 @@ class CountLearner:
             each = 1 if model is None else 2
             marks = MARK_BYTES * (1 + facts.weighted) * facts.nnz
             passes = 2 + each * -(-marks // max(mark_bytes, 1))  # the last: sorts
-            done = Share(self._session, passes * first)
+            done = StageRows(self._session, passes * first)
             return count_pairs(
                 lambda: self._labelled(first, done), facts.n_features, facts.n_classes,
                 max_pairs=self._max_pairs, mark_bytes=mark_bytes,
@@ -260,7 +258,7 @@ class CountLearner:
         """
         data, fitting, options = self._dataset, self._fitting, self._options
         usual = min(int(USUAL_PASSES * data.n_rows), MOST_LESSONS)
-        self._learnt = Share(self._session, options.pair_rows or usual)
+        self._learnt = StageRows(self._session, options.pair_rows or usual)
         scorer = CountScorer(weigh(table, alone), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)

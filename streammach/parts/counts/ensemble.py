@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.data.holdout import held_rows
 from streammach.figures import Reached, words
-from streammach.parts.base import Session
+from streammach.parts.base import PartSession
 from streammach.parts.counts.alone import MIN_FIT_ROWS, CountSettings
-from streammach.parts.counts.counted import Counted
 from streammach.parts.counts.fitting import (
     Fitted,
     Fitting,
@@ -18,6 +17,7 @@ from streammach.parts.counts.fitting import (
     fitted_once,
     reached_text,
 )
+from streammach.parts.counts.saved import Counted
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights
@@ -39,7 +39,7 @@ class Ensemble:
     whole: Callable[[], CountWeights | None] = lambda: None
 
 
-def alone(session: Session, counted: Counted) -> Ensemble:
+def alone(session: PartSession, counted: Counted) -> Ensemble:
     """Return counts as they are without hashed models."""
     best, both = counted.best, words(session.dataset.listed).both
     reasons = (*counted.reasons, *_pair_reason(counted, best, both))
@@ -50,7 +50,7 @@ def alone(session: Session, counted: Counted) -> Ensemble:
 
 
 def beside_hashes(
-    session: Session, counted: Counted, transform: Transform, settings: CountSettings
+    session: PartSession, counted: Counted, transform: Transform, settings: CountSettings
 ) -> Ensemble:
     """Fit the weights of counts beside trained hashed models, and say whether they pay."""
     backend, both = session.backend, words(session.dataset.listed).both
@@ -107,7 +107,7 @@ def _pair_reason(counted: Counted, best: Fitted, both: str) -> tuple[str, ...]:
     return (f"feature and pair weights {kept}: held-out {both} {learnt} with, {grouped} without",)
 
 
-def _whole(session: Session, counted: Counted, best: Fitted) -> CountWeights:
+def _whole(session: PartSession, counted: Counted, best: Fitted) -> CountWeights:
     """Count the held-out rows, too; return the scores. No pair is learnt or weighed any more."""
     counted.table.forget_places()
     for rows in held_rows(session.dataset, session.held):

@@ -18,7 +18,7 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.errors import ModelError
 from streammach.figures import Reached
-from streammach.parts.base import Session
+from streammach.parts.base import PartSession
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means, largest_tilt
 from streammach.prediction.reached import measure
@@ -45,19 +45,19 @@ class Fitted:
     weights: GroupWeights
     reached: Reached
 
-    def numbers(self, seconds: float = 0.0) -> Numbers:
+    def numbers(self, seconds: float = 0.0) -> FitResult:
         """Return what was fitted: all but the groups, and what was learnt before."""
         w = self.weights
         slope, match, penalty = (
             tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
         )
-        return Numbers(
+        return FitResult(
             slope=slope, match=match, penalty=penalty, prior=w.prior, learnt=w.learnt,
             hashed=w.hashed, reached=self.reached, seconds=seconds,
         )  # fmt: skip
 
 
-class Numbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FitResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The numbers of fitted weights, what they reach, and the seconds of the fit."""
 
     slope: tuple[float, ...]
@@ -84,17 +84,17 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def fitted_once(
-    session: Session, name: str, fitting: Fitting, table: CountTable, start: GroupWeights,
+    session: PartSession, name: str, fitting: Fitting, table: CountTable, start: GroupWeights,
     factors: tuple[float, ...] = FACTORS,
 ) -> tuple[Fitted, float]:  # fmt: skip
     """Return a fit and its seconds; one that was done before is read."""
 
-    def fit() -> Numbers:
+    def fit() -> FitResult:
         began = time.monotonic()
         found = fitting.fitted(table, start, factors)
         return found.numbers(time.monotonic() - began)
 
-    found = session.findings.once(name, Numbers, fit, of=fitting.n_fit)
+    found = session.findings.once(name, FitResult, fit, of=fitting.n_fit)
     return found.beside(start), found.seconds
 
 

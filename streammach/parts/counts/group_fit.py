@@ -9,8 +9,12 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
+from streammach.counts.footprint import MAX_GROUPS
 from streammach.counts.learning import GroupWeights
+from streammach.counts.table import CountTable
+from streammach.data.store.dataset import Dataset
 from streammach.rows.dense import product
+from streammach.rows.names import namespace_ids
 
 # Where the fit starts, and what counts have where there is no time for one: fitted to three data
 # sets, one group of features each (docs/experiments.md, "Counts alone").
@@ -20,6 +24,9 @@ SPREAD = (1.0, 5.0, 1.0, 1.0, 1.0, 30.0)  # of slope, match, learnt, penalty, pr
 STEPS = 100
 CURVATURE_ROWS = 256  # rows whose squares are held at once
 REPEATED = np.float32(-1e9)
+NAMESPACES = MAX_GROUPS // 5 - 1
+OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
+ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +104,23 @@ class CandidateFeatures:
     def n_groups(self) -> int:
         """Number of groups, G."""
         return int(self.groups.shape[1])
+
+
+def groupings(dataset: Dataset, table: CountTable) -> dict[str, NDArray[np.int32]]:
+    """Return the ways to group features: names, and int32 (d,) from 0 without gaps."""
+    octave = np.log2(np.maximum(dataset.feature_counts, 1) / 16) / 2
+    frequency = np.clip(octave, 0, OCTAVES - 1).astype(np.int32)
+    entropy = np.clip(table.entropies() / 1.5, 0, ENTROPIES - 1).astype(np.int32)
+    space = namespace_ids(dataset.features, NAMESPACES)
+    ways = {"frequency x entropy": frequency * ENTROPIES + entropy}
+    if len(np.unique(space)) > 1:
+        ways = {
+            "namespace x frequency": space * OCTAVES + frequency,
+            "namespace x entropy": space * ENTROPIES + entropy,
+            **ways,
+        }
+    return {name: np.unique(way, return_inverse=True)[1].astype(np.int32)
+            for name, way in ways.items()}  # fmt: skip
 
 
 def start_weights(group: NDArray[np.int32]) -> GroupWeights:

@@ -11,7 +11,7 @@ from streammach.counts.footprint import MAX_CLASSES, pair_room
 from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.model.shrink import PAIR_BYTES
-from streammach.parts.base import Ahead, Decision, Draft, Part, Session
+from streammach.parts.base import Ahead, Decision, Draft, Part, PartSession
 from streammach.parts.counts import saved
 from streammach.parts.counts.alone import (
     COUNTING,
@@ -23,11 +23,11 @@ from streammach.parts.counts.alone import (
     CountLearner,
     CountSettings,
 )
-from streammach.parts.counts.counted import Counted
 from streammach.parts.counts.ensemble import BESIDE, Ensemble, alone, beside_hashes
-from streammach.parts.counts.switch import SWITCH
+from streammach.parts.counts.saved import Counted
 from streammach.parts.counts.watch import MOST_LESSONS
-from streammach.parts.expected import AccuracyDrop, Choice, Fit, Work
+from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
+from streammach.parts.switches import SWITCHES
 from streammach.prediction.ranking import by_counts
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -69,7 +69,7 @@ class CountsDecision(Decision):
     """Counts that held-out rows want, or not; alone, or beside models with a transform."""
 
     def __init__(
-        self, session: Session, found: Ensemble, transform: Transform | None = None
+        self, session: PartSession, found: Ensemble, transform: Transform | None = None
     ) -> None:
         super().__init__(reasons=found.reasons, figures=dict(found.validation))
         self._found, self._scorer, self._final = found, None, found.weights
@@ -125,7 +125,7 @@ class CountsAhead:
         """Write it into a folder, which appears whole, or raise DiskError."""
         saved.save(self.counted, folder, identity)
 
-    def decision(self, session: Session) -> Decision:
+    def decision(self, session: PartSession) -> Decision:
         """Return it as what ranks classes, without hashed models."""
         return CountsDecision(session, alone(session, self.counted))
 
@@ -134,7 +134,7 @@ class Counts(Part):
     """A table of (feature, class) counts."""
 
     name = "counts"
-    switch = SWITCH
+    switch = SWITCHES["counts"]
     weighed = True
     ranks_alone = True
 
@@ -202,12 +202,12 @@ class Counts(Part):
             return kept + LEARNT_BYTES * (n_pairs + facts.n_features)
         return kept + self.model_bytes(config) + facts.names_bytes
 
-    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of counting, fitting and learning, and of a row's scores."""
         classes, learnt = config.shape.n_classes, _learning(facts, config)
         fits = _fits(facts, config, FITS)
         each = QUERY_CLASS + config.shape.n_repetitions * QUERY_REPETITION
-        return Work(
+        return PartTime(
             finish=facts.nnz * COUNT + learnt + fits, fixed=FITS * FIT,
             elastic=learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
             elastic_points=LEARNT_POINTS,
@@ -238,17 +238,17 @@ class Counts(Part):
         n = part.size
         return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
 
-    def work_ahead(self, session: Session) -> Ahead:
+    def work_ahead(self, session: PartSession) -> Ahead:
         """Count, fit and learn."""
         return CountsAhead(CountLearner(session, self.settings).run())
 
-    def reopened(self, session: Session, folder: Path, identity: str) -> Ahead | None:
+    def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         """Return the counts that were saved, or None."""
         shape = session.plan.config.shape
         found = saved.load(folder, identity, shape.n_features, shape.n_classes)
         return None if found is None else CountsAhead(found)
 
-    def choose(self, session: Session, spec: TrainSpec) -> Decision:
+    def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
         """Fit the counts beside hashed models; say whether they pay on held-out rows."""
         ahead = session.ahead[self.name]
         assert isinstance(ahead, CountsAhead)

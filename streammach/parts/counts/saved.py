@@ -1,8 +1,9 @@
-"""Counts in a file, while hashed models are trained."""
+"""Counts with weights of their own, and their file while hashed models are trained."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from streammach.files.folders import commit_folder, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors, write_tensors
-from streammach.parts.counts.counted import Counted
+from streammach.parts.counts.fitting import Fitted
 from streammach.parts.counts.group_fit import start_weights
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.types import Amount, Count
@@ -32,6 +33,29 @@ PAIR_BYTES = 12  # class, count and weight
 FEATURE_BYTES = 16  # start, group and weight
 
 
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What counts are and reach without hashed models."""
+
+    table: CountTable  # the counts of the rows that are not held out
+    # grouped, learnt: weights by group, and those with feature and pair weights; the same where
+    # these were not learnt
+    grouped: GroupWeights
+    learnt: GroupWeights
+    reached: tuple[Reached, Reached]  # what each reaches on held-out rows
+    reasons: tuple[str, ...]  # why, in sentences
+    # fit_rows, pair_rows: held-out rows that were fitted on, and rows that pairs were learnt from
+    fit_rows: int
+    pair_rows: int
+    fit_seconds: float = 0.0  # what a fit takes
+
+    @property
+    def best(self) -> Fitted:
+        """The weights that reach more."""
+        found = [Fitted(self.grouped, self.reached[0]), Fitted(self.learnt, self.reached[1])]
+        return max(found, key=lambda fitted: fitted.reached.selection_score)
+
+
 class Scalars(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The numbers of weights by group that belong to no group."""
 
@@ -40,7 +64,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hashed: float
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CountsDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of counts beside their arrays."""
 
     identity: str
@@ -67,7 +91,7 @@ def save(counted: Counted, folder: Path, identity: str) -> None:
     make_folder(partial)
     try:
         both = counted.learnt is not counted.grouped
-        document = Document(
+        document = CountsDocument(
             identity=identity, tensors=write_tensors(partial / TENSORS, _arrays(counted)),
             grouped=_scalars(counted.grouped), learnt=_scalars(counted.learnt) if both else None,
             reached=counted.reached, reasons=counted.reasons, fit_rows=counted.fit_rows,
@@ -84,7 +108,7 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
     if not folder.is_dir():
         return None
     try:
-        document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), Document)
+        document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), CountsDocument)
     except (ValueError, DiskError) as error:
         raise _damaged(folder, clean(error)) from None
     if document.identity != identity:
@@ -135,7 +159,7 @@ def _arrays(counted: Counted) -> dict[str, NDArray[Any]]:
 
 
 def _check(
-    folder: Path, header: TensorHeader, document: Document, n_features: int, n_classes: int
+    folder: Path, header: TensorHeader, document: CountsDocument, n_features: int, n_classes: int
 ) -> None:
     """Refuse arrays that are not those of such counts."""
     of_pairs, groups = (
@@ -158,7 +182,7 @@ def _check(
         raise _damaged(folder, "its arrays are not those of counts")
 
 
-def _counted(folder: Path, document: Document, arrays: dict[str, NDArray[Any]]) -> Counted:
+def _counted(folder: Path, document: CountsDocument, arrays: dict[str, NDArray[Any]]) -> Counted:
     total = np.float64 if arrays["counts"].dtype == np.float32 else np.int64
     arrays |= {name: arrays[name].view(total) for name in TOTALS}
     table = CountTable(**{name: arrays[name] for name in TABLE})

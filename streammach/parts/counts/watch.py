@@ -35,15 +35,9 @@ class HeldOutLoss:
     """
 
     def __init__(
-        self,
-        table: CountTable,
-        weights: GroupWeights,
-        found: CandidateFeatures,
-        *,
-        rows: RowBlock,
-        candidates: NDArray[np.int32],
-        each: Callable[[int, Callable[[int, int], None]], None],
-    ) -> None:
+        self, table: CountTable, weights: GroupWeights, found: CandidateFeatures, *, rows: RowBlock,
+        candidates: NDArray[np.int32], each: Callable[[int, Callable[[int, int], None]], None],
+    ) -> None:  # fmt: skip
         self._table, self._rows, self._candidates, self._each = table, rows, candidates, each
         self._scores = found.scores(in_order(weights)).astype(np.float64)
         self._found = replace(found, counted=np.zeros(0, np.float32))  # the rest is small
@@ -67,16 +61,11 @@ class HeldOutLoss:
 
 
 def learn_while_it_pays(
-    learn: Callable[[RowBlock], None],
-    loss: Callable[[], float],
-    lessons: Callable[[], Iterable[RowBlock]],
-    *,
-    n_rows: int,
-    most_rows: int | None = None,
-    over: Callable[[], bool] = lambda: False,
-    tell: Callable[[str], None],
+    learn: Callable[[RowBlock], None], loss: Callable[[], float],
+    lessons: Callable[[], Iterable[RowBlock]], *, n_rows: int, most_rows: int | None = None,
+    over: Callable[[], bool] = lambda: False, tell: Callable[[str], None],
     kept: KeptLessons | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
 
     From the middle of the first pass on they are asked after every quarter of a pass.

@@ -18,7 +18,7 @@ from streammach.backends.rowmath import LOWEST
 from streammach.data.holdout import held_rows, masked_blocks
 from streammach.figures import Reached, words
 from streammach.jit import Array, kernel
-from streammach.parts.base import Session
+from streammach.parts.base import PartSession
 from streammach.parts.discriminant.sums import Discriminant
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import parts, product
@@ -35,7 +35,7 @@ SATURATED = float(-LOWEST)  # logits from which on sigmoids are 1, and rank alik
 
 
 @dataclass(frozen=True)
-class Share:
+class ClosedFormShare:
     """How much of a closed form is added."""
 
     share: float  # its weight; 0 to leave it out
@@ -44,13 +44,13 @@ class Share:
     reason: str  # why, in a sentence
 
 
-class Fitting:
+class ClosedFormFit:
     """A closed form for the exact weights of a backend that trains with Adam.
 
     Adam's two tables are used as room, and hold no state afterwards.
     """
 
-    def __init__(self, session: Session, spec: TrainSpec) -> None:
+    def __init__(self, session: PartSession, spec: TrainSpec) -> None:
         self._dataset, self._held, self._transform = session.dataset, session.held, spec.transform
         self._logistic = spec.logistic
         self._threads, self._check = session.plan.config.placement.threads, session.check
@@ -64,7 +64,7 @@ class Fitting:
         self._sums = Discriminant(room, self._waves)
         self._added = np.zeros_like(self._bias)
 
-    def choose(self, *, untrained: bool = False) -> Share:
+    def choose(self, *, untrained: bool = False) -> ClosedFormShare:
         """Return the share that held-out rows want, from sums that do not hold them."""
         priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
         total = 1 + SOLVED_SHARE * len(priors)
@@ -75,11 +75,11 @@ class Fitting:
                 self._add_rows(block.take(np.flatnonzero(~held)))
                 done += block.n_rows
         return self._kept.once(
-            "closed-form", Share, lambda: self._best(priors, untrained=untrained),
+            "closed-form", ClosedFormShare, lambda: self._best(priors, untrained=untrained),
             of=[self._transform, untrained],
         )  # fmt: skip
 
-    def _best(self, priors: tuple[float, ...], *, untrained: bool) -> Share:
+    def _best(self, priors: tuple[float, ...], *, untrained: bool) -> ClosedFormShare:
         """Return the best share of the closed forms by what is given each class beside its own."""
         shares = (1.0,) if untrained else SHARES
         rows = self._held.rows
@@ -105,14 +105,14 @@ class Fitting:
         )
         if alone is not None:
             reason += f", {alone.accuracy:.3f} / {alone.top_5_accuracy:.3f} without"
-        return Share(share, prior_rows, best, reason)
+        return ClosedFormShare(share, prior_rows, best, reason)
 
-    def add(self, chosen: Share) -> None:
+    def add(self, chosen: ClosedFormShare) -> None:
         """Add what was chosen to the weights; nothing where the share is 0."""
         if chosen.share:
             self._put(chosen)
 
-    def add_held_out(self, chosen: Share) -> None:
+    def add_held_out(self, chosen: ClosedFormShare) -> None:
         """Take the held-out rows into what was added to the weights."""
         if not chosen.share:
             return
@@ -124,7 +124,7 @@ class Fitting:
                 self._add_rows(rows)
         self._put(chosen)
 
-    def _put(self, chosen: Share) -> None:
+    def _put(self, chosen: ClosedFormShare) -> None:
         share = np.float32(chosen.share)
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             self._added = share * self._solve(chosen.prior_rows)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streammach.figures import Reached
-from streammach.parts.base import Decision, Part, Session
+from streammach.parts.base import Decision, Part, PartSession
 from streammach.parts.discriminant import sums
 from streammach.parts.discriminant.fit import (
     PRIOR_ROWS,
     SHARES,
-    Fitting,
-    Share,
+    ClosedFormFit,
+    ClosedFormShare,
 )
-from streammach.parts.discriminant.switch import SWITCH
-from streammach.parts.expected import AccuracyDrop, Choice, Work
+from streammach.parts.expected import AccuracyDrop, Choice, PartTime
+from streammach.parts.switches import SWITCHES
 from streammach.rows.dense import MAX_FEATURES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -32,7 +32,7 @@ LOST = AccuracyDrop(2.1, 2.1)  # by exact weights of dense rows without: 4.2 and
 class ClosedFormDecision(Decision):
     """How much of a closed form is added to the weights."""
 
-    def __init__(self, fitting: Fitting, share: Share) -> None:
+    def __init__(self, fitting: ClosedFormFit, share: ClosedFormShare) -> None:
         super().__init__(reasons=(share.reason,))
         self._fitting, self._share = fitting, share
 
@@ -45,7 +45,7 @@ class ClosedForm(Part):
     """A linear discriminant that is added to exact weights of dense rows."""
 
     name = "closed_form"
-    switch = SWITCH
+    switch = SWITCHES["discriminant"]
     weighed = True
     exact_only = True
     changes_weights = True
@@ -72,13 +72,13 @@ class ClosedForm(Part):
         """Return the bytes of the covariance and of its use."""
         return {"closed form": sums.footprint(config.weight_rows, facts.n_rows, facts.labels)}
 
-    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of the sums and of the solution."""
         d, k, held = config.weight_rows, config.shape.n_columns, config.batching.held_out_rows
         sums = facts.n_rows * d * (ADD + d * SQUARE)
         labels = max(facts.n_labels / facts.n_rows, 1)
         solved = k * (d * d * SOLVE + held * (d * PRODUCT + len(SHARES) * TRY * labels))
-        return Work(finish=sums + len(PRIOR_ROWS) * solved, elastic_points=UNTRAINED_POINTS)
+        return PartTime(finish=sums + len(PRIOR_ROWS) * solved, elastic_points=UNTRAINED_POINTS)
 
     def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
         """Return the seconds of its stage."""
@@ -88,14 +88,14 @@ class ClosedForm(Part):
         """Return its name."""
         return "closed form"
 
-    def untrained(self, session: Session, spec: TrainSpec) -> Reached:
+    def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:
         """Return what held-out rows reach with it alone."""
-        return Fitting(session, spec).choose(untrained=True).reached
+        return ClosedFormFit(session, spec).choose(untrained=True).reached
 
-    def choose(self, session: Session, spec: TrainSpec) -> Decision:
+    def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
         """Add the share that held-out rows want to the weights."""
         session.begin(STAGE)
-        fitting = Fitting(session, spec)
+        fitting = ClosedFormFit(session, spec)
         share = fitting.choose(untrained=not spec.epochs)
         session.tell(share.reason)
         fitting.add(share)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import Part, Session, Trials
-from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, Work
+from streammach.parts.base import Part, PartSession, Trials
+from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartTime
 from streammach.parts.fourier import projection
-from streammach.parts.fourier.switch import SWITCH
+from streammach.parts.switches import SWITCHES
 from streammach.rows.dense import Basis
 from streammach.rows.waves import RowMap
 from streammach.spec.config import PartPlan, RunConfig
@@ -32,7 +32,7 @@ class Fourier(Part):
     """Cosines of random projections beside the features of dense rows."""
 
     name = "fourier"
-    switch = SWITCH
+    switch = SWITCHES["fourier"]
     weighed = True
     when = "before"
 
@@ -70,12 +70,12 @@ class Fourier(Part):
         """Return the bytes of the projection."""
         return 4 * (config.shape.n_features + 2) * config.size_of(self.name)
 
-    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of the columns and of their weights."""
         n_more = config.size_of(self.name)
         row = n_more * (facts.n_features * PROJECT + COSINE)
         weights = n_more * config.shape.n_columns * TABLE
-        return Work(own_step=row + weights, trials=RATES + len(BANDWIDTHS) - 1)
+        return PartTime(own_step=row + weights, trials=RATES + len(BANDWIDTHS) - 1)
 
     def text(self, part: PartPlan) -> str:
         """Return its name with its size."""
@@ -86,7 +86,7 @@ class Fourier(Part):
         return replace(spec, bandwidth=BANDWIDTHS[0]) if part.fixed else spec
 
     def search(
-        self, session: Session, trials: Trials, spec: TrainSpec
+        self, session: PartSession, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
         """Return the training with them or without, at the best of some bandwidths, and why."""
         best, reasons = spec, list[str]()
@@ -119,7 +119,7 @@ class Fourier(Part):
         """Return whether a training uses it."""
         return spec.bandwidth > 0
 
-    def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+    def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return what gives rows more columns, beside a basis, if the training uses it."""
         if not spec.bandwidth:
             return before

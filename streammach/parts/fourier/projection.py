@@ -12,7 +12,7 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_blocks
-from streammach.parts.base import Session
+from streammach.parts.base import PartSession
 from streammach.rows.dense import Basis, expanded, product
 from streammach.rows.transforms import transformed
 from streammach.rows.waves import Waves
@@ -30,7 +30,7 @@ def footprint(n_features: int, n_more: int) -> int:
     return square + 6 * 8 * (n_features + 2) * n_more + 8 * ROWS * (ROWS + 2 * n_features)
 
 
-def waves_of(session: Session, spec: TrainSpec, n_more: int, basis: Basis | None) -> Waves:
+def waves_of(session: PartSession, spec: TrainSpec, n_more: int, basis: Basis | None) -> Waves:
     """Return what gives the rows of a training more columns."""
     d, threads = session.dataset.n_features, session.plan.config.placement.threads
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
@@ -73,7 +73,7 @@ def usual_distance(x: NDArray[np.float32]) -> float:
     return float(np.sqrt(np.median(apart))) if len(apart) else 1.0
 
 
-def _some_rows(session: Session, spec: TrainSpec) -> NDArray[np.float32]:
+def _some_rows(session: PartSession, spec: TrainSpec) -> NDArray[np.float32]:
     """Return the first rows of the store that are not held out, after their transform."""
     found, n = [], 0
     for block, out in masked_blocks(session.dataset, session.held):

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import Part, Session, Trials
-from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, Work
-from streammach.parts.joint.switch import SWITCH
+from streammach.parts.base import Part, PartSession, Trials
+from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, PartTime
+from streammach.parts.switches import SWITCHES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -26,7 +26,7 @@ class JointLoss(Part):
     """The joint loss as an optional part."""
 
     name = "joint"
-    switch = SWITCH
+    switch = SWITCHES["joint"]
     couples = True
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
@@ -46,18 +46,18 @@ class JointLoss(Part):
         pays = sure or config.dense
         yield Choice(plan=PartPlan(name=self.name, fixed=sure)) if pays else WITHOUT
 
-    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of best classes of a row."""
         repetitions = config.shape.n_repetitions
         decoded = config.shape.n_classes * repetitions
-        return Work(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)
+        return PartTime(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
         """Return the training with the joint loss, if that is what the user wants."""
         return _jointly(spec) if part.fixed else spec
 
     def search(
-        self, session: Session, trials: Trials, spec: TrainSpec
+        self, session: PartSession, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
         """Return the training with the better of two losses, each at its own rate, and why."""
         if spec.loss == "joint" or session.options.label_loss == "logistic":

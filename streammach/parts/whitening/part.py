@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import Part, Session, Trials
-from streammach.parts.expected import WITHOUT, Choice, Work
+import numpy as np
+import threadpoolctl
+
+from streammach.data.holdout import masked_blocks
+from streammach.parts.base import Part, PartSession, Trials
+from streammach.parts.expected import WITHOUT, Choice, PartTime
+from streammach.parts.switches import SWITCHES
 from streammach.parts.whitening import spread
-from streammach.parts.whitening.basis import basis_of
-from streammach.parts.whitening.switch import SWITCH
+from streammach.parts.whitening.spread import Spread
+from streammach.rows.dense import Basis
+from streammach.rows.transforms import transformed
 from streammach.rows.waves import RowMap
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
+from streammach.spec.types import Transform
 
 # Seconds of one thread of the machine of docs/planner.md.
 BASIS = 0.011e-9  # a feature and a feature of a row that is whitened
 DIRECTION = 0.3e-9  # three features: directions of a covariance
+ROWS, ROWS_A_FEATURE = 65_536, 128  # looked at: at least, and at most where classes are rare
 RATES = 2.0  # tried with whitened rows: one where they do not pay
 
 
@@ -25,7 +33,7 @@ class Whitening(Part):
     """Whitening: dense rows are trained on in coordinates in which all directions spread alike."""
 
     name = "whitening"
-    switch = SWITCH
+    switch = SWITCHES["whitening"]
     when = "before"
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
@@ -49,17 +57,17 @@ class Whitening(Part):
         """Return the bytes of finding a basis."""
         return {"whitening": spread.footprint(facts.n_features, facts.n_rows, facts.labels)}
 
-    def work(self, facts: DataFacts, config: RunConfig) -> Work:
+    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of finding a basis, of products with it, and of its trials."""
         d = facts.n_features
-        return Work(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
+        return PartTime(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
         """Return the training with whitened rows, if that is what the user wants."""
         return replace(spec, whitened=True) if part.fixed else spec
 
     def search(
-        self, session: Session, trials: Trials, spec: TrainSpec
+        self, session: PartSession, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
         """Return the training with rows whitened or not, and why."""
         # Whitened rows are as large as plain ones, so that both are compared at the same rate.
@@ -78,9 +86,26 @@ class Whitening(Part):
         """Return whether a training uses it."""
         return spec.whitened
 
-    def basis(self, session: Session, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+    def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
         """Return the basis in which rows are white, if the training uses it."""
         return basis_of(session, spec.transform) if spec.whitened else before
+
+
+def basis_of(session: PartSession, transform: Transform) -> Basis:
+    """Return the basis from the first rows of a store that are not held out.
+
+    Rows of a store are shuffled, so that the first ones stand for all.
+    """
+    dataset, threads = session.dataset, session.plan.config.placement.threads
+    d = dataset.n_features
+    spread = Spread(d)
+    with threadpoolctl.threadpool_limits(threads, user_api="blas"):
+        for block, out in masked_blocks(dataset, session.held):
+            session.check()
+            spread.add(transformed(block.take(np.flatnonzero(~out)), transform))
+            if spread.n_rows >= ROWS and (spread.enough or spread.n_rows >= ROWS_A_FEATURE * d):
+                break
+        return spread.basis()
 
 
 PART = Whitening()

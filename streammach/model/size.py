@@ -11,23 +11,32 @@ import numpy as np
 from streammach.errors import clean
 from streammach.model.coding import COUNTS, PIECE_WORDS
 from streammach.model.document import LABELS, Document, arrays_of, read_document
-from streammach.model.loading import check_header
+from streammach.model.loading import (
+    CLASSES,
+    COUNTED,
+    WEIGHTS,
+    WIDE,
+    check_header,
+    packs_counts,
+    packs_weights,
+    weight_rows,
+)
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
 from streammach.model.packed_names import PackedNames
-from streammach.model.packing import CLASSES, WIDE, packed_bytes, packed_in
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
+from streammach.rows.packed import PackedRows
+from streammach.rows.packed_pairs import PackedCounts
 from streammach.spec.model import ModelSpec
 
 WORD_BYTES = 24  # of a piece of an array's words while they are coded
-PAIR_WORD_BYTES = 36  # of a piece of the words of pairs while they are decoded
 PACKING_BYTES = 8 << 20  # of weights on their way
 PAIR_ARRAYS = {"classes": 4, "wide": 2}  # and their bytes a pair
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class ModelSize:
     """What a model takes."""
 
     spec: ModelSpec  # its shape
@@ -53,38 +62,39 @@ class Held:
         return n_bytes / max(n, 1)
 
 
-def held_in(path: str | os.PathLike[str]) -> Held:
-    """Return what the model in a folder will take; but for what will be packed nothing is read."""
+def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
+    """Return what the model in a folder will take: exactly, or at most where counts are packed.
+
+    But for weights that will be packed nothing is read.
+    """
     folder = folder_of(path)
     document = read_document(folder, path)
-    packed = packed_in(document)
+    spec, coded = document.spec, document.coded
     with lying(folder / TENSORS, document.tensors) as arrays:
         header = {name: one.tensor for name, one in arrays.items()}
         check_header(folder, document, header)
-        try:
-            found = packed_bytes({name: arrays[name] for name in packed}, document)
-        except ValueError as error:
-            raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
-    shapes = {
-        name: document.coded[name].shape if name in document.coded else tensor.shape
-        for name, tensor in header.items()
-    }
-    types = {name: dtype for name, (_, dtype) in arrays_of(document).items()}
-    sizes = {
-        name: math.prod(shape) * types[name].itemsize
-        for name, shape in shapes.items()
-        if name in types
-    }
-    spec = document.spec
+        shapes = {n: coded[n].shape if n in coded else t.shape for n, t in header.items()}
+        types = {name: dtype for name, (_, dtype) in arrays_of(document).items()}
+        sizes = {n: math.prod(shape) * types[n].itemsize for n, shape in shapes.items()}
+        n_bytes = plain = sum(sizes.values())
+        if packs_weights(document):
+            try:
+                n, columns = coded[WEIGHTS].shape
+                rows = weight_rows(arrays[WEIGHTS], coded[WEIGHTS])
+                n_bytes += PackedRows.footprint(rows, (n, columns)) - sizes[WEIGHTS]
+            except ValueError as error:
+                raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
+        if document.packs_names:
+            n_bytes += len(arrays[LABELS]) - sizes[LABELS]
+    if packs_counts(document):
+        n_bytes -= PackedCounts.saved(shapes[CLASSES][0], spec.n_features, spec.n_classes)
     names = (spec.n_classes, sizes[LABELS]), (spec.n_features, sizes["feature_bytes"])
-    plain = sum(sizes.values())
     labels = _list_bytes(*names[0]) if document.packs_names else 0
-    return Held(
+    return ModelSize(
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
-        store=document.store, n_bytes=plain - sum(sizes[name] for name in packed) + found,
-        names=names, n_more=document.n_more, loading=_loading(document, sizes),
-        smaller=_smaller(sizes, plain + labels), labels=labels, listed=document.n_rows > 0,
-        n_wide=shapes[WIDE][0] if WIDE in shapes else 0,
+        store=document.store, n_bytes=n_bytes, names=names, n_more=document.n_more,
+        loading=_loading(document, sizes), smaller=_smaller(sizes, plain + labels), labels=labels,
+        listed=document.listed, n_wide=shapes[WIDE][0] if WIDE in shapes else 0,
     )  # fmt: skip
 
 
@@ -95,14 +105,18 @@ def _list_bytes(n: int, n_bytes: int) -> int:
 
 def _loading(document: Document, sizes: dict[str, int]) -> int:
     """Return what is taken beside a model while its arrays, of these bytes, are decoded."""
-    packed, coded = packed_in(document), document.coded
-    whole = max((sizes[name] for name in coded if name not in packed - {WIDE}), default=0)
-    pieces = [
-        min(math.prod(facts.shape), PIECE_WORDS)
-        * (PAIR_WORD_BYTES if name == CLASSES else 5 * np.dtype(facts.dtype).itemsize)
-        for name, facts in coded.items()
-    ]  # a word as planes and as itself, and those of the next piece; a pair with its gain
-    return 2 * whole + max(pieces) + PACKING_BYTES + document.tensors.size if coded else 0
+    coded = document.coded
+    if not coded:
+        return 0
+    stay = {WEIGHTS} if packs_weights(document) else set()
+    stay |= {name for name, one in coded.items() if one.how == "names"}
+    whole = max((sizes[name] for name in coded if name not in stay), default=0)
+    pieces = max(
+        min(math.prod(one.shape), PIECE_WORDS) * 5 * np.dtype(one.dtype).itemsize
+        for one in coded.values()
+    )  # a word as planes and as itself, and its value
+    counts = sum(sizes[name] for name in COUNTED) if packs_counts(document) else 0
+    return 2 * whole + pieces + PACKING_BYTES + counts + document.tensors.size
 
 
 def _smaller(sizes: dict[str, int], plain: int) -> dict[str, int]:
@@ -113,10 +127,10 @@ def _smaller(sizes: dict[str, int], plain: int) -> dict[str, int]:
     return {"smaller model": plain, "pairs": PAIR_BYTES * pairs, "coding": coding}
 
 
-def held_by(model: Model) -> Held:
+def size_in_memory(model: Model) -> ModelSize:
     """Return what a model in memory takes."""
     label, feature = ((len(n), n.text_bytes) for n in (model.labels, model.features))
-    return Held(
+    return ModelSize(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
         n_bytes=model.n_bytes, names=(label, feature), n_more=model.n_more,
         listed=model.listed, n_wide=0 if model.counts is None else len(model.counts.wide),

@@ -1,0 +1,185 @@
+"""Trainings of an estimator: all of `fit`, and what `partial_fit` keeps between calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from streammach.data.conversion.ranking import Known
+from streammach.model.model import Model
+from streammach.planning.candidates import MAX_HELD_OUT_ROWS
+from streammach.planning.constraints import Constraints
+from streammach.prediction.in_memory import MatrixRows
+from streammach.rows.known import KnownFeatures
+from streammach.rows.names import Names
+from streammach.rows.trained import TrainedColumns
+from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
+from streammach.spec.optimizers import USUAL
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.training.callbacks import EarlyStopping
+from streammach.training.rows import planned
+from streammach.training.run import Run
+from streammach.training.stream import WEIGHTS, Stream, begun
+from streammach.training.trainer import Trainer
+
+WITHOUT_PARTS = {"counts": "off", "closed_form": "off", "whitening": "off", "loss": "independent"}
+MOST_SEED = 2**31 - 1
+Parameters = Mapping[str, Any]
+BATCH = 256  # rows, where no other size is given
+DENSE_SHARE = 0.1  # from this density of the first batch on, rows go through matrix products
+CONSTANT = {"adam": 0.5, "adagrad": 1.0}  # of the usual rate, which falls to 0 in other trainings
+SEVERAL = "rows have sets of labels: partial_fit takes one label a row"
+
+
+def trained(given: Parameters, rows: Rows, names: Names | None, start: Model | None) -> Run:
+    """Plan a model for rows and train it."""
+    seed = seed_of(given["random_state"])
+    data = rows.labelled(names=names, seed=seed, threads=threads_of(given["n_jobs"]))
+    if start is not None:
+        known = Known(start.labels.plain(), start.features, start.store, start.columns)
+        data = replace(data, known=known)
+    with ExitStack() as closing:
+        plan, dataset = planned(data, _constraints(given, rows, seed, start), closing)
+        plan = plan if start is None else replace(plan, model=start.spec)
+        stopping = [EarlyStopping(given["n_iter_no_change"])] if given["early_stopping"] else []
+        watching: list[object] = [*stopping, *(given["callbacks"] or [])]
+        options = _options(given, rows, plan, seed)
+        return Trainer(plan, options, callbacks=watching, start=start).fit(dataset)
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed of a `random_state`: 0 for None, drawn from a RandomState."""
+    if random_state is None or isinstance(random_state, int | np.integer):
+        return int(random_state or 0)
+    return int(check_random_state(random_state).randint(MOST_SEED))
+
+
+def threads_of(n_jobs: int | None) -> int:
+    """Return how many threads compute: one where nothing is said."""
+    return 1 if n_jobs is None else int(effective_n_jobs(n_jobs))
+
+
+def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) -> Constraints:
+    """Return what is fixed of a plan."""
+    held_out = 0
+    if given["early_stopping"]:
+        if not 0 < given["validation_fraction"] < 1:
+            raise ValueError("it is no share between 0 and 1: validation_fraction")
+        wanted = int(given["validation_fraction"] * rows.targets.n_rows)
+        held_out = min(MAX_HELD_OUT_ROWS, max(1, wanted))
+    held: int | None = held_out
+    parts: dict[str, str] = WITHOUT_PARTS
+    if rows.table is not None:  # some rows are held out in any case
+        held, parts = held_out or None, {}
+    shape = given["n_buckets"], given["n_repetitions"]
+    if start is not None:
+        spec = start.spec
+        shape = (None, None) if spec.exact else (spec.n_buckets, spec.n_repetitions)
+    return Constraints.of({
+        "memory": given["memory"], "n_buckets": shape[0], "n_repetitions": shape[1],
+        "batch_size": given["batch_size"], "device": given["device"],
+        "threads": threads_of(given["n_jobs"]), "seed": seed, "held_out_rows": held,
+        **parts,
+    })  # fmt: skip
+
+
+def _options(given: Parameters, rows: Rows, plan: Plan, seed: int) -> TrainingOptions:
+    """Return what is fixed of a training: all of it, since no rows are held out to choose by.
+
+    Of tables and text some are, and all is chosen that is not given.
+    """
+    if rows.table is not None:
+        return TrainingOptions(
+            epochs=given["epochs"], learning_rate=given["learning_rate"], seed=seed,
+            hold_out_by=given["hold_out_by"],
+        )  # fmt: skip
+    scale, optimizer = rows.scale(), plan.config.optimizer_kind.name
+    rate = given["learning_rate"] or scale.rate(optimizer)
+    return TrainingOptions(
+        epochs=given["epochs"], transform="raw", model_size="full", seed=seed, learning_rate=rate,
+        epsilon=scale.epsilon(optimizer), hold_out_by=given["hold_out_by"],
+    )  # fmt: skip
+
+
+class Passes:
+    """A model that learns from call to call."""
+
+    def __init__(self, model: Model, threads: int) -> None:
+        self.stream = Stream(model, threads)
+        self._rows = MatrixRows(KnownFeatures(model.features), model.columns)
+
+    @classmethod
+    def begin(
+        cls, given: Parameters, rows: Rows, labels: NDArray[Any], names: Names | None
+    ) -> Passes:
+        """Begin with the first rows, whose first batch decides what is not given.
+
+        `labels` is array (K,).
+        """
+        size, d = given["batch_size"] or BATCH, int(rows.x.shape[1])
+        first = Rows(rows.x[:size], rows.targets)
+        scale = first.scale()
+        dense = scale.n_values / d >= DENSE_SHARE
+        kind = USUAL[dense]
+        training = TrainSpec(
+            epochs=1, batch_size=size,
+            learning_rate=given["learning_rate"] or CONSTANT[kind] * scale.rate(kind),
+            transform="raw", label_smoothing=0.0, optimizer=kind, epsilon=scale.epsilon(kind),
+            seed=seed_of(given["random_state"]),
+        )  # fmt: skip
+        columns = TrainedColumns(d, None if names is None else np.arange(d, dtype=np.int32))
+        features = Names.of(range(d)) if names is None else names
+        model = begun(
+            label_names(labels), features, columns, training, dense=dense,
+            shape=(given["n_buckets"], given["n_repetitions"]), memory=given["memory"],
+            libraries_bytes=LIBRARY_BYTES,
+        )  # fmt: skip
+        return cls(model, threads_of(given["n_jobs"]))
+
+    def learn(self, rows: Rows, codes: NDArray[np.int64]) -> float:
+        """Learn from rows whose classes have these ids, int64 (n,); return their mean loss."""
+        block = self._rows.block(rows.x)
+        weights = None if rows.weights is None else rows.weights.astype(np.float32)
+        classes = codes.astype(np.int32)
+        return self.stream.learn(replace(block, classes=classes, importance=weights))
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What the optimiser keeps, by name: what is written there counts."""
+        return {name: a for name, a in self.stream.arrays.items() if name not in WEIGHTS}
+
+
+def new_labels(
+    known: NDArray[Any] | None, targets: Targets, announced: Any
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return all labels by id, and the id of each row's: new ones in the order in which they come.
+
+    `known` is array (K,) or None.
+    """
+    if targets.codes is None:
+        raise ValueError(SEVERAL)
+    own = targets.classes
+    order = np.unique(targets.codes, return_index=True)[1]
+    met = own[targets.codes[np.sort(order)]]
+    if known is None:
+        known = met[:0] if announced is None else np.unique(np.asarray(announced))
+    if len(known) and known.dtype.kind != own.dtype.kind and not {"O", "U"} >= {
+        known.dtype.kind, own.dtype.kind
+    } and not {"i", "u"} >= {known.dtype.kind, own.dtype.kind}:  # fmt: skip
+        raise ValueError(f"labels have the type {own.dtype}, those before {known.dtype}: y")
+    ids = {label: i for i, label in enumerate(known.tolist())}
+    for label in met.tolist():
+        ids.setdefault(label, len(ids))
+    more, labels = [*ids][len(known) :], known
+    if more:
+        labels = np.concatenate([known, np.array(more, own.dtype)]) if len(known) else met
+    codes = np.array([ids[label] for label in own.tolist()], np.int64)[targets.codes]
+    return labels, codes

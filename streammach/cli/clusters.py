@@ -22,7 +22,13 @@ OF_FILES = (
 
 @contextmanager
 def rankers(dask: str | None, devices: str | None, threads: int | None) -> Iterator[Client]:
-    """Hold the cluster that ranks a store's rows: the one that is named, or processes here."""
+    """Hold the cluster that ranks a store's rows: the one that is named, or processes here.
+
+    What the user asks of files is refused: a cluster ranks the rows of a store alone.
+    """
+    refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
+    if click.get_current_context().params.get("device") not in (None, "auto", "cpu"):
+        raise UsageError("a cluster ranks rows on CPUs alone: --device")
     if dask is not None and devices is not None:
         raise UsageError("only one of these can be: --dask, --devices")
     from streammach.cluster.workers import (  # loads on demand
@@ -45,14 +51,6 @@ def rankers(dask: str | None, devices: str | None, threads: int | None) -> Itera
         raise UsageError("a cluster ranks rows on CPUs alone: --devices")
     with started_here(named, threads or cores()) as client:
         yield client
-
-
-def refuse_of_files() -> None:
-    """Refuse what the user asks of files: a cluster ranks the rows of a store alone."""
-    refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
-    given = click.get_current_context().params.get("device")
-    if given not in (None, "auto", "cpu"):
-        raise UsageError("a cluster ranks rows on CPUs alone: --device")
 
 
 def refuse(names: Collection[str], why: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streammach.cli.clusters import rankers, refuse, refuse_of_files
+from streammach.cli.clusters import rankers, refuse
 from streammach.cli.options import (
     bad_row_options,
     cluster_options,
@@ -162,7 +162,6 @@ def evaluate(
                 on_bad_row=on_bad_row, max_bad=max_bad, rejects=rejects, force=force, **asked,
             )  # fmt: skip
         else:
-            refuse_of_files()
             refuse(("first",), "first repetitions are measured by one process alone")
             client = opened.enter_context(rankers(dask, devices, threads))
             from streammach.cluster.ranges import evaluate as measure_apart  # loads on demand

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streammach.cli.clusters import rankers, refuse_of_files
+from streammach.cli.clusters import rankers
 from streammach.cli.options import (
     bad_row_options,
     cluster_options,
@@ -132,7 +132,6 @@ def predict(
         else:
             if out is None or printed:
                 raise UsageError("a cluster writes to a file: --out")
-            refuse_of_files()
             client = opened.enter_context(rankers(dask, devices, threads))
             from streammach.cluster.ranges import predict as write_apart  # loads on demand
 

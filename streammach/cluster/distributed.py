@@ -98,19 +98,20 @@ def train(
     """
     check_installed()
     path, folder = absolute(store), Path(os.path.abspath(out))
-    options = _absolute(options or TrainingOptions())
+    options = options or TrainingOptions()
+    if options.validation is not None:
+        options = replace(options, validation=absolute(options.validation))
     place = Workplace(folder.with_name(f"{folder.name}.parts"), KIND)
     with ExitStack() as opened:
         data = opened.enter_context(Dataset.open(path))
         if class_weight is not None:
-            class_weight = (
-                class_weight if class_weight == BALANCED else os.path.abspath(class_weight)
-            )
+            if class_weight != BALANCED:
+                class_weight = os.path.abspath(class_weight)
             data = weighed(data, class_weight)
-        known = _known(folder, place, resume=resume)
+        n = _begun_parts(folder, place, parts, resume=resume)
         if not (folder / RESULT).exists():
             workers = ClusterWorkers(client)
-            n = _number(known, parts) or workers.parts(plan, options)
+            n = n or workers.parts(plan)
             PartNumber(1, n).check(plan, options)
             make_folder(place.path)
             opened.enter_context(locked(place.path / LOCK, clean(place.path)))
@@ -130,25 +131,21 @@ def train(
     return run
 
 
-def _absolute(options: TrainingOptions) -> TrainingOptions:
-    """Return options that mean the same in any folder."""
-    if options.validation is None:
-        return options
-    return replace(options, validation=absolute(options.validation))
+def _begun_parts(out: Path, place: Workplace, wanted: int | None, *, resume: bool) -> int | None:
+    """Return the number of parts that is wanted, or in which the training was begun.
 
-
-def _known(out: Path, place: Workplace, *, resume: bool) -> int | None:
-    """Return the number of parts of a training that is gone on with; None of a new one.
-
-    Raises UsageError if there is something that may not be gone on with.
+    Raises UsageError if there is something that may not be gone on with, MismatchError if it was
+    begun in another number of parts.
     """
     begun(out, resume=resume)
     if (out / RESULT).exists():
         return None
+    if wanted is not None and wanted < 1:
+        raise UsageError("at least one part is needed: parts")
     place.check()
     facts = place.facts()
     if facts is None:
-        return None
+        return wanted
     if not resume:
         raise UsageError(
             "it holds parts of a run already", path=clean(place.path, 300),
@@ -157,16 +154,9 @@ def _known(out: Path, place: Workplace, *, resume: bool) -> int | None:
     n = facts.get(COUNT)
     if type(n) is not int or n < 1:
         raise MismatchError(f"damaged: {MARKER}", path=clean(place.path, 300))
+    if wanted not in (None, n):
+        raise MismatchError(f"it was begun in {n} parts, not in {wanted}: --resume")
     return n
-
-
-def _number(known: int | None, wanted: int | None) -> int | None:
-    """Return the number of parts that is wanted or known, or raise MismatchError or UsageError."""
-    if wanted is not None and wanted < 1:
-        raise UsageError("at least one part is needed: parts")
-    if None not in (known, wanted) and known != wanted:
-        raise MismatchError(f"it was begun in {known} parts, not in {wanted}: --resume")
-    return known if wanted is None else wanted
 
 
 def _remove(place: Workplace) -> None:

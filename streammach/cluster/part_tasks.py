@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streammach.cluster.at_work import AtWork
 from streammach.cluster.worker import WorkerTask, alone
-from streammach.cluster.workers import ClusterWorkers, part_bytes
+from streammach.cluster.workers import ClusterWorkers
 from streammach.data.class_weights import weighed
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, LockedError, StreammachError, clean
@@ -111,7 +111,7 @@ class Tasks:
                 while len(self._done) < self._n:
                     if self._given < self._n and self._decided():
                         last = PartNumber(self._n, self._n)
-                        able = self._workers.able(part_bytes(plan, last, self._first.options))
+                        able = self._workers.able(last.plan(plan).projected_bytes)
                         for k in range(2, self._n + 1):
                             self._submit(k, able)
                     self._look(dict(self._tasks.ended()))

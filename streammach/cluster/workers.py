@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.machine import size_text
 from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions
 from streammach.training.run_part import PartNumber
 
 if TYPE_CHECKING:
@@ -159,17 +158,12 @@ class ClusterWorkers:
             )
         return None if len(found) == len(self) else found
 
-    def parts(self, plan: Plan, options: TrainingOptions) -> int:
+    def parts(self, plan: Plan) -> int:
         """Return in how many parts a run is trained: one a worker, or so many that they fit."""
+        # The last part, which decides nothing, takes most.
         n, most = min(len(self), plan.n_repetitions), plan.n_repetitions
         limits = [limit for limit in self._limits.values() if limit]
         room = USABLE * min(limits) if limits else float("inf")
-        while n < most and part_bytes(plan, PartNumber(n, n), options) > room:
+        while n < most and PartNumber(n, n).plan(plan).projected_bytes > room:
             n += 1
         return n
-
-
-def part_bytes(plan: Plan, number: PartNumber, options: TrainingOptions) -> int:
-    """Return the bytes that a part takes which decides nothing; the last part takes most."""
-    del options
-    return number.plan(plan).projected_bytes

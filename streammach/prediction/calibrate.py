@@ -87,38 +87,10 @@ def _levelled(
     return np.where(np.arange(m) < kept[:, None], p, level[:, None]), level
 
 
-def stated_probabilities(
-    scores: NDArray[np.float32], n_classes: int, calibration: Calibration
-) -> NDArray[np.float64]:
-    """Return the probability stated for each row's best class.
-
-    `scores` is float32 (n, m). Returns float64 (n,).
-    """
-    found: NDArray[np.float64] = class_probabilities(scores, n_classes, calibration)[0][:, 0]
-    return found
-
-
-def log_probabilities(
-    ids: NDArray[np.int64],
-    scores: NDArray[np.float32],
-    classes: NDArray[np.int32],
-    *,
-    n_classes: int,
-    calibration: Calibration,
-) -> NDArray[np.float64]:
-    """Return ln p of each row's label, -708 at the least.
-
-    `ids` and `scores` are int64 (n, m), float32 (n, m), `classes` is int32 (n,). Returns float64
-    (n,).
-    """
-    right = ids == classes[:, None]
-    return own_logs(scores, right, n_classes, calibration)
-
-
 def own_logs(
     scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int, calibration: Calibration
 ) -> NDArray[np.float64]:
-    """Return ln p of the labels of rows: float64 (n,).
+    """Return ln p of the labels of rows, -708 at the least: float64 (n,).
 
     `scores` and `right` are float32 (n, m), bool (n, m).
     """

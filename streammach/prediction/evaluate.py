@@ -10,10 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streammach.backends.base import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
+from streammach.data.given_labels import given_labels
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
+from streammach.data.tables.memory import is_table
 from streammach.data.text import is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
@@ -30,6 +35,7 @@ from streammach.prediction.slices import Slices
 from streammach.prediction.sums import Decile
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
+from streammach.rows.names import Names
 from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import Reported
 from streammach.spec.types import Estimator, Ranker, Transform
@@ -226,7 +232,7 @@ def _added_up(
         if given is None:
             yield from rows_of(path, model, seen, room, options=options, bad_rows=bad_rows)
         else:
-            yield from room.cut(predictor.labelled(given, seen, bad_rows))
+            yield from room.cut(labelled_rows(predictor, given, seen, bad_rows))
 
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
@@ -236,13 +242,55 @@ def _added_up(
         depths = []
         for n_repetitions in first if seen.rows else ():
             again = BadRows(skip=bad_rows.skip)
-            with predictor.of(first_repetitions(model, n_repetitions)) as few:
+            with Predictor(
+                first_repetitions(model, n_repetitions), estimator=predictor.estimator,
+                device=predictor.device, threads=predictor.threads,
+            ) as few:  # fmt: skip
                 depths.append(depth_of(few, blocks(InputCounts(), again), [predictor.estimator]))
             told(f"first {n_repetitions}", seen.rows, 0)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()
     return replace(evaluation_of(sums, seen, predictor.estimator), first=tuple(depths))
+
+
+def labelled_rows(
+    predictor: Predictor, rows: Any, seen: InputCounts, bad_rows: BadRows | None = None
+) -> RowBlock:
+    """Return labelled rows in memory with the model's ids, -1 for a label it does not know.
+
+    `rows` is (X, y), or a table with the column of labels of the model's recipe.
+    """
+    alone, unknown = not isinstance(rows, tuple), None
+    if predictor.model.recipe is not None:
+        unknown = np.zeros(len(rows if alone else rows[0]), np.int64)
+    if alone:
+        if unknown is None or not is_table(rows, strings=False):
+            raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
+        block = predictor.tables.block(rows, unknown, labelled=True, bad_rows=bad_rows)
+    else:
+        block = predictor.block(rows[0], unknown=unknown)
+        block = _with_labels(block, rows[1], predictor.model.labels.plain())
+    seen.rows += block.n_rows
+    seen.unseen_labels += int((block.lists.classes < 0).sum())
+    seen.unknown_values += 0 if unknown is None else int(unknown.sum())
+    return block
+
+
+def _with_labels(block: RowBlock, labels: Any, names: Names) -> RowBlock:
+    """Return rows with labels that were given, or raise DataError."""
+    found = given_labels(labels).labels
+    if len(found) != block.n_rows:
+        raise DataError(f"{len(found):,} labels for {block.n_rows:,} rows")
+    if isinstance(found, LabelSets):  # perhaps of one label each
+        found = found.asked("auto", PLACE, "labels")
+    codes = found.codes if isinstance(found, Labels) else found.lists.classes
+    unique, where = np.unique(codes, return_inverse=True)
+    known = names.ids_of(Names.of(found.raws(unique.tolist())))[where]
+    if isinstance(found, Labels):
+        return replace(block, classes=known)
+    lists = replace(found.lists, classes=known).sorted()
+    return replace(block, classes=lists.first).with_labels(lists)
 
 
 def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) -> Evaluation:

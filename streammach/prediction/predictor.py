@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,12 +14,9 @@ from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import given_rows
-from streammach.data.given_labels import given_labels
-from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
-from streammach.data.store.held import PLACE
 from streammach.data.tables.memory import as_rows, is_recipe_table, is_table
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores
 from streammach.model.model import Model
@@ -34,7 +30,6 @@ from streammach.prediction.ranking import Ranking
 from streammach.prediction.ranks import Ranks
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
-from streammach.rows.names import Names
 from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
@@ -120,13 +115,12 @@ class Predictor(Ranks):
             decode=decode,
         )
         super().__init__(model, estimator, backend, scorer)
-        self._wanted, self._decode = device, decode
         ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
         self.decoding = "" if model.spec.unhashed else ways or self.device
         self._known = KnownFeatures(model.features)
         self._matrices = MatrixRows(self._known, model.columns)
         self._rooms: dict[int, Room] = {}
-        self._tables = ModelTables(model)
+        self.tables = ModelTables(model)
 
     def topk(
         self,
@@ -310,7 +304,7 @@ class Predictor(Ranks):
             return self._matrices.block(rows, columns)
         rows = as_rows(rows)
         if self.model.recipe is not None and is_table(rows):
-            return self._tables.block(rows, unknown)
+            return self.tables.block(rows, unknown)
         if is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
         given = given_rows(rows)
@@ -319,47 +313,6 @@ class Predictor(Ranks):
         if given.names is None:
             return self._matrices.block(given.matrix)
         return self._matrices.block(given.matrix, given.names.raws(np.arange(given.n_columns)))
-
-    def labelled(self, rows: Any, seen: InputCounts, bad_rows: BadRows | None = None) -> RowBlock:
-        """Return labelled rows in memory with the model's ids, -1 for a label it does not know.
-
-        Parameters
-        ----------
-        rows : (X, y), or a table
-            Rows and labels; or a table with the column of labels of the model's recipe.
-        seen : InputCounts
-            Counts rows, and what the model does not know.
-        bad_rows : BadRows, optional
-            What to do with rows of a table that cannot be read; otherwise the first is refused.
-        """
-        alone, unknown = not isinstance(rows, tuple), None
-        if self.model.recipe is not None:
-            unknown = np.zeros(len(rows if alone else rows[0]), np.int64)
-        if alone:
-            if unknown is None or not is_table(rows, strings=False):
-                raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
-            block = self._tables.block(rows, unknown, labelled=True, bad_rows=bad_rows)
-        else:
-            block = self._with_labels(self.block(rows[0], unknown=unknown), rows[1])
-        seen.rows += block.n_rows
-        seen.unseen_labels += int((block.lists.classes < 0).sum())
-        seen.unknown_values += 0 if unknown is None else int(unknown.sum())
-        return block
-
-    def _with_labels(self, block: RowBlock, labels: Any) -> RowBlock:
-        """Return rows with labels that were given, or raise DataError."""
-        found = given_labels(labels).labels
-        if len(found) != block.n_rows:
-            raise DataError(f"{len(found):,} labels for {block.n_rows:,} rows")
-        if isinstance(found, LabelSets):  # perhaps of one label each
-            found = found.asked("auto", PLACE, "labels")
-        codes = found.codes if isinstance(found, Labels) else found.lists.classes
-        unique, where = np.unique(codes, return_inverse=True)
-        known = self.model.labels.plain().ids_of(Names.of(found.raws(unique.tolist())))[where]
-        if isinstance(found, Labels):
-            return replace(block, classes=known)
-        lists = replace(found.lists, classes=known).sorted()
-        return replace(block, classes=lists.first).with_labels(lists)
 
     def room(
         self,
@@ -472,10 +425,3 @@ class Predictor(Ranks):
             parts = ranked_blocks(rows, k, rank, told)
             yield from in_source_order(parts, order, k, room.sorted_bytes, beside)
         room.done()
-
-    def of(self, model: Model) -> Predictor:
-        """Return a predictor of another model, as this one is."""
-        return Predictor(
-            model, estimator=self._asked, device=self._wanted, threads=self.threads,
-            decode=self._decode,
-        )  # fmt: skip

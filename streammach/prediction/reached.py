@@ -15,9 +15,9 @@ from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.prediction.calibrate import (
     CANDIDATES,
+    class_probabilities,
     label_probabilities,
-    log_probabilities,
-    stated_probabilities,
+    own_logs,
 )
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking
@@ -85,13 +85,11 @@ class ClassFigures(Figures):
         classes, known, n_classes = block.classes, block.classes >= 0, model.spec.n_classes
         right = (ids[:, 0] == classes)[known]
         before, after = (
-            binned(stated_probabilities(scores[known], n_classes, map_), right)
+            binned(class_probabilities(scores[known], n_classes, map_)[0][:, 0], right)
             for map_ in (Calibration(), model.calibration)
         )
-        logs = log_probabilities(
-            ids[known], scores[known], classes[known], n_classes=n_classes,
-            calibration=model.calibration,
-        )  # fmt: skip
+        own = ids[known] == classes[known][:, None]
+        logs = own_logs(scores[known], own, n_classes, model.calibration)
         return best, {
             "rows": np.array([block.n_rows, block.n_rows - known.sum()]),
             "hits": np.array([top_k_hits(best, classes, place) for place in PLACES]),

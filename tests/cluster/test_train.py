@@ -22,7 +22,6 @@ from streammach.cluster.workers import (
     VERSION,
     ClusterWorkers,
     devices_of,
-    part_bytes,
     started_here,
 )
 from streammach.errors import BudgetError, MismatchError, UsageError
@@ -274,13 +273,13 @@ class Told:
 
 
 def test_parts_fit_the_memory_of_workers(data):
-    plan, options = trainer(data, n_repetitions=8).plan, sm.TrainingOptions()
-    whole, part = plan.projected_bytes, part_bytes(plan, PartNumber(4, 4), options)
+    plan = trainer(data, n_repetitions=8).plan
+    whole, part = plan.projected_bytes, PartNumber(4, 4).plan(plan).projected_bytes
     small = (VERSION, int(part / USABLE) + 1)
     large = (VERSION, int(whole / USABLE) + 1)
-    assert ClusterWorkers(Told((VERSION, None), (VERSION, None))).parts(plan, options) == 2
-    assert ClusterWorkers(Told(small, large)).parts(plan, options) == 4
-    assert ClusterWorkers(Told(*[large] * 20)).parts(plan, options) == 8
+    assert ClusterWorkers(Told((VERSION, None), (VERSION, None))).parts(plan) == 2
+    assert ClusterWorkers(Told(small, large)).parts(plan) == 4
+    assert ClusterWorkers(Told(*[large] * 20)).parts(plan) == 8
     assert ClusterWorkers(Told(small, large)).able(whole) == ["tcp://1"]
     assert ClusterWorkers(Told(small, large)).able(part) is None
     with pytest.raises(BudgetError, match="a worker may take"):

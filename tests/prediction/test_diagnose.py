@@ -8,7 +8,7 @@ from streammach.data.convert import convert
 from streammach.errors import UsageError
 from streammach.model.calibration import Calibration
 from streammach.model.shrink import Size, shrink
-from streammach.prediction.calibrate import log_probabilities, stated_probabilities
+from streammach.prediction.calibrate import class_probabilities, own_logs
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.diagnose_lists import row_figures
 from streammach.prediction.evaluate import evaluate
@@ -90,11 +90,8 @@ def test_stated_probability_is_that_of_the_log_loss(rng):
     ids = np.tile(np.arange(8), (50, 1))
     for n_classes in (8, 300):
         for calibration in (Calibration(), Calibration(1.7, -2.0)):
-            classes = np.zeros(50, np.int32)
-            logs = log_probabilities(
-                ids, scores, classes, n_classes=n_classes, calibration=calibration
-            )
-            stated = stated_probabilities(scores, n_classes, calibration)
+            logs = own_logs(scores, ids == 0, n_classes, calibration)
+            stated = class_probabilities(scores, n_classes, calibration)[0][:, 0]
             assert stated == pytest.approx(np.exp(logs))
 
 

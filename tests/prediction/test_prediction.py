@@ -10,7 +10,7 @@ from streammach.data.convert import convert
 from streammach.errors import DataError, ModelError, UsageError
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
-from streammach.prediction.calibrate import log_probabilities
+from streammach.prediction.calibrate import own_logs
 from streammach.prediction.evaluate import choose_estimator, evaluate
 from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.inputs import InputCounts
@@ -187,16 +187,7 @@ def test_probabilities_sum_to_one_over_all_classes(rng):
         wanted = range(n_classes) if n_classes > 3 else None
         for row in range(2):
             classes = wanted or ids[row]
-            logs = [
-                log_probabilities(
-                    ids[row : row + 1],
-                    scores[row : row + 1],
-                    np.array([y]),
-                    n_classes=n_classes,
-                    calibration=map_,
-                )[0]
-                for y in classes
-            ]
+            logs = [own_logs(scores[[row]], ids[[row]] == y, n_classes, map_)[0] for y in classes]
             assert np.exp(logs).sum() == pytest.approx(1)
 
 
@@ -206,7 +197,7 @@ def test_a_fitted_map_beats_the_one_before(trained):
     ids, scores = backend.topk(rows, 20, "logsum")
     fitted = fit_calibration(rows, lambda *_: (ids, scores), 20)
     before, after = (
-        -log_probabilities(ids, scores, rows.classes, n_classes=20, calibration=map_).mean()
+        -own_logs(scores, ids == rows.classes[:, None], 20, map_).mean()
         for map_ in (Calibration(), fitted)
     )
     assert after < before

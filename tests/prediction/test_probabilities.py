@@ -11,7 +11,7 @@ from streammach.prediction.calibrate import (
     CANDIDATES,
     class_probabilities,
     label_probabilities,
-    log_probabilities,
+    own_logs,
 )
 from streammach.prediction.predictor import Predictor
 from tests.prediction.test_prediction import together
@@ -65,7 +65,7 @@ def test_logarithms_are_those_of_the_probabilities(rng):
     ids = np.array([rng.permutation(90)[:40] for _ in range(50)])
     classes = rng.integers(0, 90, 50).astype(np.int32)
     p, others = class_probabilities(scores, 90, map_)
-    logs = log_probabilities(ids, scores, classes, n_classes=90, calibration=map_)
+    logs = own_logs(scores, ids == classes[:, None], 90, map_)
     for row, label in enumerate(classes):
         place = np.flatnonzero(ids[row] == label)
         own = p[row, place[0]] if len(place) else others[row]

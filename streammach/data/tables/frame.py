@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,6 @@ from streammach.data.tables.cells import (
     find_odd,
 )
 from streammach.data.tables.kernels import BIN, NAMES, TEXT, VALUE, Frame, find_wide
-from streammach.data.tables.normal import kinds_of_characters, normalised
 from streammach.data.tables.python_rows import TableRows
 from streammach.data.tables.values import NO_DATE, canonical, day_of
 from streammach.rows.bounds import MOST_IMPORTANCE
@@ -31,6 +32,11 @@ from streammach.spec.types import Multilabel
 
 NO_LABEL = "there is no label"
 SEVERAL = "several labels (--multilabel on takes them)"
+BREAK, PART, ALONE = 0, 1, 2  # what a character is: between words, of a word, a word of its own
+LAST_CODE = 0x110000
+IDEOGRAPHS = (
+    (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x2FA20), (0x30000, 0x32400),
+)  # fmt: skip
 ASCII = 128  # characters, of which alone the kinds are told where there are no others
 KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
 
@@ -302,3 +308,24 @@ def _joined(
     more = np.frombuffer(b"".join(tail) + bytes(PADDING), np.uint8)
     kinds = kinds_of_characters() if texts else kinds_of_characters(ASCII)
     return np.concatenate([data, more]), starts, stops, kinds
+
+
+def normalised(text: str) -> str:
+    """Return text in one case and one form: NFKC, folded, NFKC."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+@cache
+def kinds_of_characters(n: int = LAST_CODE) -> NDArray[np.uint8]:
+    """Return what each of the first characters is: uint8 (n,)."""
+    kinds = np.zeros(n, np.uint8)
+    for code in range(n):
+        character = chr(code)
+        if character.isalnum() or unicodedata.category(character)[0] == "M":
+            kinds[code] = PART
+    for first, stop in IDEOGRAPHS:
+        part = kinds[first:stop]
+        part[part == PART] = ALONE
+    return kinds

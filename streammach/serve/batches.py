@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 
 from streammach.serve.limits import Refused, ServiceLimits, mistake, too_late
 from streammach.serve.messages import Answer
@@ -27,17 +30,28 @@ class Ticket:
     future: asyncio.Future[Answer]
 
 
+Result = tuple[Ticket, Answer | Refused]
+
+
 class Lane:
     """The queue of a model: one event loop fills it, one thread predicts what it holds."""
 
     def __init__(self, served: Served, limits: ServiceLimits, metrics: ServiceMetrics) -> None:
-        self.served, self._limits, self._metrics = served, limits, metrics
-        self.waiting = 0  # rows
+        self.served, self._limits = served, limits
+        self._count = metrics.model(served.name, lambda: self.waiting)
+        # Rows that came, which the loop counts, and those that were taken, which the thread counts.
+        self._came = self._gone = 0
         self._tickets: deque[Ticket] = deque()
-        self._working: asyncio.Task[None] | None = None
-        self._closing = False
-        metrics.waiting.labels(served.name).set_function(lambda: self.waiting)
-        self._thread = ThreadPoolExecutor(1, f"serve-{served.name}")
+        self._loop: asyncio.AbstractEventLoop | None = None  # while the thread predicts
+        self._closing = self._closed = False
+        self._inbox = SimpleQueue[Callable[[], None]]()  # what the thread does next
+        self._thread = threading.Thread(target=self._work, name=f"serve-{served.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait."""
+        return self._came - self._gone
 
     async def ask(self, question: Question, kind: tuple[object, ...]) -> Answer:
         """Return the answer to a question, or raise Refused."""
@@ -47,11 +61,12 @@ class Lane:
         if self.waiting + n_rows > queue:
             what = f"{self.waiting:,} rows wait, {queue:,} may"
             raise Refused(429, what, limit="queue", retry=1)
-        self.waiting += n_rows
-        ticket = Ticket(question, kind, asyncio.get_running_loop().create_future())
+        self._came += n_rows
+        loop = asyncio.get_running_loop()
+        ticket = Ticket(question, kind, loop.create_future())
         self._tickets.append(ticket)
-        if self._working is None:
-            self._working = asyncio.create_task(self._work())
+        if self._loop is None:
+            self._hand_over(loop)
         try:
             return await asyncio.wait_for(ticket.future, seconds)
         except TimeoutError:
@@ -60,27 +75,47 @@ class Lane:
     def swap(self, served: Served) -> None:
         """Let another model answer all that is not yet being predicted; the old one is closed."""
         self.served, former = served, self.served
-        self._thread.submit(former.close)  # after what it predicts now
+        self._inbox.put(former.close)  # after what it predicts now
 
     def close(self, seconds: float) -> bool:
         """Answer what waits, stop; return whether that was done in time."""
         self._closing, until = True, time.monotonic() + seconds
-        while self._working is not None and time.monotonic() < until:
+        while self._loop and not self._loop.is_closed() and time.monotonic() < until:
             time.sleep(WAIT_SECONDS)
-        if self._working is not None:
-            return False
-        closed = self._thread.submit(self.served.close)
-        return not wait([closed], max(until - time.monotonic(), 0)).not_done
+        self._inbox.put(self._end)
+        self._thread.join(max(until - time.monotonic(), 0))
+        return not self._thread.is_alive()
 
-    async def _work(self) -> None:
-        """Let the thread predict until nothing waits."""
-        loop = asyncio.get_running_loop()
-        try:
-            while self._tickets:
-                # No name here holds them: their memory is taken as long as they are.
-                _tell(await loop.run_in_executor(self._thread, self._results, self._taken()))
-        finally:
-            self._working = None
+    def _work(self) -> None:
+        """Do what is in the inbox; nothing here holds it, for its memory is taken while it is."""
+        while not self._closed:
+            self._inbox.get()()
+
+    def _end(self) -> None:
+        self.served.close()
+        self._closed = True
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the thread predict what waits, if anything does."""
+        self._loop = loop if self._tickets else None
+        if self._loop is not None:
+            self._inbox.put(partial(self._predict, loop))
+
+    def _predict(self, loop: asyncio.AbstractEventLoop) -> None:
+        results = self._results(self._taken())
+        with suppress(RuntimeError):  # closed: nobody waits
+            loop.call_soon_threadsafe(self._tell, results, loop)
+
+    def _tell(self, results: Sequence[Result], loop: asyncio.AbstractEventLoop) -> None:
+        """Hand results to those who still wait for them, and what waits to the thread."""
+        self._hand_over(loop)
+        for ticket, result in results:
+            if ticket.future.done():
+                continue
+            if isinstance(result, Refused):
+                ticket.future.set_exception(result)
+            else:
+                ticket.future.set_result(result)
 
     def _taken(self) -> list[Ticket]:
         """Take requests of rows for one batch, one request at least."""
@@ -91,13 +126,12 @@ class Lane:
                 break
             tickets.append(self._tickets.popleft())
             rows += more
-        self.waiting -= rows
+        self._gone += rows
         return tickets
 
-    def _results(self, tickets: Sequence[Ticket]) -> list[tuple[Ticket, Answer | Refused]]:
+    def _results(self, tickets: Sequence[Ticket]) -> list[Result]:
         """Predict some requests together; return what each gets, in any order."""
-        results = list[tuple[Ticket, Answer | Refused]]()
-        alike: dict[object, list[Ticket]] = {}
+        results, alike = list[Result](), dict[object, list[Ticket]]()
         served = self.served
         for ticket in tickets:
             if ticket.kind != served.reader.kind:
@@ -122,16 +156,5 @@ class Lane:
             return [one for question in questions for one in self._together(served, [question])]
         rows = [row for of_one in found for row in of_one]
         seconds, unknown = time.perf_counter() - begun, sum(row.unknown for row in rows)
-        self._metrics.batch(served.name, len(rows), seconds, unknown)
+        self._count(len(rows), seconds, unknown)
         return [Answer(served.name, served.version, one) for one in found]
-
-
-def _tell(results: Sequence[tuple[Ticket, Answer | Refused]]) -> None:
-    """Hand results to those who still wait for them."""
-    for ticket, result in results:
-        if ticket.future.done():
-            continue
-        if isinstance(result, Refused):
-            ticket.future.set_exception(result)
-        else:
-            ticket.future.set_result(result)

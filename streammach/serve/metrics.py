@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -55,19 +56,24 @@ class ServiceMetrics:
         memory = Gauge("resident_memory_bytes", "Memory that the process holds.", **own)
         memory.set_function(lambda: psutil.Process().memory_info().rss)
 
-    def add(self, name: str) -> None:
-        """Count for another model, from 0."""
-        for metric in (self.rows, self.unknown, self.batch_rows, self.batch_seconds):
-            metric.labels(name)
+    def model(self, name: str, waiting: Callable[[], float]) -> Callable[[int, float, int], None]:
+        """Count for another model, from 0; return what counts rows that were predicted together.
+
+        It takes their number, the seconds that they took, and their unknown features.
+        """
+        self.waiting.labels(name).set_function(waiting)
         for result in ("done", "failed"):
             self.reloads.labels(name, result)
+        rows, unknown = self.rows.labels(name), self.unknown.labels(name)
+        sizes, times = self.batch_rows.labels(name), self.batch_seconds.labels(name)
 
-    def batch(self, name: str, n_rows: int, seconds: float, unknown: int) -> None:
-        """Count rows of a model that were predicted together."""
-        self.rows.labels(name).inc(n_rows)
-        self.unknown.labels(name).inc(unknown)
-        self.batch_rows.labels(name).observe(n_rows)
-        self.batch_seconds.labels(name).observe(seconds)
+        def count(n_rows: int, seconds: float, n_unknown: int) -> None:
+            rows.inc(n_rows)
+            unknown.inc(n_unknown)
+            sizes.observe(n_rows)
+            times.observe(seconds)
+
+        return count
 
     def text(self) -> bytes:
         """Return all of it."""

@@ -51,7 +51,6 @@ class Service:
         try:
             for name, folder in self.folders.items():
                 self.lanes[name] = Lane(self._load(name, folder), limits, self.metrics)
-                self.metrics.add(name)
                 self._settle()
         except BaseException:
             self.close(limits.grace)

@@ -44,6 +44,16 @@ def test_the_changelog_names_the_version():
     assert streammach.__version__ in versions or versions == ["Unreleased"]
 
 
+def test_no_two_classes_share_a_name():
+    names = [
+        node.name
+        for file in (ROOT / "streammach").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_init_files_are_empty():
     for file in (ROOT / "streammach").rglob("__init__.py"):
         assert file.parent == ROOT / "streammach" or file.read_text() == ""

@@ -24,12 +24,14 @@ PIECES = 16  # of a stage's work, at least one a thread: each of them wants the 
 PATIENCE = 0.5  # seconds that a thread is waited for which may be waiting for input itself
 
 
-def pieces_of(n: int, threads: int, cost: NDArray[Any] | None = None) -> list[Pair]:
+def pieces_of(
+    n: int, threads: int, cost: NDArray[Any] | None = None, *, a_thread: int = 1
+) -> list[Pair]:
     """Return ranges of n units for the threads; `cost` (n + 1,) says what all before a unit cost.
 
-    What takes long is in few pieces for each of many threads, since handing out is serial work.
+    There are few pieces for each of many threads, `a_thread` at least, since handing out is serial.
     """
-    parts = 1 if threads == 1 or n < 2 else min(n, max(PIECES, threads))
+    parts = 1 if threads == 1 or n < 2 else min(n, max(PIECES, a_thread * threads))
     if cost is None:
         edges = [n * i // parts for i in range(parts + 1)]
     else:

@@ -102,7 +102,8 @@ class CountScorer:
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""
-        self._workers.each(work, pieces_of(n, PIECES_A_THREAD * self._workers.n_threads))
+        threads = self._workers.n_threads
+        self._workers.each(work, pieces_of(n, threads, a_thread=PIECES_A_THREAD))
 
     def close(self) -> None:
         """Stop the threads."""

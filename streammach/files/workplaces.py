@@ -26,7 +26,6 @@ class Workplace:
 
     path: Path  # the folder
     kind: str  # what it is: `run`, `sweep` or `demo`
-    documents: tuple[str, ...] = ()  # files by which an older release's folder of this kind is told
 
     def check(self) -> None:
         """Refuse a folder that is somebody else's, or raise UsageError."""
@@ -56,11 +55,12 @@ class Workplace:
 
     def facts(self) -> Mapping[str, object] | None:
         """Return what the marker says; None without one of this kind."""
-        found = _document(self.path / MARKER)
-        if found is not None:
-            return found if found.get("streammach") == self.kind else None
-        old = (_document(self.path / name) for name in self.documents)
-        return {} if any(document is not None for document in old) else None
+        try:
+            found = msgspec.json.decode(read_small(self.path / MARKER, MAX_MARKER))
+        except (DiskError, msgspec.DecodeError, RecursionError):
+            return None
+        ours = isinstance(found, dict) and found.get("streammach") == self.kind
+        return found if ours else None
 
     def open(self, **facts: object) -> None:
         """Make the folder and its marker; `facts` are added to what that says."""
@@ -70,14 +70,3 @@ class Workplace:
         make_folder(self.path)
         if known != wanted:
             write_atomic(self.path / MARKER, msgspec.json.encode(wanted, order="sorted") + b"\n")
-
-
-def _document(path: Path) -> Mapping[str, object] | None:
-    """Return a small JSON object; None where there is none."""
-    try:
-        found = msgspec.json.decode(
-            read_small(path, MAX_MARKER if path.name == MARKER else 16 << 20)
-        )
-    except (DiskError, msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None

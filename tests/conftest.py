@@ -1,6 +1,8 @@
 """Fixtures for all tests: seeded randomness and small data made on the spot."""
 
+import gc
 import os
+import signal
 import zlib
 
 import numpy as np
@@ -15,7 +17,14 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     turns.install()
 
 
+# Dask's profiler can halt a worker for ever in Python 3.11: github.com/dask/distributed/issues/8616.
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
+
+
 def pytest_configure(config):
+    # Shells have what runs behind ignore it, and all that is started from there: no test would end.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Tables of tests have cells of several lines, of which a conversion warns.
     config.addinivalue_line("filterwarnings", "ignore:cells in quotes that span lines")
 
@@ -32,6 +41,12 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(items):
     for item in at_night(items):
         item.add_marker(pytest.mark.nightly)
+
+
+def pytest_collection_finish():
+    """Each training collects garbage: what thousands of tests hold need not be walked each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     turns.install()
 
 
-# Dask's profiler can halt a worker for ever in Python 3.11: github.com/dask/distributed/issues/8616.
+# Dask's profiler can halt a worker for ever in Python 3.11 (dask/distributed, issue 8616).
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
 
 

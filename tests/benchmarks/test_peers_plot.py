@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import frontier
 from benchmarks.peers import plot
 from benchmarks.peers.table import data_of, file_name
 
@@ -52,11 +51,6 @@ def test_pictures_of_times_are_those_of_the_files(name):
     assert all(mark.label in " ".join(drawn.split()) for mark in times)
     assert label.startswith(f"{name}: ")
     assert "processor seconds of training" in drawn
-
-
-def test_seconds_are_those_of_a_processor_where_they_are_known():
-    assert frontier.seconds_of({"train_seconds": 3.0, "train_processor_seconds": 2.0}) == 2.0
-    assert frontier.seconds_of({"train_seconds": 3.0}) == 3.0
 
 
 def mark(label, package, x, y):

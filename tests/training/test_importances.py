@@ -21,7 +21,7 @@ from streammach.spec.training import TrainingOptions
 from tests.builders import listed_lines
 
 HASHED = {"n_buckets": 4, "n_repetitions": 2, "model_size": "full"}
-FEW = {"epochs": 1, "transform": "raw", "learning_rate": 0.05, "memory": "700MB", "threads": 1}
+FEW = {"epochs": 1, "transform": "raw", "learning_rate": 0.05, "memory": "900MB", "threads": 1}
 ONE_LABEL = {"counts": "off", "closed_form": "off", "whitening": "off", "loss": "independent"}
 
 
@@ -99,14 +99,14 @@ def by_estimator(given, folder, options):
     """Numbers, which are merged where rows are the same."""
     x, y, w = given
     shape = {name: options[name] for name in ("n_buckets", "n_repetitions")}
-    made = MACHClassifier(epochs=2, memory="700MB", **shape).fit(x, y, sample_weight=w)
+    made = MACHClassifier(epochs=2, memory="900MB", **shape).fit(x, y, sample_weight=w)
     return model_bytes(made.model_, folder) | {"classes": made.classes_.tolist()}
 
 
 def by_pieces(given, folder, options):
     x, y, w = given
     shape = {name: options[name] for name in ("n_buckets", "n_repetitions")}
-    made = MACHClassifier(memory="700MB", **shape).partial_fit(x, y, sample_weight=w)
+    made = MACHClassifier(memory="900MB", **shape).partial_fit(x, y, sample_weight=w)
     return model_bytes(made.model_, folder) | {"classes": made.classes_.tolist()}
 
 
@@ -185,7 +185,7 @@ def test_wrong_rows_of_little_importance_leave_the_right_answers(form, w):
     else:
         x, right = scipy.sparse.csr_array(x), scipy.sparse.csr_array(right)
     shape = {"n_repetitions": 0} if form == "counts" else {"n_buckets": 40, "n_repetitions": 1}
-    with sm.train(x, y, sample_weight=weights, epochs=8, transform="raw", memory="700MB",
+    with sm.train(x, y, sample_weight=weights, epochs=8, transform="raw", memory="900MB",
                   learning_rate=0.5 if form in ("counts", "hashed") else 0.1, **shape,
                   **options) as run:  # fmt: skip
         assert (run.model.predict(right) == labels).mean() == 1.0

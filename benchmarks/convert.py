@@ -279,7 +279,6 @@ def of_store(store, turns):
 
 
 def rates(amount, times):
-    """The best and the median of an amount a second."""
     return {"best": amount / min(times), "median": amount / statistics.median(times)}
 
 

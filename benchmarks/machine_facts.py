@@ -37,7 +37,6 @@ def facts(*more_libraries):
 
 
 def installed(name):
-    """The version of a library; None where it is not there."""
     try:
         return None if name is None else version(name)
     except PackageNotFoundError:

@@ -163,7 +163,6 @@ def floors(spec, way, turns):
 
 
 def of_shape(name, turns, rng):
-    """Figures of one shape."""
     n_classes, n_buckets, n_repetitions, n_features, queries = SHAPES[name]
     spec = spec_of(n_classes, n_buckets, n_repetitions, n_features)
     weights = {
@@ -220,7 +219,6 @@ def of_shape(name, turns, rng):
 
 
 def first_rows(model, store):
-    """Return the first rows of a store with the model's ids."""
     with Dataset.open(store) as data:
         rows = data.rows(0, min(RUN_ROWS, data.n_rows))
         return canonicalize(
@@ -229,7 +227,6 @@ def first_rows(model, store):
 
 
 def of_run(folder, store, turns):
-    """Figures of a run on the rows of a store."""
     model = Model.load(folder)
     rows = first_rows(model, store)
     rankers = [model.estimator]

@@ -109,7 +109,6 @@ async def client(port, requests, until, out):
 
 
 async def crowd(port, requests, n, until, beside=None):
-    """What n clients got: statuses, seconds and bodies."""
     out = []
     own = [client(port, requests, until, out) for _ in range(n)]
     await asyncio.gather(*own, *([] if beside is None else [beside]))
@@ -122,7 +121,6 @@ def after(seconds):
 
 
 def cycle(bodies, path="/predict"):
-    """Requests without end."""
     requests = [request(body, path) for body in bodies]
     while True:
         yield from requests
@@ -135,7 +133,6 @@ def request(body, path="/predict", method="POST"):
 
 
 def once(port, one):
-    """Status and body of one request."""
     found = asyncio.run(crowd(port, iter([one]), 1, lambda n=[]: bool(n) or n.append(1)))
     return found[0][0], found[0][2]
 
@@ -146,7 +143,6 @@ def resident(port):
 
 
 def rows_of(run, store):
-    """Features with their values, by name, of some rows."""
     if store is not None:
         with Dataset.open(store) as data:
             names, block = data.features, data.rows(0, min(BODIES, data.n_rows))
@@ -247,7 +243,6 @@ def stops(run, bodies, times_):
 
 
 def memory(run, bodies, n):
-    """Memory of the service over many requests."""
     service, left = Service(run), [n]
     at = {"requests": n, "bytes_at_start": resident(service.port)}
 

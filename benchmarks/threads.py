@@ -51,7 +51,6 @@ def futures(pool: ThreadPoolExecutor) -> Each:
 
 
 def main() -> None:
-    """Print the efficiencies as JSON."""
     found: dict[str, dict[int, dict[str, float]]] = {}
     for name, (micros, stages, units) in STAGES.items():
         found[name] = {}

@@ -120,7 +120,6 @@ def in_torch(chosen, codes, threads, *, rowwise):
 
 
 def copied(batch):
-    """A batch that stays valid."""
     f = batch.by_feature
     by_feature = ByFeature(f.ids.copy(), f.starts.copy(), f.rows.copy(), f.values.copy())
     arrays = {name: array.copy() for name, array in vars(batch).items() if name != "by_feature"}

@@ -39,7 +39,6 @@ def random_rows(rng, n_rows, n_features, *, most=6, values="counts"):
 
 
 def block_of(rng, n_rows, n_features, n_classes, **options):
-    """A RowBlock of random rows and classes."""
     indptr, features, values = random_rows(rng, n_rows, n_features, **options)
     classes = rng.integers(0, n_classes, n_rows).astype(np.int32)
     return RowBlock(indptr=indptr, features=features, values=values, classes=classes)
@@ -106,13 +105,11 @@ def open_backend(
 
 
 def drawn(rng, spec):
-    """Random weights and bias of a model."""
     shapes = {"weights": (spec.n_features, spec.n_columns), "bias": spec.n_columns}
     return {name: rng.normal(size=size).astype(np.float32) for name, size in shapes.items()}
 
 
 def fit(data, out, plan, *, resume=False, callbacks=None, checkpoint_minutes=10.0, **options):
-    """Train by a plan with options of the training and of the trainer."""
     trainer = Trainer(
         plan, TrainingOptions(**options), callbacks=callbacks,
         checkpoint_minutes=checkpoint_minutes,
@@ -121,7 +118,6 @@ def fit(data, out, plan, *, resume=False, callbacks=None, checkpoint_minutes=10.
 
 
 def held_out(data, plan, **where):
-    """The rows that a training by a plan holds out."""
     return hold_out(data, plan.config.batching, TrainingOptions(**where))
 
 
@@ -153,7 +149,6 @@ def changed(plan, *, sizes=(), limits=(), **changes):
 
 
 def dense_block(x, classes=None):
-    """A RowBlock of all non-zeros of a matrix."""
     rows, columns = np.nonzero(x)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
     classes = np.zeros(len(x), np.int32) if classes is None else np.asarray(classes, np.int32)
@@ -191,7 +186,6 @@ class TinyData:
         return out
 
     def text(self, name, lines, *, zipped=False):
-        """Write lines to a file; return its path."""
         path = self.folder / name
         data = ("\n".join(lines) + "\n").encode()
         path.write_bytes(gzip.compress(data) if zipped else data)
@@ -209,13 +203,11 @@ class TinyData:
         return self.folder
 
     def store(self, name="train.zarr", *, n_rows=600, n_classes=30, like=None, seed=0, **options):
-        """Convert such rows; return the store's path."""
         source = self.text(f"{name}.vw", self.lines(n_rows, n_classes, **options))
         convert(source, self.folder / name, like=like, seed=seed)
         return self.folder / name
 
     def dense_store(self, name, x, labels, *, like=None):
-        """Convert dense rows and their labels; return the store's path."""
         lines = [
             f"{label} " + " ".join(f"{j + 1}:{v:.5g}" for j, v in enumerate(row))
             for label, row in zip(labels, x, strict=True)

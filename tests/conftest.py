@@ -58,7 +58,6 @@ def rng(request):
 
 @pytest.fixture
 def tiny(tmp_path, rng):
-    """A builder of small stores in the test's folder."""
     return TinyData(tmp_path, rng)
 
 

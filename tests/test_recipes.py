@@ -123,8 +123,6 @@ def test_a_matrix_source_is_one_file_and_one_line(form, monkeypatch, tmp_path):
 
 
 class Deflate:
-    """A codec of stores."""
-
     chain = ("gzip",)
 
     def encode(self, values):
@@ -163,7 +161,6 @@ def test_a_transform_is_one_function_and_one_line(monkeypatch, rng):
 
 @pytest.fixture
 def data(tiny):
-    """Rows whose classes can be told from their features."""
     with tiny.dataset(n_rows=500, n_classes=20) as opened:
         yield opened
 

@@ -69,7 +69,6 @@ def functions(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def rows_of(path: str, text: str) -> Iterator[Row]:
-    """Yield the functions of a file."""
     *folders, file = path.split("/")
     place = {f"d^{'/'.join(folders[: n + 1])}" for n in range(len(folders))}
     place |= {f"s^{word}" for word in words(file.rpartition(".")[0])}
@@ -87,7 +86,6 @@ def rows_of(path: str, text: str) -> Iterator[Row]:
 
 
 def c_files(file: IO[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield the path within the kernel and the text of the C files of the source's archive."""
     with tarfile.open(fileobj=file, mode="r|xz") as archive:
         for member in archive:
             if member.isfile() and member.name.endswith((".c", ".h")):
@@ -97,7 +95,6 @@ def c_files(file: IO[bytes]) -> Iterator[tuple[str, str]]:
 
 
 def packaged(package: Path) -> Iterator[tuple[str, str]]:
-    """Yield the C files of Debian's package."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as tar:
         assert tar.stdout is not None
         with tarfile.open(fileobj=tar.stdout, mode="r|") as outer:
@@ -109,13 +106,11 @@ def packaged(package: Path) -> Iterator[tuple[str, str]]:
 
 
 def fetched(package: str, folder: str) -> Path:
-    """Return Debian's package, downloaded into a folder."""
     subprocess.run(["apt-get", "download", package], cwd=folder, check=True)
     return next(Path(folder).glob("*.deb"))
 
 
 def main() -> None:
-    """Make the data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--package", default="linux-source-6.1")

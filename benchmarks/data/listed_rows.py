@@ -35,12 +35,10 @@ def words(text: str) -> list[str]:
 
 
 def is_test(group: str) -> bool:
-    """Return whether the rows of a group are test rows."""
     return hashlib.sha256(group.encode()).digest()[0] % TEST_SHARE == 0
 
 
 def kept(rows: list[Row], least_label: int) -> tuple[set[str], set[str]]:
-    """Return the labels and features that training rows have often enough."""
     labels, features = Counter[str](), Counter[str]()
     for row in rows:
         labels.update(row.labels)
@@ -67,12 +65,10 @@ def line_of(row: Row, labels: set[str], features: set[str]) -> str | None:
 
 
 def write(path: Path, lines: list[str]) -> None:
-    """Write text as gzip without a time."""
     path.write_bytes(gzip.compress("".join(lines).encode(), 6, mtime=0))
 
 
 def write_rows(folder: Path, rows: list[Row], least_label: int, stats: dict[str, object]) -> None:
-    """Write the training and the test rows and their figures, and print these."""
     train = [row for row in rows if not is_test(row.group)]
     labels, features = kept(train, least_label)
     folder.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,6 @@ def called(node: Function) -> frozenset[str]:
 
 
 def functions(body: list[ast.stmt], owner: str) -> Iterator[tuple[Function, str, list[str]]]:
-    """Yield each function of a body, its class's name, and the names of those beside it."""
     own = [node for node in body if isinstance(node, Function)]
     for place, node in enumerate(own):
         beside = own[max(place - 1, 0) : place] + own[place + 1 : place + 2]
@@ -63,7 +62,6 @@ def functions(body: list[ast.stmt], owner: str) -> Iterator[tuple[Function, str,
 
 
 def rows_of(path: Path, module: str, group: str) -> Iterator[Row]:
-    """Yield the functions of a file; one that cannot be parsed has none."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -79,7 +77,6 @@ def rows_of(path: Path, module: str, group: str) -> Iterator[Row]:
 
 
 def files_of(folder: Path, name: str) -> Iterator[tuple[Path, str, str]]:
-    """Yield the files of a folder with their module and the group that they belong to."""
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
         if not SKIPPED & set(parts):
@@ -88,7 +85,6 @@ def files_of(folder: Path, name: str) -> Iterator[tuple[Path, str, str]]:
 
 
 def main() -> None:
-    """Make the data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--packages", default=PACKAGES)

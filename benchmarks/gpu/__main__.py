@@ -44,7 +44,6 @@ MARK = "figures: "
 
 
 def read_options():
-    """What was asked for, and the sizes of all stages."""
     arguments = parser(__doc__)
     arguments.add_argument("--simulate", action="store_true", help="a few rows, in the simulator")
     arguments.add_argument("--minutes", type=float, default=25, help="for all stages together")
@@ -64,7 +63,6 @@ def read_options():
 
 
 def here(stage, options):
-    """The figures of a stage, in this process."""
     try:
         return stage.find(options)
     except Exception as error:
@@ -73,7 +71,6 @@ def here(stage, options):
 
 
 def apart(stage, options):
-    """The figures of a stage, in a process of its own."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as known:
         json.dump(options.found, known)
         known.flush()
@@ -93,7 +90,6 @@ def apart(stage, options):
 
 
 def main():
-    """Run the stages, and say what each found."""
     options, began = read_options(), time.monotonic()
     options.found = found = {}
     stages = [one for one in agenda(options) if not options.only or one.name in options.only]

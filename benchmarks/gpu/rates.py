@@ -52,7 +52,6 @@ def cache_rate(memory, n_bytes, rounds, repeats):
 
 
 def facts(options):
-    """The device, its copies, the rate of its L2, and what products of matrices reach."""
     backend = opened(options.sparse)
     memory, n, rng = backend._memory, options.copy_bytes // 4, np.random.default_rng(0)
     m = options.product

@@ -31,7 +31,6 @@ class Shape:
 
     @property
     def model(self):
-        """The model with drawn hashes."""
         a, b = hashing.draw(0, self.n_classes, self.n_buckets, self.n_repetitions)
         return ModelSpec(
             n_classes=self.n_classes,
@@ -43,7 +42,6 @@ class Shape:
         )
 
     def config(self, *, device="cuda", **placement):
-        """How it is trained."""
         return RunConfig(
             shape=self.model.shape, dense=self.dense, optimizer=self.training.optimizer,
             batching=Batching(batch_size=self.batch_size, batch_nnz=self.batch_nnz),
@@ -58,7 +56,6 @@ class Shape:
 
     @property
     def training(self):
-        """How it is trained."""
         optimizer = "adam" if self.dense else "adagrad"
         rate = 1e-3 if self.dense else 0.5
         return TrainSpec(
@@ -74,7 +71,6 @@ class Shape:
 
     @property
     def batch_nnz(self):
-        """Values of a full batch."""
         return self.batch_size * self.row_nnz
 
 
@@ -114,7 +110,6 @@ class Rows:
         return np.sort(np.minimum(drawn, shape.n_features - 1), axis=1)
 
     def block(self, n):
-        """n rows."""
         shape, rng = self.shape, self._rng
         indptr = np.arange(n + 1, dtype=np.int64) * shape.row_nnz
         features = self._features(n).reshape(-1).astype(np.int32)
@@ -123,7 +118,6 @@ class Rows:
         return RowBlock(indptr=indptr, features=features, values=values, classes=classes)
 
     def batches(self, count):
-        """Full batches."""
         out = []
         for _ in range(count):
             rows = self.block(self.shape.batch_size)
@@ -136,7 +130,6 @@ class Rows:
 
 
 def random_shapes(rng, count, *, largest):
-    """Small shapes with odd sizes among them."""
     for i in range(count):
         n_classes = int(rng.integers(2, largest))
         n_buckets = int(rng.integers(2, max(3, min(n_classes, 70))))

@@ -39,7 +39,6 @@ def draw(results, folder):
 
 
 def painted(painter, results, title):
-    """Return what draws a figure, its title on top."""
     lines = [textwrap.fill(line, LINE) for line in title.splitlines()]
 
     def on(figure):
@@ -50,13 +49,11 @@ def painted(painter, results, title):
 
 
 def grids(results):
-    """Return the trained grids, B rising."""
     found = [step for name, step in results["steps"].items() if name.startswith("grid/")]
     return sorted(found, key=lambda step: step["buckets"])
 
 
 def compared(results):
-    """Return the lines that have figures: (name, accuracy)."""
     steps = {name: results["steps"].get(name, {"failed": ""}) for name in LINE_NAMES}
     return [(LINE_NAMES[n], step["p_at_1"]) for n, step in steps.items() if "failed" not in step]
 
@@ -97,7 +94,6 @@ def horizontals(axes, named):
 
 
 def accuracy_title(results):
-    """Return the finding of the first figure."""
     step, point = best_point(results)
     text = (
         f"{results['request']['name']}: {step['buckets']} x {point['repetitions']} "
@@ -111,7 +107,6 @@ def accuracy_title(results):
 
 
 def best_point(results):
-    """Return the grid and point of the largest accuracy by the unbiased estimator."""
     every = [(step, point) for step in grids(results) for point in step["points"]]
     return max(every, key=lambda pair: pair[1]["mean"]["p_at_1"])
 
@@ -150,7 +145,6 @@ def estimators(results, axes):
 
 
 def estimators_title(results, step):
-    """Return the finding of the second figure."""
     last = step["points"][-1]
     known = {name: last[name] for name in ESTIMATOR_NAMES if name in last}
     shown = ", ".join(
@@ -185,7 +179,6 @@ def distinguished(results, axes):
 
 
 def paper_counts(results):
-    """Return the counts for the classes of the data, B rising."""
     classes = results["steps"]["data"]["classes"]
     found = [
         step for name, step in results["steps"].items()
@@ -195,7 +188,6 @@ def paper_counts(results):
 
 
 def distinguished_title(found):
-    """Return the finding of the third figure."""
     buckets = ", ".join(str(step["buckets"]) for step in found)
     enough = ", ".join(str(last_confused(step) + 1) for step in found)
     asked = ", ".join(str(step["theorem_repetitions"]) for step in found)

@@ -24,7 +24,6 @@ ESTIMATORS = {"mean": "unbiased", "median": "median", "min": "min", "logsum": "l
 
 
 def parse(text):
-    """Return ``4x32,32x25`` as a list of (B, R)."""
     try:
         pairs = [tuple(int(n) for n in part.split("x")) for part in text.split(",")]
         if any(len(pair) != 2 or pair[0] < 2 or pair[1] < 1 for pair in pairs):
@@ -98,7 +97,6 @@ def compare(model, rows, repetitions, threads):
 
 
 def measured(model, rows, estimator, threads):
-    """Return accuracy, top-5 accuracy and microseconds a row."""
     with sm.Predictor(model, estimator=estimator, threads=threads) as predictor:
         predictor.topk_ids(rows.part(0, min(10, rows.n_rows)), 5)  # loaded before the clock
         began = time.monotonic()

@@ -30,7 +30,6 @@ GRID = "8x25,32x25,128x12"
 
 
 def options():
-    """Return the parsed command line."""
     parser = machine_facts.parser(__doc__)
     parser.add_argument("train", type=Path)
     parser.add_argument("test", type=Path)
@@ -67,23 +66,19 @@ class Results:
                 )
 
     def __getitem__(self, name):
-        """Return what a step found, or nothing."""
         return self.found["steps"].get(name)
 
     def add(self, name, figures, seconds):
-        """Keep what a step found."""
         self.found["steps"][name] = figures
         self.found["seconds"][name] = seconds
         self.found["machine"] = machine_facts.facts()
         self.save()
 
     def save(self):
-        """Write the document."""
         write_atomic(self.path, (machine_facts.text_of(self.found) + "\n").encode())
 
 
 def request(given):
-    """Return what decides the results, JSON-ready."""
     with Dataset.open(given.train) as data, Dataset.open(given.test) as other:
         digests = {"train": data.digest, "test": other.digest}
     names = ("name", "rows", "max_test", "epochs", "grid", "threads")
@@ -91,7 +86,6 @@ def request(given):
 
 
 def data_facts(given, train, test):
-    """Return what was trained and tested on, JSON-ready."""
     with Dataset.open(given.train) as whole, Dataset.open(train) as data:
         rows = test_rows(test, given.max_test)(data)
         return {
@@ -164,7 +158,6 @@ def work(given, results):
 
 
 def said(name, figures):
-    """Return a step's figures in a few words."""
     if "failed" in figures:
         return figures["failed"]
     if name.startswith("grid/"):
@@ -180,7 +173,6 @@ def said(name, figures):
 
 
 def main():
-    """Run what is missing and write tables and figures."""
     given = options()
     try:
         results = Results(given.out / "results.json", request(given))

@@ -34,5 +34,4 @@ def sampled(train, test, folder, n_rows, max_test):
 
 
 def line(y, ids, values):
-    """Return a row as VW text."""
     return f"{y} | " + " ".join(f"{i}:{v:.9g}" for i, v in zip(ids, values, strict=True))

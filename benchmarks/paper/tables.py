@@ -7,13 +7,11 @@ from benchmarks.paper.grid import ESTIMATORS
 
 
 def table(head, rows):
-    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
 
 
 def both(figures):
-    """Return accuracy / top-5 in percent."""
     five = figures.get("p_at_5")
     return f"{100 * figures['p_at_1']:.1f} / " + ("-" if five is None else f"{100 * five:.1f}")
 
@@ -33,12 +31,10 @@ def section(results, figures):
 
 
 def picture(text, path):
-    """Return an image."""
     return f"![{text}]({path})\n"
 
 
 def intro(results):
-    """Return what was trained on, where, and for how long."""
     data, asked, machine = results["steps"]["data"], results["request"], results["machine"]
     part = f"the first {data['rows']:,} of {data['of_rows']:,}"
     rows = part if data["rows"] < data["of_rows"] else f"{data['rows']:,}"
@@ -57,7 +53,6 @@ def intro(results):
 
 
 def command(asked):
-    """Return the command that a request came from."""
     names = ("name", "rows", "max_test", "epochs", "grid", "threads")
     given = [
         f"--{n.replace('_', '-')} {shlex.quote(str(asked[n]))}"
@@ -82,7 +77,6 @@ def accuracy(results):
 
 
 def training(results):
-    """Return what training took."""
     head = [
         "B x R", "columns", "epochs", "epoch kept", "rows/s", "epochs, s", "search and the rest, s",
         "rate", "values", "memory, GB",
@@ -100,7 +94,6 @@ def training(results):
 
 
 def compared(results):
-    """Return the lines, those without figures with the reason."""
     head = ["system", "accuracy / top-5", "training s", "model MB", "us a row", "settings"]
     rows = []
     for name, label in figure.LINE_NAMES.items():

@@ -37,7 +37,6 @@ def accuracies(task, found):
 
 
 def main():
-    """Run the system."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("system")
     arguments.add_argument("train")

@@ -65,7 +65,6 @@ class Mark:
 
 
 def peers_of(rows, key):
-    """Return the systems of a data set that have a figure, by accuracy."""
     found = [row for row in rows if "failed" not in row and key(row)]
     return [
         Mark(label=SHORT.get(row["system"], row["system"]), package=row["package"], x=key(row),
@@ -202,7 +201,6 @@ def sizes_of(name, peers, frontier, sizes):
 
 
 def options(text):
-    """Return the folders that were named."""
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -212,7 +210,6 @@ def options(text):
 
 
 def main():
-    """Draw all plots."""
     given = options(__doc__).parse_args()
     peers, frontier, sizes = (
         data_of(json.loads((given.results / f"{file}.json").read_text()))

@@ -70,7 +70,6 @@ def why(text, code):
 
 
 def main():
-    """Run the systems and write the figures."""
     parser = machine_facts.parser(__doc__)
     parser.add_argument("train")
     parser.add_argument("test")

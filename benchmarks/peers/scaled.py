@@ -26,7 +26,6 @@ class Fitted(Exception):
 
 
 def with_scaled(system, called):
-    """Return a system on scaled features."""
     return replace(
         system, name=f"{system.name}, scaled", settings=f"as {called}, on {WHAT}",
         train=partial(system.train, features=scaled_features),

@@ -14,17 +14,14 @@ TOOK = ("training s", "model MB", "us a query", "peak GB")
 
 
 def data_of(results):
-    """Return the systems by data set."""
     return {name: rows for name, rows in results.items() if name != "machine"}
 
 
 def file_name(name):
-    """Return the file of a data set's plot."""
     return f"benchmarks-{re.sub('[^a-z]+', '-', name)}.svg"
 
 
 def line(cells):
-    """Return a line of a table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -58,7 +55,6 @@ def section(name, systems, known):
 
 
 def page(results):
-    """Return all tables."""
     data, machine = data_of(results), results["machine"]
     every = {row["system"]: row for systems in data.values() for row in systems.values()}
     lines = [x for name, systems in data.items() for x in section(name, systems, set(every))]

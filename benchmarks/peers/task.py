@@ -129,7 +129,6 @@ class Task:
 
 
 def listed(lists):
-    """Return the labels of each row as lists."""
     classes, starts = lists.classes.tolist(), lists.starts.tolist()
     return [classes[a:b] for a, b in itertools.pairwise(starts)]
 
@@ -148,7 +147,6 @@ def matrix(rows, d, out):
 
 
 def binary(x):
-    """Return the matrix with every stored value 1."""
     return scipy.sparse.csr_matrix((np.ones_like(x.data), x.indices, x.indptr), shape=x.shape)
 
 
@@ -175,7 +173,6 @@ def tree_features(task, x):
 
 
 def folder_bytes(path):
-    """Return the bytes of the files of a folder, or of a file."""
     path = Path(path)
     return sum(
         f.stat().st_size for f in ([path] if path.is_file() else path.rglob("*")) if f.is_file()

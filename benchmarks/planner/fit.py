@@ -86,7 +86,6 @@ def known(document, *, listed):
 
 
 def main():
-    """Fit and print."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "planner_grid.json"
     document = json.loads(path.read_text())
     costs = {}

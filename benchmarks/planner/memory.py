@@ -42,7 +42,6 @@ def spread(rng, least, most):
 
 
 def draw_shape(rng):
-    """Return a random shape of rows with a label, or with lists of them."""
     drawn = {"n_classes": spread(rng, 30, 100_000), "n_test_rows": TEST_ROWS}
     most = MOST_ROWS
     if rng.random() < LISTED:
@@ -59,7 +58,6 @@ def draw_shape(rng):
 
 
 def make_stores(folder, shape, seed):
-    """Write a training and a test store of a shape; return their paths."""
     train, test = folder / "train.zarr", folder / "test.zarr"
     for path in (train, test):
         shutil.rmtree(path, ignore_errors=True)
@@ -69,7 +67,6 @@ def make_stores(folder, shape, seed):
 
 
 def draw_options(rng, store, sparse):
-    """Return the options of a random training."""
     memory, buckets = rng.choice(BUDGETS), rng.choice([16, 32, 48, 64, 128, 256, 512])
     words = ["--memory", memory, "--threads", rng.choice("12")]
     if rng.random() < 0.6:
@@ -118,7 +115,6 @@ def commands_on(run, train, test, rng, out, *, listed):
 
 
 def one(number, given, *, commands):
-    """Return a random run with its commands."""
     rng, folder = random.Random(f"{given.seed} {number}"), given.folder
     shape = draw_shape(rng)
     train, test = make_stores(folder, shape, number)
@@ -190,7 +186,6 @@ def repeated(given, draw):
 
 
 def main():
-    """Run, print a line for each run and a summary, write the figures."""
     arguments = parser(__doc__)
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--runs", type=int, default=64)

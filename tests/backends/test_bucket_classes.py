@@ -9,7 +9,6 @@ from streammach.hashing import P
 
 
 def listing(turn, bucket, n_buckets, first, last, at_a_time):
-    """All classes ``first:last`` of a bucket, so many at a time."""
     state, some, found = np.empty(STATE, np.int64), np.empty(at_a_time, np.int64), []
     walk(turn, bucket, n_buckets, first, last, state)
     while True:

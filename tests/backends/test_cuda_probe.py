@@ -17,8 +17,6 @@ class _RuntimeError(RuntimeError):
 
 
 def runtime(count=1, capability=(9, 0), toolkit=12090, free=70 << 30):
-    """CuPy's runtime module, of a machine with these facts."""
-
     def devices():
         if count is None:
             raise _RuntimeError("cudaErrorInsufficientDriver")
@@ -35,7 +33,6 @@ def runtime(count=1, capability=(9, 0), toolkit=12090, free=70 << 30):
 
 
 def module(**names):
-    """A module with these names."""
     made = types.ModuleType("stand_in")
     vars(made).update(names)
     return made

@@ -16,7 +16,6 @@ from benchmarks.gpu import __main__ as bench
 
 
 def run(monkeypatch, *arguments):
-    """Exit code of the benchmark."""
     monkeypatch.setattr(sys, "argv", ["gpu", "--simulate", *arguments])
     with pytest.raises(SystemExit) as ended:
         bench.main()

@@ -119,7 +119,6 @@ class Contents:
             yield f"{run}-{kind}", self.kept / f"{run}-{kind}"
 
     def new_trial(self):
-        """Return the folder in which the commands of a trial run."""
         where = self.folder / "trial/work"
         shutil.rmtree(where.parent, ignore_errors=True)
         for name in ("work", "home", "tmp", "elsewhere"):
@@ -145,7 +144,6 @@ class Contents:
         self.slowest = max(self.slowest, one.seconds)
 
     def summary(self):
-        """Return the most memory by command."""
         return {"memory": parse_size(MEMORY), "peaks": self.peaks, "slowest": self.slowest}
 
 

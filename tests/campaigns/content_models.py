@@ -50,12 +50,10 @@ class Tensors:
             self.bodies[name] = body[size + a : size + b]
 
     def coded(self, name):
-        """Return how an array is coded, or None."""
         facts = self.document.get("coded", {}).get(name)
         return None if facts is None else from_json(json.dumps(facts).encode(), Coded)
 
     def array(self, name):
-        """Return an array, decoded."""
         facts = self.header[name]
         array = np.frombuffer(self.bodies[name], _dtype(facts["dtype"])).reshape(facts["shape"])
         coded = self.coded(name)

@@ -52,7 +52,6 @@ class Matrices:
                 self.folders[kind, form] = Files.of(path)
 
     def save_named(self, path):
-        """Write an AnnData file as it should be."""
         found, said = self.arrays(dense=False, named=True)
         with h5py.File(path, "w") as file:
             for name, values in found.items():

@@ -26,19 +26,15 @@ SIZES = (0, 1, 2, 3, 5, 40, 256, 65_536, 65_537, 10**6, 2**31 - 1, 2**31, 2**40,
 
 
 class StoreFiles(Files):
-    """The files of a store in memory."""
-
     def root(self):
         """Return the root document, and what it says under ``streammach``."""
         document = self.document(ROOT)
         return document, document["attributes"]["streammach"]
 
     def arrays(self):
-        """Return the names of the arrays."""
         return sorted(n.removesuffix("/c/0") for n in self.files if n.endswith("/c/0"))
 
     def array(self, name):
-        """Return the values of an array."""
         document = self.document(f"{name}/zarr.json")
         dtype, body = np.dtype(document["data_type"]), self.files[f"{name}/c/0"]
         offset, size = (int(n) for n in _table(body)[0])
@@ -94,7 +90,6 @@ def _unmarked(text):
 
 
 def shard_of(values):
-    """Return the file of an array that has one shard."""
     table, bodies, at = np.full((SHARD_CHUNKS, 2), ABSENT, np.uint64), [], 0
     values = np.ascontiguousarray(values)
     for number, start in enumerate(range(0, max(len(values), 1), CHUNK)):

@@ -47,7 +47,6 @@ class Files:
 
     @classmethod
     def of(cls, folder):
-        """Return those of a folder."""
         paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
         return cls({path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})
 
@@ -56,15 +55,12 @@ class Files:
         return type(self)(self.files)
 
     def document(self, name):
-        """Return one of its JSON documents."""
         return json.loads(self.files[name])
 
     def put(self, name, document):
-        """Replace a document."""
         self.files[name] = written(document)
 
     def write(self, folder):
-        """Write the files into a new folder."""
         for name, body in self.files.items():
             path = os.path.join(folder, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -73,7 +69,6 @@ class Files:
 
 
 def any_of(rng, some):
-    """Return one of some things."""
     return some[rng.integers(len(some))]
 
 

@@ -93,7 +93,6 @@ class Destinations:
             raise RuntimeError(f"to be done first: {ended}")
 
     def new_trial(self):
-        """Return a folder with what is read, and files of others around."""
         where = self.folder / "trial/work"
         shutil.rmtree(where.parent, ignore_errors=True)
         where.parent.mkdir()

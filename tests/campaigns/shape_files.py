@@ -43,7 +43,6 @@ def matrix(rows, features, mean, spread=False, dtype=np.float32):
 
 
 def classes(rows, n_classes):
-    """A class for each row: each at least once, where there are as many rows."""
     rng = np.random.default_rng(SEED + 1)
     labels = np.arange(rows) % n_classes
     rng.shuffle(labels)

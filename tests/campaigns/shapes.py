@@ -63,14 +63,12 @@ def main():
 
 
 def shape(name, more, place, memory):
-    """Do all commands on one shape; return what each took."""
     with tempfile.TemporaryDirectory(dir=place) as folder:
         made = subprocess.run([*FILES, name, folder], capture_output=True, check=True, cwd=ROOT)
         return done(name, more, json.loads(made.stdout), folder, memory)
 
 
 def done(name, more, source, folder, memory):
-    """Do the commands on files."""
     rows = ["--on", "a.zarr"]
     given = {
         "convert": [*source, "a.zarr", *more.get("convert", ())],

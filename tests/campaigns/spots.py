@@ -29,12 +29,10 @@ class Spot:
 
     @property
     def goal(self):
-        """The destination, where nothing else is named."""
         return self.folder / self.command.goal
 
     @property
     def elsewhere(self):
-        """A folder of others."""
         return self.folder / "elsewhere"
 
     def others(self, source):
@@ -51,7 +49,6 @@ class Spot:
 
 
 def copy(source, to):
-    """Copy a file or a folder."""
     if source.is_dir():
         shutil.copytree(source, to)
     else:
@@ -59,7 +56,6 @@ def copy(source, to):
 
 
 def make_folder(path, *names):
-    """Make a folder with files of others."""
     path.mkdir(parents=True)
     for name in ("thesis.txt", *names):
         (path / name).write_text('{"mine": true}')
@@ -93,8 +89,6 @@ def _own_with_links(spot, _):
 
 
 def _put(make):
-    """Return a way that makes something at the destination."""
-
     def way(spot, _):
         make(spot.goal)
         return spot.goal
@@ -103,8 +97,6 @@ def _put(make):
 
 
 def _linked(name):
-    """Return a way that has the destination lead to something of others."""
-
     def way(spot, _):
         spot.goal.symlink_to(spot.elsewhere / name)
         return spot.goal

@@ -57,7 +57,6 @@ class Failed(Exception):
 
 
 def files_of(folder):
-    """Return the bytes of every file in a folder, by name."""
     paths = (path for path in Path(folder).rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
@@ -190,7 +189,6 @@ def ended(steps, where, patience=HUNG_SECONDS):
 
 
 def started(arguments, where):
-    """Run one command; return how it ended."""
     return ended([Step(tuple(arguments))], where)[0]
 
 

@@ -20,14 +20,12 @@ BUDGET = ["--buckets", "8", "--repetitions", "6"]
 
 
 def run(capsys, *arguments):
-    """Exit code, stdout and stderr of a command."""
     code = main([str(a) for a in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
 def one_line(err):
-    """The one line that an error says."""
     lines = [line for line in err.splitlines() if line.startswith("streammach: error:")]
     assert len(lines) == 1, err
     assert len(lines[0]) <= 400
@@ -56,7 +54,6 @@ def done(tmp_path_factory):
 
 @pytest.fixture
 def job(done, tmp_path):
-    """A copy of it."""
     return shutil.copytree(done, tmp_path / "job")
 
 

@@ -20,7 +20,6 @@ SMALL = ["--buckets", "4", "--repetitions", "3", "--epochs", "1", "--progress", 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """A folder with rows of text and a run."""
     tiny = TinyData(tmp_path_factory.mktemp("text"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(200, 20))
     return trained(tiny.folder, tiny.folder / "a.vw")

@@ -14,7 +14,6 @@ GRID = ["--memory", "600MB", "--buckets", "4,8", "--repetitions", "3,500000", "-
 
 
 def run(capsys, *arguments):
-    """Exit code, stdout and stderr of a command."""
     code = main([str(a) for a in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
@@ -22,7 +21,6 @@ def run(capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """A folder with a training store, a test store and a sweep."""
     tiny = TinyData(tmp_path_factory.mktemp("cli"), np.random.default_rng(7))
     train = tiny.store("train.zarr", n_rows=500, n_classes=30)
     tiny.store("test.zarr", n_rows=150, n_classes=30, like=train)

@@ -9,7 +9,6 @@ from tests.data.tables.builders import rows_of, write
 
 
 def called(capsys, *words):
-    """Run a command; return its exit code and what it printed."""
     code = main([str(word) for word in words])
     out = capsys.readouterr()
     return code, out.out, out.err

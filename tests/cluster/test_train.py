@@ -74,7 +74,6 @@ def test_a_run_of_two_workers(counts, data, client, tmp_path):
 
 
 def refuses(n_bytes):
-    """What a worker raises."""
     raise BudgetError(f"{n_bytes} bytes are too many", hint="Take fewer.")
 
 

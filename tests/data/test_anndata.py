@@ -37,7 +37,6 @@ PLAIN = {"array.write_empty_chunks": True}
 
 
 def put(group, name, values, **options):
-    """An array in a group."""
     values = np.asarray(values)
     if values.dtype.kind in "UO":
         values = values.astype(object)
@@ -50,7 +49,6 @@ def put(group, name, values, **options):
 
 
 def opened(folder):
-    """An array as it is read."""
     return ZarrArray(folder, read_node(folder).document)
 
 
@@ -330,7 +328,6 @@ def test_columns_of_whole_numbers_and_missing_values(tmp_path):
 
 
 def edit(path, **changes):
-    """Change fields of a JSON document; None removes one."""
     document = json.loads(path.read_text())
     for name, value in changes.items():
         document[name] = value

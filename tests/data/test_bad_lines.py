@@ -104,7 +104,6 @@ CASES = [(kind, form) for kind, forms in BAD.items() for form in forms]
 
 
 def content(form, lines):
-    """The bytes of a text; a header where the format has one."""
     head = [b"%d 6 5" % len(lines)] if form == "xmc" else []
     return b"\n".join([*head, *lines]) + b"\n"
 
@@ -115,7 +114,6 @@ def read_as(form):
 
 
 def command(capsys, *arguments):
-    """Exit code, JSON and stderr of a command."""
     code = main([*map(str, arguments), "--json"])
     out, err = capsys.readouterr()
     return code, json.loads(out), err

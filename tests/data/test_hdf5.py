@@ -11,7 +11,6 @@ from tests.data.test_matrix_sources import LABELS, X, check, stored, wanted
 
 
 def made(path, **content):
-    """A file of datasets; a sparse matrix becomes a group."""
     with h5py.File(path, "w") as file:
         for name, value in content.items():
             if sp.issparse(value):

@@ -37,7 +37,6 @@ def row(label, features, more=""):
 
 
 def labelled(rows, labels):
-    """Rows with other labels."""
     return [f"{y} {text.split(' ', 1)[1]}" for y, text in zip(labels, rows, strict=True)]
 
 

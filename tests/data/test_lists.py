@@ -60,7 +60,6 @@ def drawn(rng):
 
 
 def texts(x, labels, form, rng):
-    """The same rows as lines of a format; labels in any order, some twice."""
     lines = [f"{N} {D} {K}"] if form == "xmc" else []
     for row, own in zip(x, labels, strict=True):
         said = [*own, *own[:1]] if len(own) > 2 else own

@@ -10,7 +10,6 @@ ROW = "{} | f{} 2:0.5\n"
 
 
 def files_of(folder, n):
-    """Write `n` files of a few rows each; return them."""
     paths = [folder / f"{i:03}.vw" for i in range(n)]
     for i, path in enumerate(paths):
         path.write_text("".join(ROW.format(i + j, j) for j in range(5)))

@@ -26,7 +26,6 @@ X = np.array(
 
 
 def stored(path):
-    """What a store holds, as sorted rows: (label, {feature: value})."""
     with Dataset.open(path) as data:
         block = data.rows(0, data.n_rows)
         cuts = block.indptr

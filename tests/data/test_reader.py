@@ -27,7 +27,6 @@ def numbered(tiny, monkeypatch):
 
 
 def rows_of(reader, epoch, start=0):
-    """Labels, batch sizes and all values of an epoch."""
     labels, sizes, values = [], [], []
     for batch in reader.epoch(epoch, start):
         labels += batch.classes.tolist()

@@ -147,7 +147,6 @@ def test_a_linear_classifier_learns_them(shape):
 
 
 def rows_of(path, tmp_path):
-    """Label, features and values of each row of a source, sorted."""
     store = tmp_path / "rows.zarr"
     if path.suffix != ".zarr":
         convert(path, store, force=True)

@@ -20,7 +20,6 @@ BOTH = pytest.mark.parametrize("shape", [COUNTS, ACTIVATIONS], ids=lambda shape:
 
 
 def block_of(rows):
-    """All rows as one block."""
     return RowBlock.concat([block.take(np.arange(block.n_rows)) for block in rows.pieces()])
 
 
@@ -111,7 +110,6 @@ def test_a_linear_classifier_learns_them(shape):
 
 
 def rows_of(path, tmp_path, **options):
-    """Labels, features and values of each row of a source, sorted."""
     store = tmp_path / "rows.zarr"
     if path.suffix != ".zarr":
         convert(path, store, force=True, multilabel="on", **options)

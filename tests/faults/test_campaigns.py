@@ -25,7 +25,6 @@ CAMPAIGNS = [
 
 
 def run(folder, module, *arguments):
-    """Run a campaign; return how it ended, and its figures."""
     figures = folder / "figures.json"
     command = [sys.executable, "-m", f"tests.campaigns.{module}", *arguments]
     done = subprocess.run(

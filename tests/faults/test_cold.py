@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 def train(store, out, kernels, *options):
-    """Train in a process of its own; return the bytes of the model."""
     command = [sys.executable, "-m", "streammach", "train", str(store), "--out", str(out), *options]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(kernels)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

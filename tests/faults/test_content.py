@@ -28,7 +28,6 @@ def files(tiny):
 
 
 def refused(files, folder):
-    """Return what verify --deep says of the changed store."""
     files.seal()
     files.write(folder / "changed")
     with Dataset.open(folder / "changed") as data:

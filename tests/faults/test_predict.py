@@ -36,7 +36,6 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """Rows and a run."""
     tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(800, 20))
     return tiny.trained()

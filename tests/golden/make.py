@@ -63,7 +63,6 @@ def lists():
 
 
 def train(store, out, **options):
-    """Train the small model of a store."""
     return sm.Trainer(sm.plan(store, **{**SHAPE, **options}), TrainingOptions(**TRAINING)).fit(
         store, out
     )
@@ -118,7 +117,6 @@ def calibrate(model, out):
 
 
 def add(folder):
-    """Add two classes to the smaller model."""
     few = rows().splitlines()[:20]
     Path("made-new.vw").write_text("".join(
         f"{'neu' if i % 2 else 'été'} |{line.partition('|')[2]}\n" for i, line in enumerate(few)

@@ -132,7 +132,6 @@ def test_pieces_that_do_not_fit_are_refused(rng):
 
 @pytest.fixture
 def model(rng):
-    """A model as shrinking leaves it: int4 weights, features without pairs among the others."""
     return model_of(
         rng, weights=rng.integers(-7, 8, (12, 24)).astype(np.int8), counts=counts_of(rng),
         scale=rng.random(12).astype(np.float32), stored="int4",

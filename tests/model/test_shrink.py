@@ -38,7 +38,6 @@ ALL = 10**9
 
 @pytest.fixture
 def model(rng):
-    """A model with counts, two features of which have gains for all classes."""
     table = rng.integers(-5, 2000, (D, K)) * (rng.random((D, K)) < 0.3)
     wide = np.array([3, 17])
     listed = [np.flatnonzero(table[f] * (f not in wide)) for f in range(D)]
@@ -71,7 +70,6 @@ def dense_gains_of(model):
 
 
 def dense_gains(counts, d=D, n_classes=K):
-    """The same of counts."""
     out = np.zeros((d, n_classes), int)
     for f in range(d):
         if counts.wide_of[f] >= 0:

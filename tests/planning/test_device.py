@@ -18,7 +18,6 @@ from tests.planning.test_choose import facts
 
 @pytest.fixture(autouse=True)
 def card(monkeypatch):
-    """A GPU with 12 GB free, in a machine with plenty of memory."""
     monkeypatch.setattr(kind, "simulated", lambda: False)
     monkeypatch.setattr(kind, "find_card", lambda: kind.Card("Card", 12 * 10**9))
     monkeypatch.setattr(choose, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))

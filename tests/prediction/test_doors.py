@@ -35,7 +35,6 @@ def matrix(rng):
 
 
 def trained(folder, source, **options):
-    """Convert a source and train on it."""
     sm.convert(source, folder / "train.zarr", **options)
     plan = sm.plan(folder / "train.zarr", n_buckets=8, n_repetitions=6, counts="on", threads=1)
     trainer = sm.Trainer(plan, TrainingOptions(epochs=3, learning_rate=0.5, transform="raw"))
@@ -52,7 +51,6 @@ def rows_to_predict(matrix):
 
 
 def vw(x, names):
-    """Rows as VW text; a tag names each."""
     return [
         f"|{''} " + " ".join(f"{names[j]}:{float(x[i, j])!r}" for j in np.flatnonzero(x[i]))
         for i in range(len(x))
@@ -212,7 +210,6 @@ def test_a_matrix_that_is_given_stays_as_it_is(matrix, tmp_path):
 
 @pytest.fixture
 def job(tiny, monkeypatch):
-    """A trained run, and text to predict."""
     tiny.store(n_rows=300, n_classes=12)
     monkeypatch.chdir(tiny.folder)
     model = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--learning-rate", "0.5"]

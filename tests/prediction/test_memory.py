@@ -31,7 +31,6 @@ TASKS = ("evaluate", "predict", "report")
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """Rows, a store and a run."""
     tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(400, 20))
     tiny.text("new.vw", [f"new{line}" for line in tiny.lines(40, 4)])
@@ -40,7 +39,6 @@ def done(tmp_path_factory):
 
 @pytest.fixture
 def job(done, tmp_path, monkeypatch):
-    """A copy of them in the working folder."""
     monkeypatch.chdir(shutil.copytree(done, tmp_path / "job"))
     return tmp_path / "job"
 

@@ -35,7 +35,6 @@ def predictions(n_labels, *, tags=None, n=40, k=3, lacking=False):
 
 
 def written(name, parts, shape, folder):
-    """Write parts in a format; return the file."""
     path = folder / f"p.{name}"
     with writing(Destination(path, PREDICTIONS, force=True), output_of(path), shape) as write:
         for part in parts:
@@ -44,7 +43,6 @@ def written(name, parts, shape, folder):
 
 
 def cut(whole, *stops):
-    """Parts of predictions."""
     edges = itertools.pairwise([0, *stops, len(whole.rows)])
     return [
         Predictions(whole.rows[a:b], whole.ids[a:b], whole.scores[a:b],

@@ -19,7 +19,6 @@ NAMES = ("a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "a.jsonl.gz")
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """Rows as text and as a store, and a run; blocks of a few rows are read."""
     tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     lines = tiny.lines(300, 20)
     tiny.text("a.vw", [f"{line.split()[0]} 1 t{i}|{line.split('|', 1)[1]}"
@@ -30,7 +29,6 @@ def done(tmp_path_factory):
 
 @pytest.fixture
 def job(done, tmp_path, monkeypatch):
-    """A copy of them in the working folder."""
     monkeypatch.chdir(shutil.copytree(done, tmp_path / "job"))
     monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 16)
     monkeypatch.setattr("streammach.prediction.order.GIVEN_ROWS", 16)

@@ -27,7 +27,6 @@ def model(request, rng):
 
 
 def rows_of(block):
-    """Features and values of each row."""
     for i in range(block.n_rows):
         some = slice(block.indptr[i], block.indptr[i + 1])
         yield block.features[some], block.values[some]

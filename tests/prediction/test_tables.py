@@ -18,13 +18,11 @@ SHUFFLED = ["price", "brand", "kind", "title", "id", "body"]
 
 
 def trained(folder, table, **roles):
-    """Convert a table and train on it; return the folder of the run."""
     convert(table, folder / "train.zarr", **roles)
     return fitted(folder)
 
 
 def fitted(folder):
-    """Train on the store of a folder; return the folder of the run."""
     plan = sm.plan(folder / "train.zarr", n_buckets=2, n_repetitions=4, counts="on", threads=1)
     options = sm.TrainingOptions(epochs=2, learning_rate=0.5)
     sm.Trainer(plan, options).fit(folder / "train.zarr", folder / "run")

@@ -88,7 +88,6 @@ def nightly(test):
 
 
 def documents(form):
-    """Whole texts."""
     parts = st.tuples(st.lists(LINES[form], max_size=12), END)
     return parts.map(lambda part: b"\n".join(part[0]) + part[1])
 

@@ -78,7 +78,6 @@ def listed_scores(block, table, gains, weights, *, cut_from, kept):
 
 
 def listed_best(*arguments, m, **sizes):
-    """Each row's best classes by :func:`listed_scores`."""
     return [sorted(scores, key=lambda c: -scores[c])[:m]
             for scores in listed_scores(*arguments, **sizes)]  # fmt: skip
 

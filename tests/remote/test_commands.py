@@ -18,8 +18,6 @@ def documents(folder):
 
 @pytest.fixture
 def told(capsys):
-    """Run a command; return its JSON."""
-
     def run(*command):
         capsys.readouterr()
         assert main([str(word) for word in command] + ["--json"]) == 0

@@ -19,7 +19,6 @@ def source(tiny):
 
 @pytest.fixture
 def bucket(endpoint, proxy):
-    """A client of the storage itself."""
     client = boto3.client("s3", endpoint_url=endpoint)
     yield client
     client.close()

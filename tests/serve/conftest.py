@@ -47,7 +47,6 @@ class Client:
 
 
 def fitted(folder, name, **options):
-    """Train on a store of a folder; return the folder of the run."""
     plan = sm.plan(folder / f"{name}.zarr", n_buckets=2, n_repetitions=4, threads=1, **options)
     how = sm.TrainingOptions(epochs=2, learning_rate=0.5, transform="raw")
     sm.Trainer(plan, how).fit(folder / f"{name}.zarr", folder / name)
@@ -101,7 +100,6 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def service(runs):
-    """A service of all of them."""
     service = Service(runs, ServiceLimits(), Computing(threads=1))
     yield service
     assert service.close(10)
@@ -109,13 +107,11 @@ def service(runs):
 
 @pytest.fixture(scope="session")
 def client(service):
-    """What asks it."""
     return Client(service)
 
 
 @pytest.fixture
 def predictor(runs):
-    """Open a model as a program does."""
     opened = []
 
     def open_it(name):

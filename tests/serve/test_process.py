@@ -42,7 +42,6 @@ def serving(*arguments):
 
 
 def ended(process, seconds=30):
-    """Exit code and story of a process that ends."""
     _, story = process.communicate(timeout=seconds)
     return process.returncode, story
 

@@ -223,7 +223,6 @@ def asking(client):
 
 
 def other_model(runs, folder):
-    """Another model of the same features."""
     place = folder / "other"
     if not place.exists():
         shutil.copytree(runs["words"] / "model", place)

@@ -37,7 +37,6 @@ def test_models_are_listed(client, runs):
 
 
 def metrics(client):
-    """What was counted, by its line."""
     text = client.get("/metrics").text
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     for line in lines:

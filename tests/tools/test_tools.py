@@ -25,7 +25,6 @@ SMALL = Published(
 
 
 def loaded(name):
-    """A script as a module."""
     spec = util.spec_from_file_location(f"tool_{name}", TOOLS / f"{name}.py")
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -52,7 +52,6 @@ def texts(tiny, words, rng):
 
 
 def trained(folder, counts="on", buckets=16, repetitions=6, size="full"):
-    """A model of the known classes."""
     sm.convert(folder / "train.vw", folder / "train.zarr")
     plan = sm.plan(
         folder / "train.zarr", n_buckets=buckets if repetitions else None,

@@ -32,7 +32,6 @@ MODEL = {"n_buckets": 4, "n_repetitions": 5, "counts": "off", "batch_size": 16, 
 
 
 def store(tmp_path_factory, n_noise):
-    """A store of rows whose classes can be told apart."""
     made = TinyData(tmp_path_factory.mktemp("cuda"), np.random.default_rng(1))
     return made.store(n_rows=90, n_classes=9, n_noise=n_noise)
 

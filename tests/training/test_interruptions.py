@@ -89,7 +89,6 @@ def test_it_goes_on_to_the_same_bytes(made, all_kept, tmp_path, monkeypatch, kin
 
 
 def calls_of(monkeypatch, owner, name):
-    """Count the calls of a method."""
     calls, real = [], getattr(owner, name)
 
     def counted(self, *given, **options):

@@ -22,7 +22,6 @@ FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
 
 @pytest.fixture
 def stores(tiny, rng):
-    """A store to train on and one to test on."""
     train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
     convert(tiny.text("a.vw", listed_lines(rng, 1500)), train, multilabel="on")
     convert(tiny.text("b.vw", listed_lines(rng, 300)), test, like=train)

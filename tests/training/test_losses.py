@@ -19,7 +19,6 @@ CLASSES, FEATURES = 60, 16
 
 @pytest.fixture
 def data(tiny):
-    """Dense rows around the means of 60 classes."""
     means = tiny.rng.normal(size=(CLASSES, FEATURES))
     labels = np.arange(1500) % CLASSES
     x = means[labels] + 0.4 * tiny.rng.normal(size=(1500, FEATURES))

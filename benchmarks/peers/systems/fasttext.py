@@ -17,14 +17,12 @@ MOST_SECONDS = 900
 
 
 def words(task, ids, values):
-    """Return a row as words: its features, with their values where rows are dense."""
     if task.filled > DENSE:
         return " ".join(f"f{i}={v:g}" for i, v in zip(ids, values, strict=True))
     return " ".join(f"f{i}" for i in ids)
 
 
 def train(task, **change):
-    """Train on a file of words; return the model."""
     import fasttext
 
     if task.filled > FULL:
@@ -49,7 +47,6 @@ def softmax(task):
 
 
 def predict(model, task):
-    """Return the best classes of each test row (m, 5)."""
     x = task.x_test
     ends = x.indptr[1:-1]
     rows = zip(np.split(x.indices, ends), np.split(x.data, ends), strict=True)
@@ -63,7 +60,6 @@ def predict(model, task):
 
 
 def size(model, task):
-    """Return the bytes of the saved model."""
     model.save_model(str(task.folder / "model.bin"))
     return folder_bytes(task.folder / "model.bin")
 

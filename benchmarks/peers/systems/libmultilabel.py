@@ -11,14 +11,12 @@ MOST_BYTES = 4e9  # of one against the rest, whose weights are float64, a column
 
 
 def linear():
-    """Return the package's linear methods."""
     import libmultilabel.linear
 
     return libmultilabel.linear
 
 
 def train(task, features=tree_features):
-    """Train; return the model."""
     x, y = features(task, task.x), task.labels
     with task.measured():
         return linear().train_tree(y, x, f"-m {task.threads}", verbose=False)
@@ -35,7 +33,6 @@ def ovr(task):
 
 
 def predict(model, task, features=tree_features, **options):
-    """Return the best classes of each test row (m, 5)."""
     x = features(task, task.x_test)
     out = np.empty((x.shape[0], K), np.int64)
     with task.measured("predict"):
@@ -48,7 +45,6 @@ def predict(model, task, features=tree_features, **options):
 
 
 def size(model, task):
-    """Return the bytes of the weights as the package holds them in memory."""
     weights = getattr(model, "flat_model", model).weights
     parts = [weights] if not hasattr(weights, "indptr") else [
         weights.data, weights.indices, weights.indptr

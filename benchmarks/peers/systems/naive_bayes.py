@@ -17,7 +17,6 @@ def smoothing(task):
 
 
 def features(task, x):
-    """Return what is counted."""
     return x if task.filled > DENSE else binary(x)
 
 
@@ -37,7 +36,6 @@ def train(task):
 
 
 def predict(model, task):
-    """Return the best classes of each test row (m, 5)."""
     counts, prior, shared = model
     x = features(task, task.x_test)
     out = np.empty((x.shape[0], K), np.int64)
@@ -52,7 +50,6 @@ def predict(model, task):
 
 
 def size(model, task):
-    """Return the bytes of the table."""
     counts, prior, shared = model
     arrays = (counts.data, counts.indices, counts.indptr, prior, shared)
     return sum(a.nbytes for a in arrays)

@@ -10,7 +10,6 @@ MOST_SECONDS = 3600
 
 
 def train(task, kind="PLT"):
-    """Train a model; return it."""
     import napkinxc.models
 
     x = tree_features(task, task.x)
@@ -34,7 +33,6 @@ def ovr(task):
 
 
 def predict(model, task):
-    """Return the best classes of each test row (m, 5)."""
     x = tree_features(task, task.x_test)
     with task.measured("predict"):
         found = model.predict(x, top_k=K)
@@ -45,7 +43,6 @@ def predict(model, task):
 
 
 def size(model, task):
-    """Return the bytes of the model's folder."""
     return folder_bytes(task.folder / "model")
 
 

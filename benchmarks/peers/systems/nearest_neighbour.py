@@ -22,7 +22,6 @@ def rows(task, x):
 
 
 def predict(model, task):
-    """Return the classes of the nearest rows (m, 5)."""
     x = rows(task, task.x_test)
     out = np.full((x.shape[0], K), -1, np.int64)
     for start in range(0, x.shape[0], BLOCK):
@@ -37,7 +36,6 @@ def predict(model, task):
 
 
 def size(model, task):
-    """Return the bytes of the rows and their classes."""
     if task.filled > FULL:
         return model.nbytes + 4 * len(task.y)
     return model.data.nbytes + model.indices.nbytes + model.indptr.nbytes + 4 * len(task.y)

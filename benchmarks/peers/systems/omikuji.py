@@ -43,13 +43,11 @@ def predict(model, task, features=tree_features):
 
 
 def size(model, task):
-    """Return the bytes of the saved model."""
     model.save(str(task.folder / "model"))
     return folder_bytes(task.folder / "model")
 
 
 def bonsai(task, features=tree_features):
-    """Train shallow trees."""
     return train(task, bonsai=True, features=features)
 
 

@@ -15,7 +15,6 @@ SETTINGS = f"--memory {MEMORY}, defaults; trained from the store, search of sett
 
 
 def train(task, **options):
-    """Train a run; return its model."""
     import streammach as sm
 
     held_out_by = os.environ.get("PEERS_HOLD_OUT_BY") or None
@@ -28,7 +27,6 @@ def train(task, **options):
 
 
 def predict(model, task):
-    """Return the best classes of each test row (m, 5)."""
     import streammach as sm
 
     with Dataset.open(task.test_store) as other, sm.Predictor(model, threads=task.threads) as use:
@@ -43,7 +41,6 @@ def predict(model, task):
 
 
 def size(model, task):
-    """Return the bytes of the model's folder."""
     return folder_bytes(task.folder / "run" / "model")
 
 

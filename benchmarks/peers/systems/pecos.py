@@ -24,7 +24,6 @@ class OldNumPy:
 
 
 def train(task, features=tree_features):
-    """Train; return the model."""
     import pecos.utils.smat_util
     from pecos.xmc import Indexer, LabelEmbeddingFactory
     from pecos.xmc.xlinear.model import XLinearModel
@@ -38,7 +37,6 @@ def train(task, features=tree_features):
 
 
 def predict(model, task, features=tree_features):
-    """Return the best classes of each test row (m, 5)."""
     x = features(task, task.x_test).sorted_indices()
     with task.measured("predict"):
         found = model.predict(x, beam_size=BEAM, only_topk=K, threads=task.threads)
@@ -51,7 +49,6 @@ def predict(model, task, features=tree_features):
 
 
 def size(model, task):
-    """Return the bytes of the saved model."""
     model.save(str(task.folder / "pecos"))
     return folder_bytes(task.folder / "pecos")
 

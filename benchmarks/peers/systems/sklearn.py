@@ -50,7 +50,6 @@ def lda(task):
 
 
 def predict(model, task, given=unit_rows):
-    """Return the best classes of each test row (m, 5)."""
     x = given(task.x_test)
     out = np.empty((x.shape[0], K), np.int64)
     with task.measured("predict"):
@@ -64,7 +63,6 @@ def predict(model, task, given=unit_rows):
 
 
 def size(model, task):
-    """Return the bytes of the weights in float32."""
     return 4 * (model.coef_.size + model.intercept_.size)
 
 

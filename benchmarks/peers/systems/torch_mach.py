@@ -24,7 +24,6 @@ def features(task, x):
 
 
 def train(task):
-    """Train; return the model."""
     from benchmarks.torch_mach import TorchMach
 
     large, dense, k = len(task.y) >= LARGE, task.filled > DENSE, task.n_classes
@@ -51,7 +50,6 @@ def _epoch(model, x, y, epoch, epochs):
 
 
 def predict(model, task):
-    """Return the best classes of each test row (m, 5)."""
     x = features(task, task.x_test)
     out = np.empty((x.shape[0], K), np.int64)
     with task.measured("predict"):
@@ -63,7 +61,6 @@ def predict(model, task):
 
 
 def size(model, task):
-    """Return the bytes of the weights."""
     return 4 * (model.bag.weight.numel() + model.bias.numel())
 
 

@@ -16,7 +16,6 @@ SPEED = 9e7  # updates of a weight a second, measured on ALOI
 
 
 def vw(task, *arguments):
-    """Run the program."""
     command = [sys.executable, "-m", "vowpalwabbit", "--quiet", "--no_stdin", *arguments]
     done = subprocess.run(command, check=False, cwd=task.folder, capture_output=True, text=True)
     if done.returncode:
@@ -39,7 +38,6 @@ def trained(task, reduction, labels, base=1):
 
 
 def predict(model, task):
-    """Return the class of each test row (m, 1), parsing included."""
     with task.measured("predict"):
         vw(task, "-t", "-d", "test.vw", "-i", model, "-p", "out")
     found = np.loadtxt(task.folder / "out", usecols=0, ndmin=1)
@@ -72,7 +70,6 @@ def plt(task):
 
 
 def predict_plt(model, task):
-    """Return the best classes of each test row (m, 5), parsing included."""
     with task.measured("predict"):
         vw(task, "-t", "-d", "test.vw", "-i", model, "-p", "out", "--top_k", str(K),
            "--loss_function", "logistic", "--probabilities")  # fmt: skip
@@ -86,7 +83,6 @@ def predict_plt(model, task):
 
 
 def size(model, task):
-    """Return the bytes of the model."""
     return folder_bytes(task.folder / model)
 
 

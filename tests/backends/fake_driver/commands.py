@@ -57,14 +57,12 @@ def done(call):
 
 
 def command(*arguments):
-    """A command, as it is typed."""
     from streammach.cli.main import main
 
     return done(lambda: main([str(a) for a in arguments]))
 
 
 def python(call):
-    """Python's code, whose errors have the exit codes of commands."""
     from streammach.errors import StreammachError
 
     def tried():
@@ -123,7 +121,6 @@ def trainings(folder, kind):
 
 
 def calls_with(folder, kind, run):
-    """What is done with a model."""
     import streammach as sm
     from streammach.serve.limits import ServiceLimits
     from streammach.serve.models import Computing, Loader
@@ -153,7 +150,6 @@ def calls_with(folder, kind, run):
 
 
 def main(folder):
-    """Do all of them."""
     stores(folder)
     watch()
     found = {}

@@ -84,17 +84,14 @@ class Machine:
         return done.stdout, done.stderr
 
     def works(self, *works, **facts):
-        """Do some works of :mod:`tests.backends.fake_driver.work`; return what they found."""
         command = ("-W", "error", "-m", "tests.backends.fake_driver.work", *works)
         out, _ = self.run(*command, environment=self.environment(**facts))
         return json.loads(out)
 
     def work(self, work, **facts):
-        """Do one; return what it found."""
         return self.works(work, **facts)[work]
 
     def launches(self):
-        """The launches of the process that ran last."""
         found = []
         for line in self.log.read_text().splitlines() if self.log.exists() else ():
             name, *numbers = line.split()

@@ -54,12 +54,10 @@ def watch():
 
 
 def drawn(shape, n=30):
-    """Rows of a shape."""
     return block_of(np.random.default_rng(1), n, shape[1], shape[0])
 
 
 def opened(shape, how, *, batch, labels=0, basis=None, keep=False, weights="float32", dense=False):
-    """A backend that is ready to train."""
     facts = SimpleNamespace(n_rows=batch.n_rows, nnz=len(batch.features), n_labels=labels)
     spec = spec_of(*shape)
     config = config_of(spec.shape, "cuda", dense=dense, weights=weights, resident=keep)
@@ -69,7 +67,6 @@ def opened(shape, how, *, batch, labels=0, basis=None, keep=False, weights="floa
 
 
 def trained(backend, batch, *, keep=False, n_steps=2):
-    """Train on a batch, named where it is kept."""
     if keep:
         backend.row_cache.keep(batch, "rows")
         starts = None if batch.labels is None else batch.labels.starts

@@ -29,7 +29,6 @@ ROLES = {"label": "kind", "text": ["title", "body"], "category": "brand", "numbe
 
 
 def rows_of(n, seed=0):
-    """Return n rows as dictionaries."""
     rng, out = random.Random(seed), []
     for i in range(n):
         kind = rng.choice(list(THINGS))
@@ -45,12 +44,10 @@ def rows_of(n, seed=0):
 
 
 def table_of(rows):
-    """Return rows as an Arrow table."""
     return pa.Table.from_pylist(rows)
 
 
 def write(rows, folder, form, name="rows", columns=None, batch=100):
-    """Write rows as a file of a format; return its path."""
     path = folder / f"{name}.{form}"
     names = columns or list(rows[0])
     if form in ("csv", "tsv", "csv.gz"):

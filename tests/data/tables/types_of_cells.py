@@ -84,7 +84,6 @@ def fractions(found):
 
 
 def kinds():
-    """Return all kinds."""
     words, whole, big = ["a b", "é", "v3.10"], [1, 20, -3], [2**63, 2**64 - 1, 2**53 + 1]
     some, wide = [0.1, 0.7, 12.5], [1e-05, 1e16, 1e30]
     days = [dt.date(2024, 1, 31), dt.date(1969, 12, 31), dt.date(2000, 2, 29)]
@@ -224,12 +223,10 @@ def kinds():
 
 
 def periods():
-    """Return three months."""
     return [pd.Period(text, "M") for text in ("2024-01", "2024-02", "1969-12")]
 
 
 def intervals():
-    """Return three intervals."""
     return [pd.Interval(0.0, 1.5), pd.Interval(1.5, 3.0), pd.Interval(3.0, 4.5)]
 
 

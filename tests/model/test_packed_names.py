@@ -47,6 +47,7 @@ def few_are_many(monkeypatch):
 
 
 def small(rng, labels, **changes):
+    """A small model with such labels."""
     n = len(labels)
     weights = rng.integers(-7, 8, (12, 6)).astype(np.int8)
     fields = {"weights": weights, "scale": rng.random(12).astype(np.float32), "stored": "int4"}

@@ -24,6 +24,7 @@ MODELS = ("plain", "packed")
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
+    """Rows, stores, and one small model in both layouts."""
     tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
     tiny.text("a.vw", tiny.lines(300, 40))
     tiny.text("b.vw", [f"new{line}" if i % 9 == 0 else line
@@ -42,6 +43,7 @@ def done(tmp_path_factory):
 
 @pytest.fixture
 def job(done, tmp_path, monkeypatch):
+    """A copy of them in the working folder."""
     monkeypatch.chdir(shutil.copytree(done, tmp_path / "job"))
     return tmp_path / "job"
 

@@ -10,8 +10,7 @@ from streammach.errors import clean
 from streammach.figures import words
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model
-from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.diagnose_lists import ListDiagnosis
+from streammach.prediction.diagnose import Diagnosis, ListDiagnosis
 from streammach.prediction.queries import QueryTime
 from streammach.reports import html
 from streammach.reports.drawing import Plot, percent

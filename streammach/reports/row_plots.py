@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from streammach.figures import words
-from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.diagnose_lists import LIKELY, ListDiagnosis, RowGroup
+from streammach.prediction.diagnose import Diagnosis, ListDiagnosis, RowGroup
+from streammach.prediction.reached import LIKELY
 from streammach.prediction.set_metrics import PLACES
 from streammach.prediction.sums import Reliability
 from streammach.reports.drawing import (

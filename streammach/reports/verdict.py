@@ -9,8 +9,7 @@ from streammach.figures import TopK
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
-from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.diagnose_lists import ListDiagnosis
+from streammach.prediction.diagnose import Diagnosis, ListDiagnosis
 from streammach.prediction.queries import QueryTime
 from streammach.reports.drawing import percent
 from streammach.training.run import Run

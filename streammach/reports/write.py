@@ -9,8 +9,7 @@ from pathlib import Path
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.diagnose import Diagnosis, diagnose
-from streammach.prediction.diagnose_lists import ListDiagnosis
+from streammach.prediction.diagnose import Diagnosis, ListDiagnosis, diagnose
 from streammach.prediction.memory import room_before
 from streammach.prediction.queries import QueryTime, query_time
 from streammach.progress import Wanted, shown

@@ -11,7 +11,7 @@ import streammach as sm
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnose_lists import RowGroup
+from streammach.prediction.diagnose import RowGroup
 from streammach.prediction.queries import QueryTime, query_time
 from streammach.reports import html
 from streammach.reports.pages import run_page, sweep_page

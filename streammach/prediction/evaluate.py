@@ -267,9 +267,9 @@ def labelled_rows(
     if alone:
         if unknown is None or not is_table(rows, strings=False):
             raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
-        block = predictor.tables.block(rows, unknown, labelled=True, bad_rows=bad_rows)
+        block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
-        block = predictor.block(rows[0], unknown=unknown)
+        block = predictor.rows.block(rows[0], unknown=unknown)
         block = _with_labels(block, rows[1], predictor.model.labels.plain())
     seen.rows += block.n_rows
     seen.unseen_labels += int((block.lists.classes < 0).sum())

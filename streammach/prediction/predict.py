@@ -23,8 +23,8 @@ from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.memory import room_before
 from streammach.prediction.order import Predictions
-from streammach.prediction.output.base import Shape
-from streammach.prediction.output.registry import Output, output_of, target, writing
+from streammach.prediction.output.formats import Shape
+from streammach.prediction.output.writing import Output, output_of, target, writing
 from streammach.prediction.predictor import Predictor
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Decoding, Ranker
@@ -229,13 +229,13 @@ def write_table(
     """
     n_rows = 0
     with writing(goal, output, shape) as write, ThreadPoolExecutor(1, "rows") as pool:
-        calls = (partial(_made, output, part, shape) for part in parts)
+
+        def made(part: Predictions) -> tuple[Any, int]:
+            return output.format.rows(part, shape), len(part.rows)
+
+        calls = (partial(made, part) for part in parts)
         for rows, n in in_order(pool, calls, int(ahead)):
             write(rows)
             n_rows += n
             told(n_rows)
     return n_rows
-
-
-def _made(output: Output, part: Predictions, shape: Shape) -> tuple[Any, int]:
-    return output.format.rows(part, shape), len(part.rows)

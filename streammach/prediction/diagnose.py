@@ -12,7 +12,7 @@ from streammach.errors import DataError, clean
 from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.evaluate import Depth, depth_of, first_repetitions
+from streammach.prediction.evaluate import Depth, depth_of
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import (
@@ -103,14 +103,9 @@ class ListDiagnosis:
 
 
 def diagnose(
-    model: Model,
-    path: str | os.PathLike[str],
-    *,
-    rows: int = ROWS,
-    threads: int | None = None,
-    memory: str | int | None = None,
-    progress: Told | None = None,
-) -> Diagnosis | ListDiagnosis:
+    model: Model, path: str | os.PathLike[str], *, rows: int = ROWS, threads: int | None = None,
+    memory: str | int | None = None, progress: Told | None = None,
+) -> Diagnosis | ListDiagnosis:  # fmt: skip
     """Return where a model is right, on the first rows of a store or a labelled text."""
     tell = progress or (lambda stage, done, total: None)
     n, n_unseen, place = 0, 0, located(path)
@@ -129,11 +124,9 @@ def diagnose(
     total, depths, n_depth = model.spec.n_repetitions, [], min(n, DEPTH_ROWS)
     counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total] * (total > 1)
     for i, count in enumerate(counts, 1):
-        with Predictor(
-            first_repetitions(model, count), threads=threads, memory=memory
-        ) as predictor:
-            blocks = _first_rows(model, place, room, DEPTH_ROWS)
-            depths.append(depth_of(predictor, blocks, rankings_of(model)))
+        few = _first_rows(model, place, room, DEPTH_ROWS)
+        names = rankings_of(model)
+        depths.append(depth_of(model, count, few, names, threads=threads, memory=memory))
         tell("repetitions", i * n_depth, len(counts) * n_depth)
     shared: dict[str, Any] = {
         "path": str(path), "n_rows": n, "n_unseen": n_unseen, "estimator": model.estimator,

@@ -71,25 +71,13 @@ class Predicted:
 
 
 def predict(
-    predictor: Predictor | Model | str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    k: int = 5,
-    threshold: float | None = None,
-    probabilities: bool = False,
-    out_format: str | None = None,
-    on_bad_row: str = "error",
-    max_bad: int | None = None,
-    rejects: str | os.PathLike[str] | None = None,
-    force: bool = False,
-    options: SourceOptions = GUESSED,
-    memory: str | int | None = None,
-    device: str = "auto",
-    decode: Decoding = "auto",
-    threads: int | None = None,
-    progress: Wanted = None,
-) -> Predicted:
+    predictor: Predictor | Model | str | os.PathLike[str], path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None, *, k: int = 5, threshold: float | None = None,
+    probabilities: bool = False, out_format: str | None = None, on_bad_row: str = "error",
+    max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool = False,
+    options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
+    decode: Decoding = "auto", threads: int | None = None, progress: Wanted = None,
+) -> Predicted:  # fmt: skip
     """Write the best classes of every row of an input, in its order, with its row numbers and tags.
 
     The table appears when it is whole; a call that is interrupted leaves nothing.

@@ -78,15 +78,9 @@ class Predictor(Ranks):
     """
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        estimator: str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
-        memory: str | int | None = None,
-        decode: Decoding = "auto",
-    ) -> None:
+        self, model: Model, *, estimator: str | None = None, device: str = "auto",
+        threads: int | None = None, memory: str | int | None = None, decode: Decoding = "auto",
+    ) -> None:  # fmt: skip
         if decode not in get_args(Decoding):
             known = ", ".join(get_args(Decoding))
             raise UsageError(f"'{clean(decode)}' is not one of {known}: --decode")
@@ -115,13 +109,9 @@ class Predictor(Ranks):
         self.rows, self._rooms = ModelRows(model), dict[int, Room]()
 
     def topk(
-        self,
-        rows: RowBlock | NDArray[Any] | Any,
-        k: int = 5,
-        *,
-        columns: Sequence[str | int | bytes] | None = None,
-        probabilities: bool = False,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        self, rows: RowBlock | NDArray[Any] | Any, k: int = 5, *,
+        columns: Sequence[str | int | bytes] | None = None, probabilities: bool = False,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of each row and their scores, best first.
 
         Parameters
@@ -164,13 +154,10 @@ class Predictor(Ranks):
         return self.labels(ids), scores
 
     def query(
-        self,
-        features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
-        values: NDArray[Any] | Sequence[float] | None = None,
-        k: int = 5,
-        *,
+        self, features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
+        values: NDArray[Any] | Sequence[float] | None = None, k: int = 5, *,
         probabilities: bool = False,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of one row and their scores, best first, in the least time.
 
         They are those that :meth:`topk` gives for the row among others.
@@ -257,19 +244,11 @@ class Predictor(Ranks):
         )  # fmt: skip
 
     def stream(
-        self,
-        path: str | os.PathLike[str],
-        k: int = 5,
-        *,
-        options: SourceOptions = GUESSED,
-        seen: InputCounts | None = None,
-        threshold: float | None = None,
-        probabilities: bool = False,
-        room: Room | None = None,
-        bad_rows: BadRows | None = None,
-        beside: Path | None = None,
-        told: Callable[[int], None] | None = None,
-    ) -> Iterator[Predictions]:
+        self, path: str | os.PathLike[str], k: int = 5, *, options: SourceOptions = GUESSED,
+        seen: InputCounts | None = None, threshold: float | None = None,
+        probabilities: bool = False, room: Room | None = None, bad_rows: BadRows | None = None,
+        beside: Path | None = None, told: Callable[[int], None] | None = None,
+    ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of every row of a store or file in bounded memory.
 
         Rows come in the order of the source, those of a store in that of what it was converted

@@ -30,10 +30,8 @@ class Page:
 
 
 def run_page(
-    run: Run,
-    diagnosis: Diagnosis | ListDiagnosis | None = None,
-    query: QueryTime | None = None,
-) -> Page:
+    run: Run, diagnosis: Diagnosis | ListDiagnosis | None = None, query: QueryTime | None = None,
+) -> Page:  # fmt: skip
     """Return the page of a run, with the sweep that its folder lies in."""
     model = run.model
     of_run, of_rows = run_plots(run), () if diagnosis is None else row_plots(diagnosis)

@@ -19,11 +19,9 @@ TRAINED = "the rows held out from training"
 
 
 def verdict(
-    run: Run,
-    model: Model,
-    diagnosis: Diagnosis | ListDiagnosis | None = None,
+    run: Run, model: Model, diagnosis: Diagnosis | ListDiagnosis | None = None,
     query: QueryTime | None = None,
-) -> tuple[str, ...]:
+) -> tuple[str, ...]:  # fmt: skip
     """Return what a run came to, in sentences; the first one says the most."""
     first, *more = _right(run, model, diagnosis)
     return (

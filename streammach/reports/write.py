@@ -38,16 +38,10 @@ class Report:
 
 
 def report(
-    run: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    on: str | os.PathLike[str] | None = None,
-    rows: int = ROWS,
-    memory: str | int | None = None,
-    threads: int | None = None,
-    force: bool = False,
-    progress: Wanted = None,
-) -> Report:
+    run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *,
+    on: str | os.PathLike[str] | None = None, rows: int = ROWS, memory: str | int | None = None,
+    threads: int | None = None, force: bool = False, progress: Wanted = None,
+) -> Report:  # fmt: skip
     """Draw what a run planned, measured and reached: one HTML file with everything in it.
 
     Parameters

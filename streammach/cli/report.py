@@ -44,7 +44,7 @@ def report(
 
     One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
     """
-    from streammach.reports.write import report as write  # compiled code loads on demand
+    from streammach.reports.pages import report as write  # compiled code loads on demand
 
     made = write(
         run, out, on=store, rows=rows, memory=memory, threads=threads, force=force,

@@ -33,19 +33,12 @@ KIND, COUNT = "distributed training", "parts"
 
 
 def train(
-    store: str | os.PathLike[str],
-    plan: Plan,
-    client: Client,
-    *,
-    out: str | os.PathLike[str],
-    options: TrainingOptions | None = None,
-    parts: int | None = None,
-    class_weight: str | None = None,
-    callbacks: Sequence[object] | None = None,
-    checkpoint_minutes: float = CHECKPOINT_MINUTES,
-    tell: Callable[[str], None] | None = None,
+    store: str | os.PathLike[str], plan: Plan, client: Client, *, out: str | os.PathLike[str],
+    options: TrainingOptions | None = None, parts: int | None = None,
+    class_weight: str | None = None, callbacks: Sequence[object] | None = None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES, tell: Callable[[str], None] | None = None,
     resume: bool = False,
-) -> Run:
+) -> Run:  # fmt: skip
     """Train a run on the workers of a Dask cluster.
 
     Each worker trains a part of the repetitions, one at a time. The first part also decides what is

@@ -382,7 +382,7 @@ class Model(Reported):
         with self._lock as lost:
             if lost:  # at a fork: this process makes its own
                 self.__dict__.pop("_predictor", None)
-            block = self._predictor.block(rows, columns)
+            block = self._predictor.rows.block(rows, columns)
             ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
         return self._predictor.labels(ids, self.label_kind), scores
 

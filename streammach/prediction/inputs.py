@@ -81,9 +81,7 @@ class InputCounts:
 class MetLabels:
     """Labels of an input, those that the model does not know among them."""
 
-    # the model's labels, and behind them others by their ids in the rows; there when all rows are
-    # read
-    names: Names | None = None
+    names: Names | None = None  # the model's, then others by their ids; there when all are read
 
 
 def is_store(path: Path) -> bool:
@@ -102,16 +100,9 @@ def source_order(path: Path) -> Order | None:
 
 
 def rows_of(
-    path: Path,
-    model: Model,
-    seen: InputCounts,
-    room: Room,
-    *,
-    options: SourceOptions = GUESSED,
-    label_needed: bool = True,
-    met: MetLabels | None = None,
-    bad_rows: BadRows | None = None,
-) -> Iterator[RowBlock]:
+    path: Path, model: Model, seen: InputCounts, room: Room, *, options: SourceOptions = GUESSED,
+    label_needed: bool = True, met: MetLabels | None = None, bad_rows: BadRows | None = None,
+) -> Iterator[RowBlock]:  # fmt: skip
     """Yield the rows of an input with the model's ids, numbers and tags, in their order."""
     piped = is_piped(path)
     stored = not piped and is_store(path)
@@ -120,7 +111,9 @@ def rows_of(
     if stored:
         if options != GUESSED:
             raise UsageError("a store needs no options of files", path=clean(path, 300))
-        yield from _store_rows(path, model, seen, room, met, label_needed=label_needed)
+        with Dataset.open(path) as dataset:
+            rows, seen.total = StoreRows(dataset, model, label_needed, met), dataset.n_rows
+            yield from rows.blocks(0, dataset.n_rows, seen, room)
         return
     bad_rows = bad_rows or BadRows()
     for block in _file_rows(path, model, seen, room, options, label_needed, met, bad_rows):
@@ -133,7 +126,7 @@ class StoreRows:
     """The rows of a store with the ids of a model, any range of them."""
 
     def __init__(
-        self, dataset: Dataset, model: Model, *, label_needed: bool, met: MetLabels | None = None
+        self, dataset: Dataset, model: Model, label_needed: bool, met: MetLabels | None = None
     ) -> None:
         features = labels = None
         other = dataset.digest != model.store or len(dataset.features) != len(model.features)
@@ -152,14 +145,21 @@ class StoreRows:
 
         Where `start` is a multiple of the most rows of a block, blocks are those of all rows.
         """
-        for first, last in _ranges(self._dataset, start, stop, room):
-            block = self._dataset.rows(first, last)
-            done = canonicalize(block, self._features, self._labels)
-            seen.rows += block.n_rows
-            seen.unknown_values += block.nnz - done.nnz
-            seen.unseen_labels += int((done.lists.classes < 0).sum())
-            numbers, tags = self._dataset.origins(first, last)
-            yield replace(done, numbers=numbers, tags=tags)
+        data = self._dataset
+        for first in range(start, stop, room.rows):
+            last = min(first + room.rows, stop)
+            ends = data.pointers(first, last)
+            if data.listed:
+                ends = ends + data.label_pointers(first, last)
+            for some in room.ranges(ends - ends[0]):
+                place = first + some.start, first + some.stop
+                block = data.rows(*place)
+                done = canonicalize(block, self._features, self._labels)
+                seen.rows += block.n_rows
+                seen.unknown_values += block.nnz - done.nnz
+                seen.unseen_labels += int((done.lists.classes < 0).sum())
+                numbers, tags = data.origins(*place)
+                yield replace(done, numbers=numbers, tags=tags)
 
 
 def _ids_of_labels(
@@ -174,33 +174,6 @@ def _ids_of_labels(
             labels[others] = len(known) + np.arange(np.count_nonzero(others))
             met.names = known.followed_by(dataset.labels.some(others))
     return labels
-
-
-def _store_rows(
-    path: Path,
-    model: Model,
-    seen: InputCounts,
-    room: Room,
-    met: MetLabels | None,
-    *,
-    label_needed: bool,
-) -> Iterator[RowBlock]:
-    with Dataset.open(path) as dataset:
-        rows = StoreRows(dataset, model, label_needed=label_needed, met=met)
-        seen.total = dataset.n_rows
-        yield from rows.blocks(0, dataset.n_rows, seen, room)
-
-
-def _ranges(dataset: Dataset, start: int, end: int, room: Room) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that may be held."""
-    while start < end:
-        stop = min(start + room.rows, end)
-        ends = dataset.pointers(start, stop)
-        if dataset.listed:
-            ends = ends + dataset.label_pointers(start, stop)
-        for rows in room.ranges(ends - ends[0]):
-            yield start + rows.start, start + rows.stop
-        start = stop
 
 
 def _file_rows(

@@ -16,8 +16,7 @@ from streammach.data.conversion.ranking import Known
 from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints
-from streammach.prediction.in_memory import MatrixRows
-from streammach.rows.known import KnownFeatures
+from streammach.prediction.in_memory import ModelRows
 from streammach.rows.names import Names
 from streammach.rows.trained import TrainedColumns
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
@@ -114,7 +113,7 @@ class Passes:
 
     def __init__(self, model: Model, threads: int) -> None:
         self.stream = Stream(model, threads)
-        self._rows = MatrixRows(KnownFeatures(model.features), model.columns)
+        self._rows = ModelRows(model)
 
     @classmethod
     def begin(
@@ -146,7 +145,7 @@ class Passes:
 
     def learn(self, rows: Rows, codes: NDArray[np.int64]) -> float:
         """Learn from rows whose classes have these ids, int64 (n,); return their mean loss."""
-        block = self._rows.block(rows.x)
+        block = self._rows.matrix(rows.x)
         weights = None if rows.weights is None else rows.weights.astype(np.float32)
         classes = codes.astype(np.int32)
         return self.stream.learn(replace(block, classes=classes, importance=weights))

@@ -40,7 +40,7 @@ from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
 from streammach.files.reading import check_free, file_pieces
 from streammach.files.urls import located
-from streammach.files.writing import remove_file
+from streammach.files.writing import remove_file, write_atomic
 from streammach.formats import STORE_FORMAT
 from streammach.jit import compiler_bytes
 from streammach.machine import cores
@@ -366,6 +366,7 @@ def tidy(target: Path) -> None:
 
 def _commit(folder: ConversionFolder, store: Destination, listed: Destination) -> str | None:
     """Give what was made its names; return that of the list of rows left out."""
+    write_atomic(folder.written)
     rejects = folder.listed.exists()
     if rejects:
         listed.write(*file_pieces(folder.listed))

@@ -27,8 +27,15 @@ from streammach.data.given import Given, given_rows, given_weights, some_of, wit
 from streammach.data.given_labels import GivenLabels, given_labels
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import LabelSets
-from streammach.data.matrix import Dense, Matrix, MatrixPiece, OpenMatrix, Sparse
-from streammach.data.matrix_source import MatrixReader, MatrixSource
+from streammach.data.matrix import (
+    Dense,
+    Matrix,
+    MatrixPiece,
+    MatrixReader,
+    MatrixSource,
+    OpenMatrix,
+    Sparse,
+)
 from streammach.data.source import PieceRows
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.anndata_zarr import is_matrix_folder
+from streammach.data.zarr_folders import is_matrix_folder
 from streammach.data.bad_rows import BadRows
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source, tables_of

@@ -32,7 +32,7 @@ from streammach.data.source_options import (
 from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import STORE
-from streammach.data.store.upload import at_urls
+from streammach.data.store.remote import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.reader import TableCounts
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean

@@ -16,8 +16,7 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.intake import Intake
-from streammach.data.conversion.ranking import Known, RankedNames
-from streammach.data.conversion.request import ConversionRequest, decided
+from streammach.data.conversion.request import ConversionRequest, Known, RankedNames, decided
 from streammach.data.conversion.shuffle import FinalIds, Shuffle
 from streammach.data.conversion.spills import Tally
 from streammach.data.source import Source

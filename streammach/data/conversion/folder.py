@@ -14,8 +14,7 @@ import psutil
 
 from streammach.data.source import ReadingBytes
 from streammach.errors import BudgetError, DiskError, UsageError, clean
-from streammach.files.folders import check_ours, make_folder, remove_folder
-from streammach.files.locks import locked
+from streammach.files.folders import check_ours, locked, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.machine import advised, budget, size_text

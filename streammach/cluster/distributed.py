@@ -15,8 +15,7 @@ from streammach.cluster.workers import ClusterWorkers, check_installed
 from streammach.data.class_weights import BALANCED, weighed
 from streammach.data.store.dataset import Dataset
 from streammach.errors import MismatchError, UsageError, clean
-from streammach.files.folders import MARKER, make_folder, remove_folder
-from streammach.files.locks import locked
+from streammach.files.folders import MARKER, locked, make_folder, remove_folder
 from streammach.files.urls import absolute
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.spec.plan import Plan

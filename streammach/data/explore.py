@@ -18,7 +18,7 @@ import numpy as np
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.estimates import names_bytes, packed_bytes
-from streammach.data.matrix_source import MatrixSource
+from streammach.data.matrix import MatrixSource
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_source

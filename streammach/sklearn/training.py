@@ -12,7 +12,7 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from streammach.data.conversion.ranking import Known
+from streammach.data.conversion.request import Known
 from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints

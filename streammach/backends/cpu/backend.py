@@ -71,12 +71,9 @@ class CpuBackend(Forward):
         return
 
     def prepare(
-        self,
-        training: TrainSpec,
-        batch_nnz: int,
-        basis: RowMap | None = None,
+        self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
         batch_labels: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self.basis, self.logistic = basis, training.logistic
         if self._trains is not None:

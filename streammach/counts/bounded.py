@@ -28,7 +28,7 @@ from streammach.counts.vectors import (
     write_rooms,
 )
 from streammach.jit import Array, Number, kernel
-from streammach.rows.packed_pairs import Counts, PackedCounts
+from streammach.rows.packed import Counts, PackedCounts
 from streammach.simd import LANES, WIDEST, aligned, prefetch, trailing_zeros
 
 BLOCK = LANES  # classes

@@ -18,7 +18,7 @@ from streammach.counts.bounded import (
     best_of_rows,
 )
 from streammach.rows.block import RowBlock
-from streammach.rows.packed_pairs import Counts
+from streammach.rows.packed import Counts
 from streammach.simd import LANES, PERMUTES, WIDEST, aligned, lay_in_blocks, table_width
 from streammach.threads import Workers, pieces_of
 

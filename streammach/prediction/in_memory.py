@@ -19,13 +19,12 @@ from streammach.data.source_options import SourceOptions
 from streammach.data.tables.memory import MemorySource
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
+from streammach.rows.arrays import csr_array, is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_by_number
 from streammach.rows.known import KnownFeatures
-from streammach.rows.names import Label, Names
-from streammach.rows.sparse import csr_array, is_sparse
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import Label, Names, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.types import Multilabel
 

@@ -28,9 +28,9 @@ from streammach.prediction.memory import NOTHING, Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.ranks import Ranks
+from streammach.rows.arrays import is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.known import KnownFeatures
-from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
 

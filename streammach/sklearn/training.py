@@ -18,8 +18,7 @@ from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints
 from streammach.prediction.in_memory import MatrixRows
 from streammach.rows.known import KnownFeatures
-from streammach.rows.names import Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import Names, TrainedColumns
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
 from streammach.spec.optimizers import USUAL
 from streammach.spec.plan import Plan

@@ -9,7 +9,7 @@ import pytest
 from streammach.counts import scores
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.rows.block import RowBlock
-from streammach.rows.packed_pairs import PackedCounts
+from streammach.rows.packed import PackedCounts
 from tests.builders import block_of
 from tests.model.models import counts_of
 from tests.reference.counts import blended_scores

@@ -15,7 +15,7 @@ from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps
 from streammach.backends.loss import NOTHING, Loss
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.waves import RowMap
+from streammach.rows.dense import RowMap
 from streammach.simd import LANES
 from streammach.spec.config import RunConfig
 from streammach.spec.model import ModelSpec

@@ -25,9 +25,8 @@ from streammach.backends.ranked import Ranked
 from streammach.forks import Turn
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import product
+from streammach.rows.dense import RowMap, Waves, product
 from streammach.rows.packed import PackedRows, Table
-from streammach.rows.waves import RowMap, Waves
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
-from streammach.rows.names import Names
-from streammach.rows.trained import NO_COLUMNS, TrainedColumns
+from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
 
 

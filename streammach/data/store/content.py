@@ -19,7 +19,7 @@ from streammach.data.store.blobs import damaged
 from streammach.data.store.root import Root
 from streammach.errors import StoreError
 from streammach.jit import Array, kernel
-from streammach.rows.bounds import (
+from streammach.rows.arrays import (
     ALL,
     INFINITE,
     MOST_IMPORTANCE,
@@ -28,8 +28,7 @@ from streammach.rows.bounds import (
     look_at_numbers,
 )
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.names import MINUS, Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import MINUS, Names, TrainedColumns
 
 MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
 MOST_LEFT_OUT = 16  # rows of the sources for each that is there, of which a list is kept

@@ -32,8 +32,7 @@ from streammach.files.reading import sha256
 from streammach.progress import Told, Wanted, shown
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
-from streammach.rows.names import Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import Names, TrainedColumns
 from streammach.spec.facts import DataFacts
 from streammach.spec.reported import Reported
 

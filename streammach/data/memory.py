@@ -44,8 +44,8 @@ from streammach.data.tables.memory import MemorySource, as_rows, is_recipe_table
 from streammach.errors import BudgetError, DataError, UsageError
 from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
+from streammach.rows.arrays import csr_array
 from streammach.rows.block import RowBlock
-from streammach.rows.sparse import csr_array
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 

@@ -26,10 +26,9 @@ from streammach.model.document import (
 from streammach.model.ours import TENSORS
 from streammach.model.packed_names import LabelNames, PackedNames
 from streammach.model.tensors import TensorHeader, damaged, load_tensors
-from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
+from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
-from streammach.rows.packed import PackedRows
-from streammach.rows.packed_pairs import Counts, PackedCounts
+from streammach.rows.packed import Counts, PackedCounts, PackedRows
 from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]

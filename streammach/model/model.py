@@ -50,10 +50,8 @@ from streammach.model.loading import (
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
 from streammach.model.packed_names import MANY, LabelNames, pack_names
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
-from streammach.rows.names import Label, Names
-from streammach.rows.packed import Table
-from streammach.rows.packed_pairs import Counts
-from streammach.rows.trained import NO_COLUMNS, TrainedColumns
+from streammach.rows.names import NO_COLUMNS, Label, Names, TrainedColumns
+from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
 from streammach.spec.model import ModelSpec
 from streammach.spec.recipe import Recipe
@@ -106,7 +104,7 @@ class Model(Reported):
     columns : TrainedColumns
         The columns of the matrix that was trained on.
     projection : float32 (d + 2, D) or None
-        What gives dense rows D more columns (:class:`streammach.rows.waves.Waves`); None where
+        What gives dense rows D more columns (:class:`streammach.rows.dense.Waves`); None where
         D is 0.
     label_counts : int64 (K,) or None
         Training rows with each label, where rows have lists of labels; None otherwise.

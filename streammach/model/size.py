@@ -26,8 +26,7 @@ from streammach.model.ours import TENSORS
 from streammach.model.packed_names import PackedNames
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
-from streammach.rows.packed import PackedRows
-from streammach.rows.packed_pairs import PackedCounts
+from streammach.rows.packed import PackedCounts, PackedRows
 from streammach.spec.model import ModelSpec
 
 WORD_BYTES = 24  # of a piece of an array's words while they are coded

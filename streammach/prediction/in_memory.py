@@ -16,12 +16,12 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.tables.memory import MemorySource, as_rows, is_recipe_table, is_table
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
+from streammach.rows.arrays import csr_array, is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_by_number
 from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Label, Names
-from streammach.rows.sparse import csr_array, is_sparse
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.types import Multilabel
 

@@ -19,7 +19,7 @@ from streammach.data.memory import Labelled
 from streammach.data.store.held import PLACE
 from streammach.errors import clean
 from streammach.model.packed_names import LabelNames
-from streammach.rows.bounds import MOST_IMPORTANCE
+from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
 from streammach.spec.optimizers import OPTIMIZERS

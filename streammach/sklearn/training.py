@@ -17,8 +17,7 @@ from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints
 from streammach.prediction.in_memory import ModelRows
-from streammach.rows.names import Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import Names, TrainedColumns
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
 from streammach.spec.optimizers import USUAL
 from streammach.spec.plan import Plan

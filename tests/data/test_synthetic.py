@@ -11,8 +11,8 @@ from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
+from streammach.rows.arrays import keys
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.order import keys
 from tools.synthetic import kernels as k
 from tools.synthetic.files import ROWS, write_rows
 from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, text_pieces

@@ -28,9 +28,8 @@ from streammach.errors import BudgetError, DataError, clean
 from streammach.files.reading import check_free
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.columns import trained_columns
-from streammach.rows.names import Names
+from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.spellings import spelled_differently
-from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
 UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage

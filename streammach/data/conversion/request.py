@@ -23,8 +23,7 @@ from streammach.data.store.root import Decided, Root
 from streammach.errors import clean
 from streammach.files.reading import sha256
 from streammach.progress import Told
-from streammach.rows.names import Names
-from streammach.rows.trained import NO_COLUMNS, TrainedColumns
+from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
 
 

@@ -13,7 +13,7 @@ from streammach.data.formats.parsed import Parsed
 from streammach.data.formats.tokens import is_blank, next_line, token_end
 from streammach.data.number_kernels import long_number
 from streammach.jit import Array, kernel
-from streammach.rows.bounds import MOST_IMPORTANCE
+from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.name_table import NameTable
 from streammach.rows.names import MAX_NAME
 

@@ -31,8 +31,7 @@ from streammach.files.reading import sha256
 from streammach.progress import Told, Wanted, shown
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
-from streammach.rows.names import MINUS, Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import MINUS, Names, TrainedColumns
 from streammach.spec.facts import DataFacts
 from streammach.spec.reported import Reported
 

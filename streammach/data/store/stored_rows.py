@@ -19,8 +19,7 @@ from streammach.data.store.blobs import damaged
 from streammach.data.store.root import Root
 from streammach.jit import Array, kernel
 from streammach.progress import Told
-from streammach.rows.block import RowBlock
-from streammach.rows.bounds import (
+from streammach.rows.arrays import (
     ALL,
     INFINITE,
     MOST_IMPORTANCE,
@@ -28,6 +27,7 @@ from streammach.rows.bounds import (
     look_at_ids,
     look_at_numbers,
 )
+from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME
 from streammach.rows.texts import Texts

@@ -21,9 +21,8 @@ from streammach.files.writing import write_atomic
 from streammach.formats import STORE_FORMAT
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.names import Names
+from streammach.rows.names import Names, TrainedColumns
 from streammach.rows.texts import Texts
-from streammach.rows.trained import TrainedColumns
 
 NO_CHECK = b'"check": ""'  # of the root document, before its digest stands there
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}

@@ -23,7 +23,7 @@ from streammach.data.tables.cells import (
 from streammach.data.tables.kernels import BIN, NAMES, TEXT, VALUE, Frame, find_wide
 from streammach.data.tables.python_rows import TableRows
 from streammach.data.tables.values import NO_DATE, canonical, day_of
-from streammach.rows.bounds import MOST_IMPORTANCE
+from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.names import MAX_NAME
 from streammach.rows.texts import Texts
 from streammach.simd import PADDING

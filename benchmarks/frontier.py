@@ -81,7 +81,7 @@ def rows_of(test, model):
     with sm.Dataset.open(test) as data:
         yield canonicalize(
             data.rows(0, min(2000, data.n_rows)), model.features.ids_of(data.features),
-            model.labels.plain().ids_of(data.labels),
+            model.labels.ids_of(data.labels),
         )  # fmt: skip
 
 

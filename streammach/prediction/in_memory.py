@@ -161,7 +161,7 @@ class ModelTables:
         vocabulary = self._vocabulary
         if vocabulary is None or labelled:
             vocabulary = Vocabulary(
-                model.labels.plain() if labelled else None, model.features, add_labels=False,
+                model.labels if labelled else None, model.features, add_labels=False,
                 add_features=False, columns=model.columns,
             )  # fmt: skip
             self._vocabulary = None if labelled else vocabulary

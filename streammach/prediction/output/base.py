@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streammach.model.packed_names import LabelNames
 from streammach.prediction.order import Predictions
+from streammach.rows.names import Names
 
 Write = Callable[[Any], object]  # takes bytes of a file, or rows as a format makes them
 
@@ -20,7 +20,7 @@ class Shape:
     """What all rows of a table of predictions have in common."""
 
     k: int  # classes a row
-    labels: LabelNames  # the labels by class id
+    labels: Names  # the labels by class id
     word: str = "score"  # what stands beside a label: `score` or `probability`
 
     @property

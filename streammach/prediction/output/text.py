@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UNSAFE, escaped
-from streammach.model.packed_names import LabelNames
 from streammach.prediction.order import Predictions
 from streammach.prediction.output.base import OutputFormat, Shape
+from streammach.rows.names import Names
 
 NUMBER = "%.6g"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -81,7 +81,7 @@ class TextOutput(OutputFormat):
         return found
 
     def _labels(
-        self, ids: NDArray[np.int64], there: NDArray[np.bool_], names: LabelNames
+        self, ids: NDArray[np.int64], there: NDArray[np.bool_], names: Names
     ) -> NDArray[Any]:
         """Return the cells of labels by class ids (n, k), None where there is none."""
         unique, where = np.unique(ids[there], return_inverse=True)

@@ -222,7 +222,7 @@ def first_rows(model, store):
     with Dataset.open(store) as data:
         rows = data.rows(0, min(RUN_ROWS, data.n_rows))
         return canonicalize(
-            rows, model.features.ids_of(data.features), model.labels.plain().ids_of(data.labels)
+            rows, model.features.ids_of(data.features), model.labels.ids_of(data.labels)
         )
 
 

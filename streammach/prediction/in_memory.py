@@ -100,7 +100,7 @@ class ModelRows:
         vocabulary = self._vocabulary
         if vocabulary is None or labelled:
             vocabulary = Vocabulary(
-                model.labels.plain() if labelled else None, model.features, add_labels=False,
+                model.labels if labelled else None, model.features, add_labels=False,
                 add_features=False, columns=model.columns,
             )  # fmt: skip
             self._vocabulary = None if labelled else vocabulary

@@ -135,7 +135,7 @@ class StoreRows:
                 model.features, model.columns, dataset.features, dataset.columns
             )
         if label_needed and (other or met is not None):
-            labels = _ids_of_labels(dataset, model.labels.plain(), met, other=other)
+            labels = _ids_of_labels(dataset, model.labels, met, other=other)
         same = features is None or np.array_equal(features, np.arange(len(features)))
         self._dataset, self._labels = dataset, labels
         self._features = None if same else features
@@ -181,7 +181,7 @@ def _file_rows(
     label_needed: bool, met: MetLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
-        model.labels.plain() if label_needed else None, model.features, add_labels=met is not None,
+        model.labels if label_needed else None, model.features, add_labels=met is not None,
         add_features=False, columns=model.columns,
     )  # fmt: skip
     if options.multilabel == "auto":

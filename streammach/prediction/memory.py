@@ -108,7 +108,7 @@ class Input:
         # A table of labels may take in others, and one that grows is copied; names that are put
         # into a table lie beside it.
         tables = [n_bytes + table_bytes(n, n_bytes) for n, n_bytes in known]
-        named = (2 * tables[0] + held.labels) * labels + tables[1]
+        named = 2 * tables[0] * labels + tables[1]
         if is_piped(place):
             return cls(is_store=False, names=named, pieces=2 * TEXT_PIECE_BYTES)
         if not is_store(place):
@@ -122,7 +122,7 @@ class Input:
             same = (dataset.digest, facts.n_features) == (held.store, held.spec.n_features)
         ids = 4 * (facts.n_classes + facts.n_features)
         index = max(table_bytes(*one) for one in (known if labels else known[1:]))
-        names = index + held.labels * labels + 2 * facts.names_bytes + ids
+        names = index + 2 * facts.names_bytes + ids
         longest = facts.max_row_nnz + facts.max_row_labels
         pieces = CHUNK_BYTES + facts.libraries_bytes
         return cls(is_store=True, longest=longest, names=0 if same else names, pieces=pieces)

@@ -42,7 +42,7 @@ def trained(given: Parameters, rows: Rows, names: Names | None, start: Model | N
     seed = seed_of(given["random_state"])
     data = rows.labelled(names=names, seed=seed, threads=threads_of(given["n_jobs"]))
     if start is not None:
-        known = Known(start.labels.plain(), start.features, start.store, start.columns)
+        known = Known(start.labels, start.features, start.store, start.columns)
         data = replace(data, known=known)
     with ExitStack() as closing:
         plan, dataset = planned(data, _constraints(given, rows, seed, start), closing)

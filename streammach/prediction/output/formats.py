@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from streammach.data.tables.arrow_rows import arrow
 from streammach.errors import UNSAFE, StreammachError, escaped
-from streammach.model.packed_names import LabelNames
 from streammach.prediction.order import Predictions
+from streammach.rows.names import Names
 
 Write = Callable[[Any], object]  # takes bytes of a file, or rows as a format makes them
 NUMBER = "%.6g"
@@ -37,7 +37,7 @@ class Shape:
     """What all rows of a table of predictions have in common."""
 
     k: int  # classes a row
-    labels: LabelNames  # the labels by class id
+    labels: Names  # the labels by class id
     word: str = "score"  # what stands beside a label: `score` or `probability`
 
     @property

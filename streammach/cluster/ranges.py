@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from streammach.cluster.at_work import FURTHER, in_turn
 from streammach.cluster.range_task import RangeDone, RowsTask, do_range, document_digest
 from streammach.cluster.workers import ClusterWorkers, check_installed
-from streammach.data.store.dataset import Dataset
 from streammach.data.raw_text import is_piped
+from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left

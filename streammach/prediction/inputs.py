@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from streammach.data.anndata_zarr import is_matrix_folder
 from streammach.data.bad_rows import BadRows
+from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
-from streammach.data.raw_text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.files.urls import Url
 from streammach.jit import keep_compiled

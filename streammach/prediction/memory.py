@@ -10,11 +10,11 @@ from typing import Literal
 from streammach.backends.kinds import Work
 from streammach.backends.registry import BACKENDS, choose_device
 from streammach.counts.scores import CountScorer
+from streammach.data.raw_text import is_piped
 from streammach.data.source import TEXT_PIECE_BYTES
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.data.raw_text import is_piped
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes

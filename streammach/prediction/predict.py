@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from streammach.data.bad_rows import listed_rows, rejects_list, skipping
-from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.raw_text import is_piped
+from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
 from streammach.files.urls import located

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.base import Backend
 from streammach.counts.scores import CountScorer
-from streammach.data.given_labels import label_values
+from streammach.data.given import label_values
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities

@@ -229,12 +229,10 @@ class Source(ABC, Generic[P]):
         self, vocabulary: Vocabulary, bad_rows: BadRows, *, label_needed: bool = True,
         progress: Callable[[int], None] | None = None,
     ) -> Generator[RowBlock]:  # fmt: skip
-        """Yield the rows in their order, or raise DataError or DiskError.
-
-        A block is valid until the next one. Values are float32; places are bytes of the
-        decompressed text or rows of the matrix. Rows that are left out have their number, too;
-        lines without a row do not. `progress` is told the bytes that were read.
-        """
+        """Yield the rows in their order, or raise DataError or DiskError."""
+        # A block is valid until the next one. Values are float32; places are bytes of the
+        # decompressed text or rows of the matrix. Rows that are left out have their number, too;
+        # lines without a row do not.
         reader = self.reader(vocabulary, label_needed=label_needed, strict=not bad_rows.skip)
         states = self.states()
         rows = lines = n_bad = 0

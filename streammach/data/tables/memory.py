@@ -198,7 +198,9 @@ def _arrow_column(column: Any, name: str, *, head: bool) -> Any:
     if str(column.dtype) in ONLY_POLARS:
         column = column.to_list()
     try:
-        return column.to_arrow() if hasattr(column, "to_arrow") else pa.Array.from_pandas(column)
+        if hasattr(column, "to_arrow"):  # of polars, whose texts are copied by that
+            return pa.table(column.to_frame()).column(0)
+        return pa.Array.from_pandas(column)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         pass
     try:

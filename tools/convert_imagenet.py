@@ -4,10 +4,11 @@ python tools/convert_imagenet.py FOLDER_WITH_BOTH_FILES
 """
 
 import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from streammach.cli.main import run
-from streammach.cli.published import command_of
-from streammach.data.published import Published
+from tools.published.command import Published, command_of
 
 IMAGENET = Published(
     name="ImageNet",

@@ -60,7 +60,11 @@ class BadRows:
             where = row.line if row.byte is None else row.line + lines_before
             what = row.reason.format(row.text)
             if not self.skip:
-                raise _refused(what, path, where, row.byte)
+                hint = UTF8_HINT if what.endswith("is not UTF-8") else STRICT_HINT
+                if row.byte is None:
+                    what = f"row {where:,} (counted from 0): {what}"
+                    raise DataError(what, path=path, hint=hint)
+                raise DataError(what, path=path, line=where, byte=row.byte, hint=hint)
             self.reasons[row.reason.replace("'{}'", "...")] += 1
             self._list(f"{clean(path, 300)}\t{where}\t{row.byte or ''}\t{what}\n")
             if self._most is not None and self.total > self._most:
@@ -158,11 +162,3 @@ def listed_rows(
         elif destination.path.exists():
             destination.check()
             remove_file(destination.path)
-
-
-def _refused(what: str, path: Path, where: int, byte: int | None) -> DataError:
-    hint = UTF8_HINT if what.endswith("is not UTF-8") else STRICT_HINT
-    if byte is None:
-        what = f"row {where:,} (counted from 0): {what}"
-        return DataError(what, path=path, hint=hint)
-    return DataError(what, path=path, line=where, byte=byte, hint=hint)

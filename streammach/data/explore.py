@@ -15,20 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.estimates import names_bytes, packed_bytes
 from streammach.data.matrix import MatrixSource
 from streammach.data.raw_text import GZIP_MAGIC, gzip_error, is_piped, unpacked
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_source
+from streammach.data.store.arrays import CHUNK
+from streammach.data.store.codecs import WRITTEN
 from streammach.data.tables.base import Table
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.progress import Told, Wanted, shown
 from streammach.rows.block import RowBlock
-from streammach.rows.vocabulary import Vocabulary
+from streammach.rows.canonical import canonicalize
+from streammach.rows.names import Names
+from streammach.rows.vocabulary import Vocabulary, by_frequency
 from streammach.spec.types import Multilabel
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read
@@ -120,17 +124,13 @@ class _Sample:
     """Rows from the start of a source, and what reading them took."""
 
     blocks: list[RowBlock] = field(default_factory=list)
+    rows: int = 0  # good ones
     bad: int = 0
     nnz: int = 0
     text_bytes: int = 0
     read_bytes: int = 0
     times: list[tuple[float, int]] = field(default_factory=list)
     ended: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Good rows."""
-        return sum(block.n_rows for block in self.blocks)
 
     def seconds(self, rows: int) -> float:
         """Return the time to read so many rows, without what starts and compiles for the first."""
@@ -143,18 +143,10 @@ class _Sample:
 
 
 def explore(
-    paths: Paths,
-    *,
-    format: str | None = None,
-    labels: Paths = (),
-    x_path: str | None = None,
-    y_path: str | None = None,
-    first_label: bool = False,
-    multilabel: Multilabel = "auto",
-    table: TableOptions | None = None,
-    layout: Layout | None = None,
-    progress: Wanted = None,
-) -> Exploration:
+    paths: Paths, *, format: str | None = None, labels: Paths = (), x_path: str | None = None,
+    y_path: str | None = None, first_label: bool = False, multilabel: Multilabel = "auto",
+    table: TableOptions | None = None, layout: Layout | None = None, progress: Wanted = None,
+) -> Exploration:  # fmt: skip
     """Look at the start of sources without converting them.
 
     Parameters
@@ -197,8 +189,7 @@ def explore(
         raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,
-        multilabel=multilabel, table=table or TableOptions(),
-        layout=layout or Layout(),
+        multilabel=multilabel, table=table or TableOptions(), layout=layout or Layout(),
     )  # fmt: skip
     options = alike.each(len(files), given)
     with shown(progress, "sources") as told:
@@ -222,12 +213,10 @@ def explore_sources(sources: Sequence[Source[Any]], told: Told | None = None) ->
         raise DataError(f"no row of the sample could be read{reason}", path=sources[0].path)
     facts = {i: _facts(sources[i], sample) for i, sample in samples.items()}
     dense = sum(f.rows for f in facts.values()) / sum(f.n_bytes for f in facts.values())
-    others = {
-        i: _facts_of(s, rows=round(s.n_bytes * dense))
-        for i, s in enumerate(sources)
-        if i not in facts
-    }
-    every = tuple(fact for _, fact in sorted({**facts, **others}.items()))
+    every = tuple(
+        facts.get(i) or _facts_of(source, rows=round(source.n_bytes * dense))
+        for i, source in enumerate(sources)
+    )
     return _estimated(every, samples, vocabulary, bad_rows.reasons)
 
 
@@ -236,7 +225,7 @@ class _EnoughError(Exception):
 
 
 def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> _Sample:
-    sample, bad = _Sample(), bad_rows.reasons.total()
+    sample, bad = _Sample(), bad_rows.total
     began = time.perf_counter()
 
     def stop_late(n_bytes: int) -> None:
@@ -244,16 +233,14 @@ def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> 
         if n_bytes > MOST_READ:
             raise _EnoughError
 
-    with (
-        suppress(_EnoughError),
-        closing(source.blocks(vocabulary, bad_rows, progress=stop_late)) as blocks,
-    ):
+    blocks = source.blocks(vocabulary, bad_rows, progress=stop_late)
+    with suppress(_EnoughError), closing(blocks):
         for block in blocks:
             assert block.places is not None
             sample.blocks.append(block.take(np.arange(block.n_rows)))
-            sample.nnz += block.nnz
+            sample.rows, sample.nnz = sample.rows + block.n_rows, sample.nnz + block.nnz
             sample.text_bytes = int(block.places[-1]) if block.n_rows else sample.text_bytes
-            sample.bad = bad_rows.reasons.total() - bad
+            sample.bad = bad_rows.total - bad
             sample.times.append((time.perf_counter() - began, sample.rows + sample.bad))
             if sample.text_bytes >= SAMPLE_TEXT or sample.nnz >= SAMPLE_VALUES:
                 sample.ended = next(blocks, None) is None
@@ -261,7 +248,7 @@ def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> 
         else:
             sample.ended = True
     if sample.ended or not sample.blocks:
-        sample.bad = bad_rows.reasons.total() - bad
+        sample.bad = bad_rows.total - bad
     return sample
 
 
@@ -304,11 +291,9 @@ def text_size(path: Path) -> int:
 
 
 def _estimated(
-    facts: tuple[SourceFacts, ...],
-    samples: dict[int, _Sample],
-    vocabulary: Vocabulary,
+    facts: tuple[SourceFacts, ...], samples: dict[int, _Sample], vocabulary: Vocabulary,
     reasons: Counter[str],
-) -> Exploration:
+) -> Exploration:  # fmt: skip
     block = RowBlock.concat([block for sample in samples.values() for block in sample.blocks])
     sampled = [(facts[i], sample) for i, sample in samples.items()]
     scales = [f.rows / max(1, s.rows + s.bad) for f, s in sampled]
@@ -317,33 +302,57 @@ def _estimated(
     nnz = round(more * sum(k * s.nnz for k, (_, s) in zip(scales, sampled, strict=True)))
     reading = more * sum(s.seconds(f.rows) for f, s in sampled)
     whole = bool(np.all((block.values >= 0) & (block.values <= 255) & (block.values % 1 == 0)))
-    per_value, per_row = packed_bytes(
-        block, vocabulary, np.dtype(np.uint8 if whole else np.float32)
-    )
+    values, starts = _packed_bytes(block, vocabulary, np.dtype(np.uint8 if whole else np.float32))
+    features, labels = vocabulary.feature_names(), vocabulary.label_names()
+    scale = rows / max(1, block.n_rows)
+    names = _names_bytes(features, block.features, scale)
+    names += _names_bytes(labels, block.lists.classes, scale)
+    packed = values * nnz / max(1, block.nnz) + starts * scale
     ended = len(samples) == len(facts) and all(sample.ended for sample in samples.values())
-    names = sum(
-        names_bytes(names, ids, rows / max(1, block.n_rows))
-        for names, ids in (
-            (vocabulary.feature_names(), block.features),
-            (vocabulary.label_names(), block.lists.classes),
-        )
-    )
     return Exploration(
-        sources=facts,
-        sample_rows=block.n_rows,
-        sample_nnz=block.nnz,
-        sample_classes=vocabulary.n_labels,
-        sample_features=vocabulary.n_features,
+        sources=facts, sample_rows=block.n_rows, sample_nnz=block.nnz,
+        sample_classes=vocabulary.n_labels, sample_features=vocabulary.n_features,
         max_row_nnz=int(np.diff(block.indptr).max(initial=0)),
         sample_labels=block.lists.n_labels,
         max_row_labels=int(block.lists.lengths.max(initial=0)),
-        skipped=dict(sorted(reasons.items())),
-        label_kind=vocabulary.label_names().kind,
-        value_kind="uint8" if whole else "float32",
-        exact=ended,
-        rows=rows,
-        nnz=nnz,
-        store_bytes=round(FIXED_BYTES + per_value * nnz + per_row * rows + names),
+        skipped=dict(sorted(reasons.items())), label_kind=labels.kind,
+        value_kind="uint8" if whole else "float32", exact=ended, rows=rows, nnz=nnz,
+        store_bytes=round(FIXED_BYTES + packed + names),
         scratch_bytes=nnz * SCRATCH_BYTES_PER_VALUE + rows * SCRATCH_BYTES_PER_ROW,
         seconds=FIXED_SECONDS + reading + FINISH_SECONDS_PER_VALUE * nnz,
-    )
+    )  # fmt: skip
+
+
+def _packed_bytes(
+    block: RowBlock, vocabulary: Vocabulary, value_type: np.dtype[Any]
+) -> tuple[int, int]:
+    """Return the bytes that the values, and what rows have once, take in a store."""
+    counts = np.bincount(block.features, minlength=vocabulary.n_features)
+    rank = np.empty(len(counts), np.int32)
+    rank[by_frequency(vocabulary.feature_names(), counts)] = np.arange(len(counts), dtype=np.int32)
+    done = canonicalize(block, rank)
+    values = _encoded(done.features) + _encoded(done.values.astype(value_type))
+    rows = _encoded(done.indptr) + _encoded(done.lists.classes)
+    return values, rows + (0 if done.labels is None else _encoded(done.labels.starts))
+
+
+def _encoded(values: NDArray[Any]) -> int:
+    return sum(len(WRITTEN.encode(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
+
+
+def _names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:
+    """Return the bytes of the names that so many times the rows will have."""
+    # Each doubling of the rows multiplies the names by a factor that falls as it fell between the
+    # quarter, the half and the whole of the sample.
+    quarter, half = (len(np.unique(ids[: len(ids) // part])) for part in (4, 2))
+    if not quarter or scale <= 1:
+        growth = 1.0
+    else:
+        now, before = np.log2(len(names) / half), np.log2(half / quarter)
+        falls = max(0.02, before - now)
+        doublings = np.log2(scale)
+        steps = min(doublings, now / falls)  # until nothing is new
+        growth = 2 ** (steps * now - falls * steps * (steps + 1) / 2) if steps > 0 else 1.0
+    counts = np.bincount(ids, minlength=len(names)).astype(np.int64)
+    packed = sum(_encoded(part) for part in (names.offsets, names.data, counts))
+    return packed * max(1.0, float(growth))

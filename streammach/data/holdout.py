@@ -2,7 +2,7 @@
 
 Rows of one document, user or file are alike: a model that learnt from some of them knows the
 others. Where rows to come are of new documents, random rows flatter. So rows are looked at before
-some are held out (:mod:`streammach.data.documents`); they are random ones where nothing is found.
+some are held out (:mod:`streammach.data.near_rows`); they are random ones where nothing is found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.documents import are_documents, clusters, names_of_documents
+from streammach.data.near_rows import are_documents, clusters, names_of_documents
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.jit import Array, kernel
@@ -57,7 +57,6 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
 
 
 def _held_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> HeldOut:
-    """Return the rows with their importances as they are."""
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
     by, wanted, seed = options.hold_out_by or RANDOM, room.held_out_rows, options.seed
@@ -92,9 +91,8 @@ def _of_namespace(
     groups = _groups(dataset, inside, namespace)
     mask, count = _choose_groups(groups, room.held_out_rows, seed)
     rows, numbers = _masked_rows(dataset, room, mask)
-    if looks and not are_documents(
-        dataset, rows.with_values(~inside[rows.features]), groups[numbers]
-    ):
+    others = rows.with_values(~inside[rows.features]) if looks else rows
+    if looks and not are_documents(dataset, others, groups[numbers]):
         return None
     rows = rows.take(np.argsort(groups[numbers], kind="stable"))
     origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(namespace)}"
@@ -103,11 +101,8 @@ def _of_namespace(
 
 
 def _of_known_features(rows: RowBlock, dataset: Dataset) -> RowBlock:
-    """Return held-out rows without the features that no other row of their store holds.
-
-    In rows to come such features are unknown, and are left out. A group by which rows are held out
-    is one of them.
-    """
+    """Return held-out rows without the features that no other row of their store holds."""
+    # In rows to come these are unknown. A group by which rows are held out is one of them.
     features, n_rows = np.unique(rows.features, return_counts=True)
     new = features[dataset.feature_counts[features] <= n_rows]
     return rows.with_values(~np.isin(rows.features, new))
@@ -144,9 +139,8 @@ def _masked_rows(
         block = dataset.rows(start, stop)
         lengths = np.diff(block.indptr)
         chosen = np.flatnonzero(mask[start:stop])[: room.held_out_rows - rows]
-        chosen = chosen[
-            : int(np.searchsorted(np.cumsum(lengths[chosen]), room.held_out_nnz - nnz, "right"))
-        ]
+        ends = np.cumsum(lengths[chosen])
+        chosen = chosen[: int(np.searchsorted(ends, room.held_out_nnz - nnz, "right"))]
         parts.append(block.take(chosen))
         numbers.append(start + chosen)
         rows, nnz = rows + len(chosen), nnz + int(lengths[chosen].sum())
@@ -154,7 +148,6 @@ def _masked_rows(
 
 
 def _blocks(dataset: Dataset) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last row of each block of a store, the last one excluded."""
     step, n = dataset.facts.block_rows, dataset.n_rows
     return ((start, min(start + step, n)) for start in range(0, n, step))
 

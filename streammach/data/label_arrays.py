@@ -32,10 +32,7 @@ class Nullable:
 
     @classmethod
     def of(cls, values: NDArray[Any], missing: NDArray[Any], path: Path, what: str) -> Nullable:
-        """Return a column with its mask, or raise DataError.
-
-        `values` and `missing` are array (n,), bool (n,).
-        """
+        """Return a column with its mask, or raise DataError."""
         if missing.shape != values.shape or missing.dtype.kind != "b":
             raise DataError(f"{clean(what, 60)}/mask does not fit", path=path)
         return cls(values, missing)
@@ -68,10 +65,7 @@ class Labels:
 
     @classmethod
     def of(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
-        """Return the labels in an array of integers, whole floats, or strings, or raise DataError.
-
-        `values` is array (n,) or (n, 1).
-        """
+        """Return integers, whole floats or strings in an array (n,) or (n, 1), or DataError."""
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
@@ -82,7 +76,9 @@ class Labels:
             )
         if values.dtype.kind in TEXT_KINDS:
             names, codes = _texts(values, path, what)
-            return cls(codes, names, _refused_names(names))
+            empty = {i: (NO_LABEL, "") for i, name in enumerate(names) if not name}
+            long = {i: (TOO_LONG, clean(n, 60)) for i, n in enumerate(names) if len(n) > MAX_NAME}
+            return cls(codes, names, {**empty, **long})
         if values.dtype.kind not in "biuf":
             raise DataError(
                 f"{clean(what)} has the type {values.dtype}, labels are integers or strings",
@@ -112,10 +108,7 @@ class Labels:
     def of_groups(
         cls, codes: NDArray[Any], categories: NDArray[Any], path: Path, what: str
     ) -> Labels:
-        """Return the labels of a categorical column, or raise DataError.
-
-        `codes` is integers (n,), `categories` is array (K,).
-        """
+        """Return the labels of a categorical column, or raise DataError."""
         kinds = cls.of(categories, path, f"{what}/categories")
         whole = codes.dtype.kind in "iu"
         low, high = (int(codes.min()), int(codes.max())) if whole and codes.size else (0, -1)
@@ -156,10 +149,7 @@ class LabelSets:
     def of_csr(
         cls, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], path: Path, what: str
     ) -> LabelSets:
-        """Return the labels in a matrix of rows x labels, those whose value is not zero.
-
-        `indptr` and `indices` and `data` are integers (n + 1,), integers (m,), numbers (m,).
-        """
+        """Return the labels in a CSR matrix of rows x labels, those whose value is not zero."""
         kinds = (indptr.dtype.kind, indices.dtype.kind, data.dtype.kind)
         sound = kinds[0] in "iu" and kinds[1] in "iu" and kinds[2] in "biuf" and len(indptr) > 0
         if sound:
@@ -199,10 +189,7 @@ class LabelSets:
 
 
 def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) -> Names:
-    """Return the names of a matrix's columns, or raise DataError.
-
-    `values` is array (n,).
-    """
+    """Return the names of a matrix's columns, or raise DataError."""
     raws = [
         v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogatepass")
         for v in values.tolist()
@@ -216,13 +203,6 @@ def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) ->
     if wrong:
         raise DataError(f"{clean(what)}: {wrong}", path=path)
     return Names.of(raws)
-
-
-def _refused_names(names: list[bytes]) -> dict[int, tuple[str, str]]:
-    """Return what is wrong with names that cannot be labels."""
-    empty = {i: (NO_LABEL, "") for i, name in enumerate(names) if not name}
-    long = {i: (TOO_LONG, clean(n, 60)) for i, n in enumerate(names) if len(n) > MAX_NAME}
-    return {**empty, **long}
 
 
 def _texts(values: NDArray[Any], path: Path, what: str) -> tuple[list[bytes], NDArray[np.int64]]:

@@ -22,8 +22,15 @@ from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
 from streammach.data.conversion.request import ConversionRequest, Known
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
-from streammach.data.given import Given, given_rows, given_weights, some_of, without_weightless
-from streammach.data.given_labels import GivenLabels, given_labels
+from streammach.data.given import (
+    Given,
+    GivenLabels,
+    given_labels,
+    given_rows,
+    given_weights,
+    some_of,
+    without_weightless,
+)
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import LabelSets
 from streammach.data.matrix import (
@@ -59,10 +66,7 @@ APART = "labels of an array have importances of an array, not of a column: weigh
 
 
 class GivenSource(MatrixSource):
-    """Rows that were given in memory, as a source.
-
-    `weights` is float32 (n,) or None.
-    """
+    """Rows that were given in memory, as a source; their weights are float32 (n,) or None."""
 
     form = "memory"
 
@@ -160,7 +164,6 @@ class Labelled:
 
     @property
     def _buffer_bytes(self) -> int:
-        """Bytes that the rows take before they are in their order."""
         n_labels = self.labels.n_labels
         n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.n_rows, self.rows.nnz)
         lists = BUFFER_LIST_BYTES * self.rows.n_rows + BUFFER_LABEL_BYTES * n_labels
@@ -224,8 +227,8 @@ def given(
 ) -> Labelled:  # fmt: skip
     """Return what people gave to train on: the one place that tells what it is.
 
-    `rows` is matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings,
-    `labels` is array (n,), n lists, matrix (n, labels), or str, `weights` is array (n,).
+    Rows are those of a matrix, array, DataFrame, Arrow table, list of dicts or of strings; labels
+    are array (n,), n lists, matrix (n, labels), or the name of a column.
     """
     options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
     if weights is not None and (np.asarray(weights) == 0).any():
@@ -272,7 +275,6 @@ def _table(
 
 
 def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
-    """Return rows as a matrix whose columns are features by name."""
     if not block.nnz:
         raise DataError("no row has a feature")
     shape = (block.n_rows, vocabulary.n_features)
@@ -282,7 +284,6 @@ def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
 
 
 def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
-    """Return the labels of rows, which are names in a vocabulary."""
     names = vocabulary.label_names()
     raws = [names.raw(i) for i in range(len(names))]
     kind = "int" if names.kind == "integer" else "str"

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from streammach.errors import DataError
 from streammach.files.reading import disk_error
 
-BLOCK_BYTES = 1 << 20
 MAX_LINE = 64 << 20
 GZIP_ERRORS: Any = (
     EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile,
@@ -116,11 +115,11 @@ class RawFile(io.RawIOBase):
         self._file.close()
         super().close()
 
-    def text(self) -> io.RawIOBase | io.BufferedReader:
-        """Return the text of the file, decompressed where it is gzip."""
+    def text(self, block_bytes: int) -> io.RawIOBase | io.BufferedReader:
+        """Return the text of the file, decompressed, in so many bytes at a time, if it is gzip."""
         check_packed(self.head(10), self._path)
         if self.head(2) == GZIP_MAGIC:
-            return io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), BLOCK_BYTES)
+            return io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), block_bytes)
         return self
 
 

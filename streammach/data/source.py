@@ -97,10 +97,8 @@ class PieceRows:
         """Return the places of the rows as if those that are left out were not there."""
         assert self.block.places is not None
         before = np.concatenate([[0], np.cumsum(self.left[:, 1] - self.left[:, 0])])
-        found: NDArray[np.int64] = (
-            self.block.places - before[np.searchsorted(self.left[:, 0], self.block.places)]
-        )
-        return found
+        skipped: NDArray[np.int64] = before[np.searchsorted(self.left[:, 0], self.block.places)]
+        return self.block.places - skipped
 
 
 class RowReader(Protocol):
@@ -228,39 +226,13 @@ class Source(ABC, Generic[P]):
         del n_rows, n_bad, n_lines
 
     def blocks(
-        self,
-        vocabulary: Vocabulary,
-        bad_rows: BadRows,
-        *,
-        label_needed: bool = True,
+        self, vocabulary: Vocabulary, bad_rows: BadRows, *, label_needed: bool = True,
         progress: Callable[[int], None] | None = None,
-    ) -> Generator[RowBlock]:
-        """Yield the rows in their order; a block is valid until the next one.
-
-        Parameters
-        ----------
-        vocabulary : Vocabulary
-            Gives the ids; takes in new names where it may.
-        bad_rows : BadRows
-            The policy; counts what was left out.
-        label_needed : bool
-            Whether a row without a label is bad.
-        progress : callable, optional
-            Told the number of bytes read from the file.
-
-        Yields
-        ------
-        RowBlock
-            Values float32; places are bytes of the decompressed text or rows of the matrix. Rows
-            that are left out have their number, too; lines without a row do not.
-
-        Raises
-        ------
-        DataError
-            For a bad row, unless these are skipped, and for a file that is damaged.
-        DiskError
-            If the file cannot be read.
-        """
+    ) -> Generator[RowBlock]:  # fmt: skip
+        """Yield the rows in their order, or raise DataError or DiskError."""
+        # A block is valid until the next one. Values are float32; places are bytes of the
+        # decompressed text or rows of the matrix. Rows that are left out have their number, too;
+        # lines without a row do not.
         reader = self.reader(vocabulary, label_needed=label_needed, strict=not bad_rows.skip)
         states = self.states()
         rows = lines = n_bad = 0

@@ -63,7 +63,6 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
 
 
 def _file_source(path: Path, options: SourceOptions) -> Source[Any]:
-    """Return the source that a file or folder is."""
     form = _form_of(path, options.form)
     if form in TABLE_FORMATS:
         return open_table(path, form, options)
@@ -114,14 +113,8 @@ def open_table(
     path: Path, form: str, options: SourceOptions, raw: RawFile | None = None
 ) -> Source[Any]:
     """Return a table as a source, or raise UsageError, DataError or DiskError."""
-    for name in ("labels", "y_path", "x_path"):
-        if getattr(options, name) is not None:
-            raise UsageError(
-                f"the labels of a table are a column, --label: --{name.replace('_', '-')}",
-                path=path,
-            )
-    if options.first_label:
-        raise UsageError("a table's labels are told by --label: --first-label", path=path)
+    others = ("labels", "y_path", "x_path", "first_label")
+    _refuse(options, others, "the labels of a table are a column, --label", path)
     if form in PIPED_TABLES:
         return PIPED_TABLES[form](path, form, options, raw)
     from streammach.data.tables.arrow_files import ArrowSource, ParquetSource
@@ -129,14 +122,16 @@ def open_table(
     return (ParquetSource if form == "parquet" else ArrowSource)(path, form, options)
 
 
+def _refuse(options: SourceOptions, names: Sequence[str], what: str, path: Path) -> None:
+    for name in names:
+        if getattr(options, name) not in (None, False):
+            raise UsageError(f"{what}: --{name.replace('_', '-')}", path=path)
+
+
 def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     if options.form is not None and options.form not in {**TEXT_FORMATS, **PIPED_TABLES}:
         raise UsageError(f"it is read once, as text: --format {options.form}", path=path)
-    for name in ("labels", "y_path"):
-        if getattr(options, name) is not None:
-            raise UsageError(
-                f"rows of text hold their labels: --{name.replace('_', '-')}", path=path
-            )
+    _refuse(options, ("labels", "y_path"), "rows of text hold their labels", path)
     try:
         raw = RawFile(path, prompt=options.prompt) if is_piped(path) else None
     except OSError as error:
@@ -146,11 +141,8 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     if form in TABLE_FORMATS:
         return open_table(path, form, options, raw)
     if form is None:
-        raise DataError(
-            f"the format cannot be guessed from '{clean(line, 60)}'",
-            path=path,
-            hint="Name it with --format.",
-        )
+        what = f"the format cannot be guessed from '{clean(line, 60)}'"
+        raise DataError(what, path=path, hint="Name it with --format.")
     if options.first_label and not TEXT_FORMATS[form].several_labels:
         raise UsageError(f"a row of {form} text has one label: --first-label", path=path)
     return TextSource(
@@ -181,10 +173,8 @@ def agreed(
     tables = tables_of(opened)
     if not tables:
         if options[0].table != TableOptions():
-            raise UsageError(
-                "only a table has columns to name: --label, --text, --category, --number",
-                path=opened[0].path,
-            )
+            what = "only a table has columns to name: --label, --text, --category, --number"
+            raise UsageError(what, path=opened[0].path)
         return list(options)
     if len(tables) < len(opened):
         raise UsageError("tables and other files do not make one store", path=opened[0].path)

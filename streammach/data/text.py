@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
 from streammach.data.formats import parsed
-from streammach.data.formats.parsed import NEWLINE, REASONS, Parsed, TextHeader, room_for
+from streammach.data.formats.parsed import NEWLINE, REASONS, Parsed, TextHeader, block_of, room_for
 from streammach.data.formats.registry import TEXT_FORMATS, Parser
 from streammach.data.identity import ChangedError, Fingerprint, name_of
 from streammach.data.raw_text import (
-    BLOCK_BYTES,
     GZIP_ERRORS,
     MAX_LINE,
     RawFile,
@@ -30,12 +29,12 @@ from streammach.data.source import START, Large, PieceRows, Place, Source
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
 from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts, copy_texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
 from streammach.spec.types import Multilabel
 
+BLOCK_BYTES = 1 << 20
 LARGE_TEXT = 4 << 20  # of a piece, from which on what it takes is counted
 TEXT_BYTES, VALUE_BYTES = 4, 64  # for a byte of a large piece, and for a value in it
 TAB = 9
@@ -179,7 +178,7 @@ class TextFile(Source[TextPiece]):
 
         Newlines stand behind the lines. A last line without one gets one.
         """
-        file = raw.text()
+        file = raw.text(BLOCK_BYTES)
         buffer, have, base, ended = self._buffer(), 0, 0, False
         while not ended:
             buffer = buffer.with_room_for(have + BLOCK_BYTES // 2 + 1, have)
@@ -348,19 +347,12 @@ def _taken(
     hard, scales = out.hard[:n_hard].tolist(), out.scales[:n_hard].tolist()
     for (value, start, stop), scale in zip(hard, scales, strict=True):
         out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
-    n, nnz = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
+    n = int(out.state[parsed.ROWS])
     places = out.places[:n] + base
     earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
     earlier += np.searchsorted(left[:, 0], places)
-    labels = None
-    if out.state[parsed.LISTED]:
-        starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[parsed.LABELS])]
-        labels = LabelLists(starts, ids).sorted()
-    return RowBlock(
-        indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
-        classes=out.classes[:n], importance=out.importance[:n], places=places,
-        numbers=np.arange(n) + earlier, tags=_tags(text, out.tags[:n]),
-    ).with_labels(labels)  # fmt: skip
+    tags, listed = _tags(text, out.tags[:n]), bool(out.state[parsed.LISTED])
+    return block_of(out, places, np.arange(n) + earlier, tags, listed=listed)
 
 
 def _tags(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> Texts | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from streammach.backends.base import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
-from streammach.data.given_labels import given_labels
+from streammach.data.given import given_labels
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions

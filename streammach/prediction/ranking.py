@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streammach.backends.base import Backend
 from streammach.backends.ranked import Ranked
 from streammach.counts.scores import CountScorer, Hashed
-from streammach.data.given_labels import label_values
+from streammach.data.given import label_values
 from streammach.errors import DataError, UsageError
 from streammach.figures import Reached
 from streammach.model.model import Model

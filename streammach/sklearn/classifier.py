@@ -17,8 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from streammach.data.given import without_weightless
-from streammach.data.given_labels import kind_of, listed
+from streammach.data.given import kind_of, listed, without_weightless
 from streammach.data.memory import given
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.memory import as_rows, is_recipe_table

@@ -12,8 +12,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from streammach.data.given import Given
-from streammach.data.given_labels import GivenLabels, flattened, kind_of, listed, of_objects
+from streammach.data.given import Given, GivenLabels, flattened, kind_of, listed, of_objects
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.memory import Labelled
 from streammach.data.store.held import PLACE

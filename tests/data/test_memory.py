@@ -5,8 +5,7 @@ import pytest
 import scipy.sparse
 
 from streammach.data.convert import convert
-from streammach.data.given import given_rows, given_weights
-from streammach.data.given_labels import given_labels, label_values
+from streammach.data.given import given_labels, given_rows, given_weights, label_values
 from streammach.data.memory import Labelled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from streammach.cli.main import main, run
-from streammach.cli.published import command_of
 from streammach.data.convert import convert
-from streammach.data.published import Published
 from streammach.data.store.dataset import Dataset
+from tools.published.command import Published, command_of
 from tools.synthetic.command import make as make_synthetic
 
 TOOLS = Path(__file__).parent.parent.parent / "tools"

@@ -10,8 +10,7 @@ import scipy.sparse
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.given import given_rows
-from streammach.data.given_labels import given_labels
+from streammach.data.given import given_labels, given_rows
 from streammach.data.holdout import held_rows, hold_out, masked_blocks
 from streammach.data.memory import Labelled
 from streammach.errors import DataError, StoreError, UsageError

@@ -7,6 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.texts import Texts
+
 # What stopped the parser.
 DONE, GROW, FULL, BAD = 0, 1, 2, 3
 # Places in Parsed.state.
@@ -107,3 +111,20 @@ def room_for(rows: int, values: int, labels: int) -> Parsed:
     )  # fmt: skip
     room.label_starts[0] = room.indptr[0] = 0
     return room
+
+
+def block_of(
+    out: Parsed, places: NDArray[np.int64], numbers: NDArray[np.int64], tags: Texts | None, *,
+    listed: bool,
+) -> RowBlock:  # fmt: skip
+    """Return the rows that were read, with lists of labels or one label each."""
+    n, nnz = int(out.state[ROWS]), int(out.state[VALUES])
+    labels = None
+    if listed:
+        starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
+        labels = LabelLists(starts, ids).sorted()
+    return RowBlock(
+        indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
+        classes=out.classes[:n], importance=out.importance[:n], places=places, numbers=numbers,
+        tags=tags,
+    ).with_labels(labels)  # fmt: skip

@@ -175,8 +175,7 @@ def _intervals(ends: Any, facts: dict[str, str]) -> list[str | None]:
     ]
 
 
-def _uuids(raws: Any, facts: dict[str, str]) -> list[str | None]:
-    del facts
+def _uuids(raws: Any, _: dict[str, str]) -> list[str | None]:
     return [None if raw is None else str(uuid.UUID(bytes=raw)) for raw in raws.to_pylist()]
 
 

@@ -178,8 +178,11 @@ class TableRows(ABC):
     def numbers(self, name: str) -> Cells:
         """Return the cells of a column as one number each."""
         wrong: list[BadCell] = []
+        values = self.values(name)
+        if {*map(type, values)} <= {float, type(None)}:  # as nearly always: no Python for each
+            return Cells.of_numbers(np.array(values, np.float64)[:, None])
         out = np.full((self.n_rows, 1), math.nan)
-        for row, value in _each(self.values(name), number_of, NO_NUMBER, wrong):
+        for row, value in _each(values, number_of, NO_NUMBER, wrong):
             out[row] = value
         return Cells.of_numbers(out, wrong)
 

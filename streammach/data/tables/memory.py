@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Place
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
@@ -94,10 +93,6 @@ class MemorySource(Table):
     def files(self) -> list[Path]:
         """Return none."""
         return []
-
-    def fingerprint(self) -> Fingerprint:
-        """Return what says that it lies in no file."""
-        return Fingerprint(name=PLACE.name, format=self.form, bytes=0, crc32c="00000000")
 
     def columns_there(self) -> Sequence[str]:
         """Return the names of its columns."""
@@ -203,7 +198,9 @@ def _arrow_column(column: Any, name: str, *, head: bool) -> Any:
     if str(column.dtype) in ONLY_POLARS:
         column = column.to_list()
     try:
-        return column.to_arrow() if hasattr(column, "to_arrow") else pa.Array.from_pandas(column)
+        if hasattr(column, "to_arrow"):  # of polars, whose texts are copied by that
+            return pa.table(column.to_frame()).column(0)
+        return pa.Array.from_pandas(column)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         pass
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
 from streammach.data.formats import parsed
-from streammach.data.formats.parsed import BAD_WEIGHT, REASONS, TOO_HEAVY, Parsed, room_for
+from streammach.data.formats.parsed import Parsed, block_of, room_for
 from streammach.data.source import PieceRows
 from streammach.data.tables.cells import BadCell, Cells, TableRows
 from streammach.data.tables.frame import Wrong, cells_of, joined, note, split, too_long
@@ -32,8 +32,6 @@ from streammach.data.tables.values import canonical
 from streammach.errors import clean
 from streammach.forks import Turn
 from streammach.rows.arrays import MOST_IMPORTANCE
-from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAMESPACES
 from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
@@ -105,8 +103,10 @@ class TableReader:
             self._forget()
         good = np.flatnonzero(~frame.bad)
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
+        several = self._multilabel == "auto" and bool(out.state[parsed.LISTED])
+        listed = self._multilabel == "on" or several
         return PieceRows(
-            replace(self._block(out, good, first_row), tags=tags),
+            block_of(out, good + first_row, good, tags, listed=listed),
             [self._bad_row(wrong[row], first_row) for row in sorted(wrong)],
             unknown_values=int(out.state[parsed.UNKNOWN]),
             unknown=out.places[: int(out.state[parsed.ROWS])],
@@ -212,9 +212,10 @@ class TableReader:
         assert cells.numbers is not None
         note(wrong, name, cells.wrong)
         values = cells.numbers[:, 0]
-        for reason, outside in ((BAD_WEIGHT, values < 0), (TOO_HEAVY, values > MOST_IMPORTANCE)):
-            places = np.flatnonzero(outside).tolist()
-            note(wrong, name, [BadCell(r, REASONS[reason], str(values[r])) for r in places])
+        large = values > MOST_IMPORTANCE
+        for number, odd in ((parsed.BAD_WEIGHT, values < 0), (parsed.TOO_HEAVY, large)):
+            reason, places = parsed.REASONS[number], np.flatnonzero(odd).tolist()
+            note(wrong, name, [BadCell(r, reason, str(values[r])) for r in places])
         with np.errstate(over="ignore"):
             return np.nan_to_num(values, nan=1.0).astype(np.float32)
 
@@ -280,19 +281,6 @@ class TableReader:
         return Scratch(
             text, np.empty((n_words, 2), np.int64), np.stack([ends[:-1], ends[1:]], axis=1)
         )
-
-    def _block(self, out: Parsed, good: NDArray[np.int64], first_row: int) -> RowBlock:
-        n, nnz = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
-        labels = None
-        listed = self._multilabel == "auto" and out.state[parsed.LISTED]
-        if self._multilabel == "on" or listed:
-            starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[parsed.LABELS])]
-            labels = LabelLists(starts, ids).sorted()
-        return RowBlock(
-            indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
-            classes=out.classes[:n], importance=out.importance[:n], places=good + first_row,
-            numbers=good.copy(),
-        ).with_labels(labels)  # fmt: skip
 
     def _bad_row(self, cell: BadCell, first_row: int) -> BadRow:
         text = clean(cell.text, 60)

@@ -223,7 +223,7 @@ USAGE = {
     "chars": ({"chars": "5-3"}, "'5-3' is no range such as 3-5, of 1 to 16: chars"),
     "nothing to learn": ({"ngrams": 0}, "neither words nor characters of a text are features"),
     "labels of a matrix": ({"labels": "y.npy"}, "the labels of a table are a column, label: label"),
-    "first label": ({"first_label": True}, "a table's labels are told by label"),
+    "first label": ({"first_label": True}, "are a column, label: first_label"),
 }
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streammach.data.convert import convert
-from streammach.data.given_labels import given_labels
+from streammach.data.given import given_labels
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_table
 from streammach.data.store.dataset import Dataset

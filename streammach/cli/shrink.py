@@ -75,8 +75,8 @@ def shrink(
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
+    from streammach.model.document import MODEL
     from streammach.model.model import Model, disk_bytes, folder_of
-    from streammach.model.ours import MODEL
     from streammach.model.size import size_in_file  # compiled code loads on demand
     from streammach.training.smaller import ShrinkOptions, smaller
 

@@ -72,10 +72,7 @@ def encode(
 
 
 class CodeBuffer:
-    """Where compressed bytes go.
-
-    `spare` is uint8 (n,).
-    """
+    """Where compressed bytes go."""
 
     def __init__(self, spare: NDArray[np.uint8] | None = None) -> None:
         self._spare = np.zeros(0, np.uint8) if spare is None else spare
@@ -115,7 +112,6 @@ def _pieces(
 
 
 def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
-    """Return some values of an array, which need not lie together, in their order."""
     if array.flags.c_contiguous:
         return array.reshape(-1)[start:stop]
     width = array.shape[1]
@@ -125,10 +121,7 @@ def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
 
 
 def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the array that :func:`encode` was given, bit for bit.
-
-    `data` is uint8 (n,).
-    """
+    """Return the array that :func:`encode` was given, bit for bit."""
     n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
     pieces = _places(data, coded)
     words = np.empty(_n_words(coded), _word_type(dtype, coded.how))
@@ -169,7 +162,6 @@ def _places(data: Bytes, coded: Coded) -> list[tuple[int, int]]:
 
 
 def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
-    """Decompress a piece into its words."""
     one = words.itemsize == 1  # a plane is what the words are
     planes = words.view(np.uint8) if one else np.empty(words.nbytes, np.uint8)
     try:
@@ -235,10 +227,7 @@ def values_of(
 def _steps(
     flat: NDArray[Any], start: int, stop: int, starts: NDArray[np.int64] | None
 ) -> NDArray[Any]:
-    """Return some values, each less the one before it; the first of a list stays.
-
-    `flat` is array (n,), `starts` is int64 (d + 1,) or None.
-    """
+    """Return some values, each less the one before it; the first of a list stays."""
     before = flat[start - 1] if start else flat.dtype.type(0)
     steps: NDArray[Any] = np.diff(flat[start:stop], prepend=before)
     if starts is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from streammach.errors import clean
 from streammach.model.coding import COUNTS, PIECE_WORDS
-from streammach.model.document import LABELS, Document, arrays_of, read_document
+from streammach.model.document import LABELS, TENSORS, Document, arrays_of, read_document
 from streammach.model.loading import (
     CLASSES,
     COUNTED,
@@ -22,7 +22,6 @@ from streammach.model.loading import (
     weight_rows,
 )
 from streammach.model.model import Model, folder_of
-from streammach.model.ours import TENSORS
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
 from streammach.rows.packed import PackedRows
@@ -60,10 +59,7 @@ class ModelSize:
 
 
 def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
-    """Return what the model in a folder will take: exactly, or at most where counts are packed.
-
-    But for weights that will be packed nothing is read.
-    """
+    """Return what the model in a folder will take: exactly, or at most where counts are packed."""
     folder = folder_of(path)
     document = read_document(folder, path)
     spec, coded = document.spec, document.coded

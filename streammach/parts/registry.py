@@ -36,11 +36,6 @@ def weighed_parts(config: RunConfig) -> tuple[PartPlan, ...]:
     return tuple(part for part in config.parts if part.name in names)
 
 
-def part_sizes(config: RunConfig) -> tuple[int, ...]:
-    """Return how large those are."""
-    return tuple(part.size for part in weighed_parts(config))
-
-
 def parts_text(parts: tuple[PartPlan, ...]) -> str:
     """Return the parts that are weighed in a word or two, for a table of plans."""
     found = {part.name: part for part in parts}

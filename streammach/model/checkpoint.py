@@ -13,7 +13,7 @@ from streammach.errors import MismatchError, ModelError
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
 from streammach.model.model import check_finite
-from streammach.model.state import RunDocument, read_document, save_state
+from streammach.model.state import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, read_tensors
 from streammach.spec.types import Amount, Count
 
@@ -121,7 +121,7 @@ class Checkpoints:
 
     def _document(self, step: int) -> CheckpointDocument:
         path = self.folder / f"step-{step}" / "state.json"
-        return read_document(path, CheckpointDocument, self._identity, "checkpoint")
+        return read_state(path, CheckpointDocument, self._identity, "checkpoint")
 
     def remove(self) -> None:
         """Remove all checkpoints."""

@@ -60,14 +60,10 @@ def encode(
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
     sizes = []
     for words in _pieces(array, how, unit, arrays):
-        sizes.append(room.add(codec.encode(_planes(words))))
-    coded = Coded(
-        dtype=cast("DType", str(array.dtype)),
-        shape=array.shape,
-        how=how,
-        sizes=tuple(sizes),
-        unit=unit,
-    )
+        planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
+        sizes.append(room.add(codec.encode(planes.reshape(-1))))
+    dtype = cast("DType", str(array.dtype))
+    coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=tuple(sizes), unit=unit)
     return room.taken(), coded
 
 
@@ -170,11 +166,6 @@ def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
         raise ValueError(clean(error)) from None
     if not one:
         words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
-
-
-def _planes(words: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return all first bytes of the words, then all second bytes, and so on."""
-    return np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T).reshape(-1)
 
 
 def _word_type(dtype: np.dtype[Any], how: How) -> np.dtype[Any]:

@@ -21,7 +21,7 @@ from streammach.files.folders import make_folder, remove_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
 from streammach.model.model import check_finite
-from streammach.model.state import RunDocument, read_document, save_state
+from streammach.model.state import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, read_tensors
 from streammach.spec.documents import encoded, to_json
 
@@ -93,7 +93,7 @@ class Findings:
         if not self.lasting or not path.is_file():
             return None
         try:
-            document = read_document(path, StageDocument, self.identity, "finding")
+            document = read_state(path, StageDocument, self.identity, "finding")
             return msgspec.convert(document.found, kind), document.tensors
         except (ModelError, MismatchError, msgspec.ValidationError):
             return None

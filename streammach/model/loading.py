@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,8 @@ LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes")  # of names
 
 def load_arrays(folder: Path, document: Document) -> Arrays:
     """Return a model's arrays as they lie, or raise ModelError, BudgetError or DiskError."""
-
-    def expected(header: TensorHeader) -> None:
-        check_header(folder, document, header)
-
-    arrays = load_tensors(folder / TENSORS, document.tensors, expected)
+    check = partial(check_header, folder, document)
+    arrays = load_tensors(folder / TENSORS, document.tensors, check)
     for name, array in arrays.items():
         array.flags.writeable = not array.size or name in LISTS  # kernels are of one kind
     return arrays
@@ -54,8 +52,11 @@ def decode_arrays(document: Document, arrays: Arrays) -> None:
         if name == WEIGHTS and packs_weights(document):
             continue
         arrays[name] = decode(arrays[name], coded, arrays)
-        if arrays[name].dtype == np.float32 and not _is_finite(arrays[name]):
-            raise ValueError(f"the {name} are not finite")
+        if arrays[name].dtype == np.float32:
+            largest = np.zeros(1, np.int64)
+            look_at_numbers(np.ascontiguousarray(arrays[name]).reshape(-1), NO_SIGN, largest)
+            if largest[0] >= INFINITE:
+                raise ValueError(f"the {name} are not finite")
     if COLUMNS in arrays:
         positions = arrays[COLUMNS]
         known = positions[positions >= 0]
@@ -152,9 +153,3 @@ def _fits(found: tuple[int, ...], wanted: Shape) -> bool:
     return len(found) == len(wanted) and all(
         n >= 0 and (m is None or n == m) for n, m in zip(found, wanted, strict=True)
     )
-
-
-def _is_finite(array: NDArray[np.float32]) -> bool:
-    seen = np.zeros(1, np.int64)
-    look_at_numbers(np.ascontiguousarray(array).reshape(-1), NO_SIGN, seen)
-    return bool(seen[0] < INFINITE)

@@ -46,7 +46,7 @@ def save_state(
         remove_folder(partial)
 
 
-def read_document(path: Path, kind: type[D], identity: str, what: str) -> D:
+def read_state(path: Path, kind: type[D], identity: str, what: str) -> D:
     """Return a document of a run, or raise ModelError, or MismatchError for another run."""
     place = clean(path.parent, 300)
     try:

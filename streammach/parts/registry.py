@@ -10,13 +10,10 @@ from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 
-
-def _part(name: str) -> Part:
-    part: Part = import_module(f"streammach.parts.{name}.part").PART
-    return part
-
-
-PARTS: dict[str, Part] = {part.name: part for part in map(_part, SWITCHES)}
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (import_module(f"streammach.parts.{name}.part").PART for name in SWITCHES)
+}
 
 
 def switch_names() -> tuple[str, ...]:

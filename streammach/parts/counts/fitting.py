@@ -225,12 +225,14 @@ class Fitting:
         means = np.zeros(there.shape, np.float32)
         if self.hashed is not None:
             means = hashed_means(self.hashed.backend, rows, there, self.hashed.transform)
+        own = _own(rows, candidates)
+        # 1 for each of the row's labels, which precision at k asks for (Menon et al., 2019).
+        targets = (own[:, :0] if rows.labels is None else own).astype(np.float32)
         return CandidateFeatures(
             counted=counted, groups=groups, log_rows=log_rows[there],
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
             number=np.arange(rows.n_rows),
-            place=_own(rows, candidates).argmax(axis=1), targets=_targets(rows, candidates),
-            weights=rows.weights,
+            place=own.argmax(axis=1), targets=targets, weights=rows.weights,
         )  # fmt: skip
 
 
@@ -244,14 +246,6 @@ def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
     if rows.labels is None:
         return np.equal(candidates, rows.classes[:, None])
     return np.logical_and(rows.labels.matched(candidates), candidates >= 0)
-
-
-def _targets(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
-    """Return the targets of each row's candidates: float32 (n, m), of single labels (n, 0)."""
-    # 1 for each of the row's labels, which precision at k asks for (Menon et al., 2019).
-    if rows.labels is None:
-        return np.zeros((rows.n_rows, 0), np.float32)
-    return _own(rows, candidates).astype(np.float32)
 
 
 def reached_text(reached: Reached) -> str:

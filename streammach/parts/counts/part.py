@@ -15,18 +15,7 @@ from streammach.data.holdout import held_rows
 from streammach.figures import Reached, words
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Part, PartSession
-from streammach.parts.counts import saved
-from streammach.parts.counts.alone import (
-    COUNTING,
-    LEARNING,
-    MIN_FIT_ROWS,
-    MOST_LESSONS,
-    UNFINISHED,
-    USUAL_PASSES,
-    WEIGHING,
-    WEIGHING_PAIRS,
-    CountLearner,
-)
+from streammach.parts.counts import alone, saved
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
@@ -103,7 +92,7 @@ class CountsAhead(Ahead):
     """Counts with weights of their own."""
 
     def __init__(self, counted: Counted) -> None:
-        self.counted, self.unfinished = counted, UNFINISHED
+        self.counted, self.unfinished = counted, alone.UNFINISHED
         # Fits beside hashed models: two, of more candidates.
         seconds = counted.grouped.seconds
         self.measured = {BESIDE: 3 * seconds} if seconds else {}
@@ -134,7 +123,7 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     """Fit the weights of counts beside trained hashed models, and say whether they pay."""
     backend, both = session.backend, words(session.dataset.listed).both
     rows = session.held.rows.labelled
-    if counted.fit_rows < MIN_FIT_ROWS:
+    if counted.fit_rows < alone.MIN_FIT_ROWS:
         reason = f"no counts: {rows.n_rows:,} held-out rows are too few to weigh them"
         return Decision(reasons=(reason,))
     fitting = Fitting(
@@ -253,8 +242,8 @@ class Counts(Part):
         """Return the seconds of counting, weighing, learning and weighing again."""
         first, second = (FIT * n + _fits(facts, config, n) * scale for n in FITS_AHEAD)
         return {
-            COUNTING: facts.nnz * COUNT * scale, WEIGHING: first,
-            LEARNING: _learning(facts, config) * scale, WEIGHING_PAIRS: second,
+            alone.COUNTING: facts.nnz * COUNT * scale, alone.WEIGHING: first,
+            alone.LEARNING: _learning(facts, config) * scale, alone.WEIGHING_PAIRS: second,
         }  # fmt: skip
 
     def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
@@ -275,7 +264,7 @@ class Counts(Part):
 
     def work_ahead(self, session: PartSession) -> Ahead:
         """Count, fit and learn."""
-        return CountsAhead(CountLearner(session).run())
+        return CountsAhead(alone.CountLearner(session).run())
 
     def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         """Return the counts that were saved, or None."""
@@ -297,7 +286,7 @@ def _learning(facts: DataFacts, config: RunConfig) -> float:
     if scan_pays(postings):
         learnt = facts.nnz * LEARN_VALUE
         learnt += facts.n_rows * (config.shape.n_classes * SCANNED_CLASS + postings * POSTING)
-    return min(USUAL_PASSES, MOST_LESSONS / max(facts.n_rows, 1)) * learnt
+    return min(alone.USUAL_PASSES, alone.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
 
 
 def _fits(facts: DataFacts, config: RunConfig, times: float) -> float:

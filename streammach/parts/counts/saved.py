@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.table import CountTable
 from streammach.errors import ModelError, clean
-from streammach.model.state import RunDocument, read_document, save_state
+from streammach.model.state import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors
 from streammach.parts.counts.fitting import FitResult, Fitted
 from streammach.parts.counts.group_fit import start_weights
@@ -85,7 +85,7 @@ def save(counted: Counted, folder: Path, identity: str) -> None:
 
 def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counted:
     """Return the counts of a folder, or raise ModelError or MismatchError."""
-    document = read_document(folder / DOCUMENT, CountsDocument, identity, "table of counts")
+    document = read_state(folder / DOCUMENT, CountsDocument, identity, "table of counts")
     learnt = document.learnt
 
     def check(header: TensorHeader) -> None:

@@ -20,19 +20,9 @@ from streammach.data.holdout import masked_blocks
 from streammach.parts.base import Part, PartSession, Trials
 from streammach.parts.expected import WITHOUT, Choice, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.rows import dense
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import (
-    MAX_FEATURES,
-    PIECE_BYTES,
-    Basis,
-    LabelSums,
-    class_sums,
-    expanded,
-    parts,
-    piece_bytes,
-    product,
-    squares,
-)
+from streammach.rows.dense import PIECE_BYTES
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transformed
 from streammach.rows.waves import RowMap
@@ -66,7 +56,7 @@ class Whitening(Part):
             return "rows are sparse"
         if not config.optimizer_kind.gains_by_whitening:
             return f"{config.optimizer} does not gain by it"
-        if facts.n_features > MAX_FEATURES or facts.n_rows < MIN_ROWS * facts.n_features:
+        if facts.n_features > dense.MAX_FEATURES or facts.n_rows < MIN_ROWS * facts.n_features:
             return "there are too few rows for so many features"
         return None
 
@@ -115,7 +105,7 @@ class Whitening(Part):
         return basis_of(session, spec.transform) if spec.whitened else before
 
 
-def basis_of(session: PartSession, transform: Transform) -> Basis:
+def basis_of(session: PartSession, transform: Transform) -> dense.Basis:
     """Return the basis from the first rows of a store that are not held out.
 
     Rows of a store are shuffled, so that the first ones stand for all.
@@ -134,7 +124,7 @@ def basis_of(session: PartSession, transform: Transform) -> Basis:
 
 def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
     """Return the bytes of finding a basis from so many rows, and of the one before it."""
-    square, piece = n_features * n_features, piece_bytes(n_features, n_rows, labels)
+    square, piece = n_features * n_features, dense.piece_bytes(n_features, n_rows, labels)
     return square * (5 * 8 + 4) + 3 * piece + (16 + 8 * any(labels)) * (piece // n_features)
 
 
@@ -164,12 +154,12 @@ class Spread:
 
     def add(self, rows: RowBlock) -> None:
         """Add rows with known classes, after their transform."""
-        for part in parts(rows, 4 * len(self._sum)):
+        for part in dense.parts(rows, 4 * len(self._sum)):
             w = part.importance
             own = 1.0 if w is None else np.repeat(w, np.diff(part.indptr)).astype(np.float64)
             self._values += part.nnz if w is None else float(np.sum(own))
             self._squares += float((np.square(part.values, dtype=np.float64) * own).sum())
-            x = expanded(part, len(self._sum))
+            x = dense.expanded(part, len(self._sum))
             if not self._rows:  # sums of squares lose less around a row's place than around 0
                 self._origin = x.mean(axis=0)
             x -= self._origin
@@ -179,14 +169,14 @@ class Spread:
                 x.sum(axis=0, dtype=np.float64) if w is None
                 else np.einsum("i,ij->j", w, x, dtype=np.float64)
             )  # fmt: skip
-            self._all += squares(x, w)
+            self._all += dense.squares(x, w)
             if part.labels is not None:
                 self._add_lists(x, part.labels, w)
                 continue
-            _, which, counts, sums = class_sums(x, part.classes, w)
+            _, which, counts, sums = dense.class_sums(x, part.classes, w)
             sums /= np.maximum(counts, TINY)[:, None].astype(np.float32)
             x -= sums[which]
-            self._within += squares(x, w)
+            self._within += dense.squares(x, w)
             self._free += float(np.maximum(counts - 1, 0).sum())
 
     def _add_lists(
@@ -194,7 +184,7 @@ class Spread:
     ) -> None:
         # A class's mean is that with shares w. Where ``n = sum w``, the sum of squares around it
         # rests on ``n - (sum w^2) / n`` degrees of freedom: n - 1 where all w are 1.
-        found = LabelSums.of(x, labels, weights)
+        found = dense.LabelSums.of(x, labels, weights)
         means, rows = found.sums, labels.rows
         roots = np.sqrt(found.shares * found.weights).astype(np.float32)
         means /= np.maximum(found.rows, TINY)[:, None].astype(np.float32)
@@ -204,11 +194,11 @@ class Spread:
             apart = x[rows[some]]
             apart -= means[found.which[some]]
             apart *= roots[some, None]
-            self._within += product(apart.T, apart)
+            self._within += dense.product(apart.T, apart)
         free = found.rows - found.squares / np.maximum(found.rows, TINY)
         self._free += float(np.sum(np.maximum(free, 0)))
 
-    def basis(self) -> Basis:
+    def basis(self) -> dense.Basis:
         """Return the basis in which these rows are white, as large as before.
 
         ``P = c V (D + ridge)^(-POWER / 2) V^T`` of the covariance ``V D V^T`` within classes, or of
@@ -222,14 +212,15 @@ class Spread:
         chosen[np.diag_indices_from(chosen)] += ridge
         variances, directions = scipy.linalg.eigh(chosen, overwrite_a=True, check_finite=False)
         scaled = directions * np.maximum(variances, ridge) ** (-POWER / 2)
-        rotation = product(scaled, directions.T)
+        rotation = dense.product(scaled, directions.T)
         spread = np.sqrt(
-            max(float(np.sum(product(rotation, overall) * rotation)), 1e-30) / len(mean)
+            max(float(np.sum(dense.product(rotation, overall) * rotation)), 1e-30) / len(mean)
         )
         size = np.sqrt(self._values * self._squares) / self._n
         rotation *= size / (len(mean) * spread)
-        return Basis(
-            rotation.astype(np.float32), product(self._origin + mean, rotation).astype(np.float32)
+        return dense.Basis(
+            rotation.astype(np.float32),
+            dense.product(self._origin + mean, rotation).astype(np.float32),
         )
 
 

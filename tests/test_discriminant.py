@@ -5,8 +5,7 @@ import pytest
 
 import streammach as sm
 from streammach.parts.discriminant import sums as discriminant
-from streammach.parts.discriminant.fit import label_ranks
-from streammach.parts.discriminant.sums import RIDGE, Discriminant
+from streammach.parts.discriminant.sums import RIDGE, Discriminant, label_ranks
 from streammach.rows import dense
 from streammach.rows.dense import expanded, parts
 from streammach.rows.label_lists import LabelLists

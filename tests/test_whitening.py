@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from streammach.parts.whitening import spread as whitening
-from streammach.parts.whitening.spread import Spread
+from streammach.parts.whitening import part as whitening
+from streammach.parts.whitening.part import Spread
 from streammach.rows import dense
 from streammach.rows.dense import Basis
 from streammach.rows.label_lists import LabelLists

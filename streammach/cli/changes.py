@@ -63,8 +63,8 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
+    from streammach.model.document import MODEL
     from streammach.model.model import Model, disk_bytes, folder_of
-    from streammach.model.ours import MODEL
     from streammach.model.size import size_in_file  # compiled code loads on demand
     from streammach.training.smaller import smaller
 

@@ -16,8 +16,8 @@ from streammach.errors import MismatchError, clean
 from streammach.files.reading import file_pieces, sha256
 from streammach.files.urls import located
 from streammach.machine import peak_bytes
+from streammach.model.document import DOCUMENT
 from streammach.model.model import Model, folder_of
-from streammach.model.ours import DOCUMENT
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
 from streammach.prediction.order import Predictions, ranked_blocks
 from streammach.prediction.predict import PredictionRequest

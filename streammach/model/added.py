@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UsageError
+from streammach.model.document import MAX_DOCUMENT
 from streammach.model.model import Model
-from streammach.model.ours import MAX_DOCUMENT
 from streammach.model.shrink import LEVELS, rounded_gains
 from streammach.rows.names import Names
 from streammach.rows.pairs import ClassPairs, CountWeights
@@ -65,7 +65,6 @@ def with_classes(model: M, new: NewClasses) -> M:
 
 
 def _counts(model: Model, counts: CountWeights, new: NewClasses) -> CountWeights:
-    """Return the counts with the new classes."""
     features, classes = new.pairs
     known, own = np.unique(features, return_inverse=True)
     gains = np.rint(counts.mean_gains(known)).astype(np.int16)

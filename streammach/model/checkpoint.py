@@ -9,18 +9,14 @@ from typing import Annotated, Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.errors import DiskError, MismatchError, ModelError, clean
+from streammach.errors import MismatchError, ModelError
 from streammach.figures import EpochFigures
-from streammach.files.folders import commit_folder, make_folder, remove_folder
-from streammach.files.reading import read_small
-from streammach.files.writing import write_atomic
+from streammach.files.folders import remove_folder
 from streammach.model.model import check_finite
-from streammach.model.tensors import TensorFile, read_tensors, write_tensors
-from streammach.spec.documents import from_json, to_json
+from streammach.model.state import RunDocument, read_state, save_state
+from streammach.model.tensors import TensorFile, read_tensors
 from streammach.spec.types import Amount, Count
 
-DOCUMENT, TENSORS = "state.json", "state.safetensors"
-MAX_DOCUMENT = 16 << 20
 Since = Annotated[int, msgspec.Meta(ge=-1)]  # -1: not yet
 
 
@@ -54,11 +50,10 @@ class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("its epochs do not fit each other")
 
 
-class CheckpointDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON document of a checkpoint: progress, what it belongs to, and the arrays' file."""
+class CheckpointDocument(RunDocument, frozen=True, kw_only=True):
+    """The document of a checkpoint."""
 
     progress: RunPosition
-    identity: str
     tensors: TensorFile
 
 
@@ -75,17 +70,12 @@ class Checkpoints:
         Kept is that of the best epoch, or of every epoch.
         """
         check_finite(arrays)
-        make_folder(self.folder)
-        partial = self.folder / ".partial"
-        remove_folder(partial)
-        make_folder(partial)
-        try:
-            tensors = write_tensors(partial / TENSORS, arrays)
-            document = CheckpointDocument(progress, self._identity, tensors)
-            write_atomic(partial / DOCUMENT, to_json(document))
-            commit_folder(partial, self.folder / f"step-{progress.step}")
-        finally:
-            remove_folder(partial)
+        save_state(
+            self.folder / f"step-{progress.step}", "state", arrays,
+            lambda tensors: CheckpointDocument(
+                identity=self._identity, tensors=tensors, progress=progress
+            ),
+        )  # fmt: skip
         kept = self.ends().values() if self._every_epoch else (progress.best_step,)
         for step in self._steps():
             if step != progress.step and step not in kept:
@@ -125,25 +115,13 @@ class Checkpoints:
     def read(self, step: int, arrays: dict[str, NDArray[Any]]) -> RunPosition:
         """Read the checkpoint of a step; return its progress."""
         document = self._document(step)
-        read_tensors(self.folder / f"step-{step}" / TENSORS, document.tensors, arrays)
+        place = self.folder / f"step-{step}" / "state.safetensors"
+        read_tensors(place, document.tensors, arrays)
         return document.progress
 
     def _document(self, step: int) -> CheckpointDocument:
-        """Return what is said of a checkpoint, or raise ModelError or MismatchError."""
-        folder = self.folder / f"step-{step}"
-        try:
-            document = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), CheckpointDocument)
-        except (ValueError, DiskError) as error:
-            raise ModelError(
-                f"damaged checkpoint: {clean(error)}", path=clean(folder, 300), hint="Train again."
-            ) from None
-        if document.identity != self._identity:
-            raise MismatchError(
-                "the checkpoint belongs to another store, plan or training",
-                path=clean(folder, 300),
-                hint="Use the same command as before, or another --out.",
-            )
-        return document
+        path = self.folder / f"step-{step}" / "state.json"
+        return read_state(path, CheckpointDocument, self._identity, "checkpoint")
 
     def remove(self) -> None:
         """Remove all checkpoints."""

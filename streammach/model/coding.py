@@ -60,22 +60,15 @@ def encode(
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
     sizes = []
     for words in _pieces(array, how, unit, arrays):
-        sizes.append(room.add(codec.encode(_planes(words))))
-    coded = Coded(
-        dtype=cast("DType", str(array.dtype)),
-        shape=array.shape,
-        how=how,
-        sizes=tuple(sizes),
-        unit=unit,
-    )
+        planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
+        sizes.append(room.add(codec.encode(planes.reshape(-1))))
+    dtype = cast("DType", str(array.dtype))
+    coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=tuple(sizes), unit=unit)
     return room.taken(), coded
 
 
 class CodeBuffer:
-    """Where compressed bytes go.
-
-    `spare` is uint8 (n,).
-    """
+    """Where compressed bytes go."""
 
     def __init__(self, spare: NDArray[np.uint8] | None = None) -> None:
         self._spare = np.zeros(0, np.uint8) if spare is None else spare
@@ -115,7 +108,6 @@ def _pieces(
 
 
 def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
-    """Return some values of an array, which need not lie together, in their order."""
     if array.flags.c_contiguous:
         return array.reshape(-1)[start:stop]
     width = array.shape[1]
@@ -125,10 +117,7 @@ def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
 
 
 def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the array that :func:`encode` was given, bit for bit.
-
-    `data` is uint8 (n,).
-    """
+    """Return the array that :func:`encode` was given, bit for bit."""
     n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
     pieces = _places(data, coded)
     words = np.empty(_n_words(coded), _word_type(dtype, coded.how))
@@ -169,7 +158,6 @@ def _places(data: Bytes, coded: Coded) -> list[tuple[int, int]]:
 
 
 def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
-    """Decompress a piece into its words."""
     one = words.itemsize == 1  # a plane is what the words are
     planes = words.view(np.uint8) if one else np.empty(words.nbytes, np.uint8)
     try:
@@ -178,11 +166,6 @@ def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
         raise ValueError(clean(error)) from None
     if not one:
         words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
-
-
-def _planes(words: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return all first bytes of the words, then all second bytes, and so on."""
-    return np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T).reshape(-1)
 
 
 def _word_type(dtype: np.dtype[Any], how: How) -> np.dtype[Any]:
@@ -235,10 +218,7 @@ def values_of(
 def _steps(
     flat: NDArray[Any], start: int, stop: int, starts: NDArray[np.int64] | None
 ) -> NDArray[Any]:
-    """Return some values, each less the one before it; the first of a list stays.
-
-    `flat` is array (n,), `starts` is int64 (d + 1,) or None.
-    """
+    """Return some values, each less the one before it; the first of a list stays."""
     before = flat[start - 1] if start else flat.dtype.type(0)
     steps: NDArray[Any] = np.diff(flat[start:stop], prepend=before)
     if starts is not None:

@@ -12,11 +12,11 @@ from numpy.typing import DTypeLike
 
 from streammach.errors import DiskError, ModelError, UsageError, clean
 from streammach.figures import Reached
+from streammach.files.destinations import Product, not_folder
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMAT
 from streammach.model.calibration import RIGHT, STATED
 from streammach.model.coding import COUNTS, Coded
-from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.model.tensors import TensorFile, damaged
 from streammach.rows.pairs import CountWeights, How, Shape
 from streammach.spec.documents import from_json
@@ -26,6 +26,9 @@ from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 
+DOCUMENT, TENSORS = "model.json", "model.safetensors"
+MAX_DOCUMENT = 4 << 20
+FIELDS = {"format", "spec", "training", "tensors"}  # of every version
 LABELS, LABEL_OFFSETS = "label_bytes", "label_offsets"
 COLUMNS = "feature_columns"
 PROJECTION = "projection"
@@ -86,25 +89,15 @@ class Document(
             raise ValueError("rows that are not dense have columns beyond the features")
         if self.listed != (self.training.label_share is not None):
             raise ValueError("the training and the rows do not both have lists of labels")
-        if self.listed and self.stated:
+        if self.listed and self.calibration.points:
             raise ValueError("a line of the calibration does not belong to lists of labels")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 
     @property
-    def calibrated(self) -> Ranker:
-        """The ranking whose scores the calibration turns into probabilities."""
-        return "logsum" if self.hashed_weight is None else "blend"
-
-    @property
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
         return self.n_rows > 0
-
-    @property
-    def stated(self) -> bool:
-        """Whether a line corrects probabilities."""
-        return self.calibration.points > 0
 
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
@@ -126,7 +119,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found |= {COUNTS + name: facts for name, facts in counts.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
-    if document.stated:
+    if document.calibration.points:
         found |= dict.fromkeys((STATED, RIGHT), ((None,), np.float32))
     if document.n_columns:
         found[COLUMNS] = ((d,), np.int32)
@@ -153,3 +146,18 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
         if isinstance(error, ModelError):
             raise
         raise damaged(place, f"{DOCUMENT}: {clean(error)}") from None
+
+
+def foreign(path: Path) -> str | None:
+    """Return why a folder is not a model of ours, with nothing else in it; None if it is."""
+    why = not_folder(path, (DOCUMENT, TENSORS))
+    if why is not None:
+        return why
+    try:
+        document = from_json(read_small(path / DOCUMENT, MAX_DOCUMENT), dict[str, object])
+    except (ValueError, DiskError, RecursionError):
+        document = {}
+    return None if document.keys() >= FIELDS else "it is no model that streammach made"
+
+
+MODEL = Product("a model", foreign)

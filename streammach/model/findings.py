@@ -16,26 +16,24 @@ from typing import Any, TypeVar
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.errors import DiskError, DivergedError, ModelError
-from streammach.files.folders import commit_folder, make_folder, remove_folder
-from streammach.files.reading import read_small, sha256
+from streammach.errors import DiskError, DivergedError, MismatchError, ModelError
+from streammach.files.folders import make_folder, remove_folder
+from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
 from streammach.model.model import check_finite
-from streammach.model.tensors import TensorFile, read_tensors, write_tensors
-from streammach.spec.documents import encoded, from_json, to_json
+from streammach.model.state import RunDocument, read_state, save_state
+from streammach.model.tensors import TensorFile, read_tensors
+from streammach.spec.documents import encoded, to_json
 
 T = TypeVar("T")
 TENSORS, DOCUMENT = "found.safetensors", "found.json"
-MAX_DOCUMENT = 1 << 20
 LEAST_SECONDS = 3.0  # what took less is found again as fast
 
 
-class StageDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was found, what it belongs to, and the arrays' file if there are any."""
+class StageDocument(RunDocument, frozen=True, kw_only=True):
+    """What a stage found."""
 
-    identity: str
     found: Any
-    tensors: TensorFile | None = None
 
 
 class Findings:
@@ -51,7 +49,8 @@ class Findings:
 
     def once(self, name: str, kind: Any, find: Callable[[], T], *, of: object = None) -> T:
         """Return what is found; it is read where it was found before."""
-        place = self._place(name, of).with_suffix(".json")
+        suffix = "" if of is None else f"-{sha256([encoded(of)])[:16]}"
+        place = self.folder / f"{name}{suffix}.json"
         known = self._read(place, kind)
         if known is not None:
             value: T = known[0]
@@ -59,14 +58,17 @@ class Findings:
         began = time.monotonic()
         found = find()
         if time.monotonic() - began >= LEAST_SECONDS:
-            self.write(lambda: _write_document(place, StageDocument(
-                identity=self.identity, found=found
-            )))  # fmt: skip
+            self.write(lambda: write_atomic(
+                place, to_json(StageDocument(identity=self.identity, found=found))
+            ))  # fmt: skip
         return found
 
     def save(self, name: str, value: object, arrays: dict[str, NDArray[Any]]) -> None:
         """Keep a value with arrays, in place of those that were kept before."""
-        self.write(lambda: self._save(name, value, arrays))
+        self.write(lambda: save_state(
+            self.folder / name, "found", arrays,
+            lambda tensors: StageDocument(identity=self.identity, found=value, tensors=tensors),
+        ))  # fmt: skip
 
     def load(self, name: str, kind: type[T], into: dict[str, NDArray[Any]]) -> T | None:
         """Read arrays that were kept, and return the value; None without them."""
@@ -87,33 +89,14 @@ class Findings:
         for name in names:
             remove_folder(self.folder / name)
 
-    def _place(self, name: str, of: object) -> Path:
-        return self.folder / (name if of is None else f"{name}-{sha256([encoded(of)])[:16]}")
-
     def _read(self, path: Path, kind: Any) -> tuple[Any, TensorFile | None] | None:
         if not self.lasting or not path.is_file():
             return None
         try:
-            document = from_json(read_small(path, MAX_DOCUMENT), StageDocument)
-            if document.identity != self.identity:
-                return None
+            document = read_state(path, StageDocument, self.identity, "finding")
             return msgspec.convert(document.found, kind), document.tensors
-        except (ValueError, DiskError, msgspec.ValidationError):
+        except (ModelError, MismatchError, msgspec.ValidationError):
             return None
-
-    def _save(self, name: str, value: object, arrays: dict[str, NDArray[Any]]) -> None:
-        place, partial = self.folder / name, self.folder / f".{name}"
-        remove_folder(partial)
-        make_folder(partial)
-        try:
-            tensors = write_tensors(partial / TENSORS, arrays)
-            _write_document(partial / DOCUMENT, StageDocument(
-                identity=self.identity, found=value, tensors=tensors
-            ))  # fmt: skip
-            remove_folder(place)
-            commit_folder(partial, place)
-        finally:
-            remove_folder(partial)
 
     def write(self, write: Callable[[], None]) -> None:
         """Write something, if anything is kept; a full disk is a warning."""
@@ -126,7 +109,3 @@ class Findings:
             with contextlib.suppress(DiskError):
                 remove_folder(self.folder)
             warnings.warn(f"what was found could not be kept: {error}", stacklevel=3)
-
-
-def _write_document(path: Path, document: StageDocument) -> None:
-    write_atomic(path, to_json(document))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,16 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
-from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, STARTS, Bytes, Coded, decode, values_of, words_in
 from streammach.model.document import (
     COLUMNS,
     LABEL_OFFSETS,
     LABELS,
     NARROW,
+    TENSORS,
     Document,
     arrays_of,
 )
-from streammach.model.ours import TENSORS
 from streammach.model.tensors import TensorHeader, damaged, load_tensors
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
@@ -38,40 +38,37 @@ LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes")  # of names
 
 def load_arrays(folder: Path, document: Document) -> Arrays:
     """Return a model's arrays as they lie, or raise ModelError, BudgetError or DiskError."""
-
-    def expected(header: TensorHeader) -> None:
-        check_header(folder, document, header)
-
-    arrays = load_tensors(folder / TENSORS, document.tensors, expected)
+    check = partial(check_header, folder, document)
+    arrays = load_tensors(folder / TENSORS, document.tensors, check)
     for name, array in arrays.items():
         array.flags.writeable = not array.size or name in LISTS  # kernels are of one kind
     return arrays
 
 
-def decode_arrays(folder: Path, document: Document, arrays: Arrays) -> None:
-    """Put coded arrays as they were in their places, but for what stays packed; or ModelError."""
-    try:
-        for name, coded in document.coded.items():  # what lists need comes before them
-            if name == WEIGHTS and packs_weights(document):
-                continue
-            arrays[name] = decode(arrays[name], coded, arrays)
-            if arrays[name].dtype == np.float32 and not _is_finite(arrays[name]):
+def decode_arrays(document: Document, arrays: Arrays) -> None:
+    """Put coded arrays as they were in their places, but for what stays packed; or ValueError."""
+    for name, coded in document.coded.items():  # what lists need comes before them
+        if name == WEIGHTS and packs_weights(document):
+            continue
+        arrays[name] = decode(arrays[name], coded, arrays)
+        if arrays[name].dtype == np.float32:
+            largest = np.zeros(1, np.int64)
+            look_at_numbers(np.ascontiguousarray(arrays[name]).reshape(-1), NO_SIGN, largest)
+            if largest[0] >= INFINITE:
                 raise ValueError(f"the {name} are not finite")
-    except (KeyError, ValueError) as error:
-        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
     if COLUMNS in arrays:
         positions = arrays[COLUMNS]
         known = positions[positions >= 0]
         twice = len(np.unique(known)) < len(known)
         if positions.min() < -1 or positions.max() >= document.n_columns or twice:
-            raise damaged(folder, "the columns of features are wrong")
+            raise ValueError("the columns of features are wrong")
 
 
-def names_in(folder: Path, which: str, kind: str, arrays: Arrays) -> Names:
-    """Return the names of labels or features, or raise ModelError."""
+def names_in(which: str, kind: str, arrays: Arrays) -> Names:
+    """Return the names of labels or features, or raise ValueError."""
     names = Names(arrays[f"{which}_offsets"], arrays[f"{which}_bytes"], kind)
     if not names.sound():
-        raise damaged(folder, f"the {which}s' names are wrong")
+        raise ValueError(f"the {which}s' names are wrong")
     return names
 
 
@@ -90,16 +87,12 @@ def packs_counts(document: Document) -> bool:
     )
 
 
-def weights_in(folder: Path, document: Document, data: NDArray[Any]) -> PackedRows | None:
-    """Return weights as packed rows, None where they are not to be packed; or ModelError."""
+def weights_in(document: Document, data: NDArray[Any]) -> PackedRows | None:
+    """Return weights as packed rows, None where they are not to be packed; or ValueError."""
     if not packs_weights(document):
         return None
-    try:
-        rows = weight_rows(data, document.coded[WEIGHTS])
-        n, columns = document.coded[WEIGHTS].shape
-        return PackedRows.of(rows, (n, columns))
-    except ValueError as error:
-        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
+    n, columns = document.coded[WEIGHTS].shape
+    return PackedRows.of(weight_rows(data, document.coded[WEIGHTS]), (n, columns))
 
 
 def weight_rows(data: Bytes, coded: Coded) -> Iterator[NDArray[np.int8]]:
@@ -117,27 +110,16 @@ def weight_rows(data: Bytes, coded: Coded) -> Iterator[NDArray[np.int8]]:
             left = values[whole:]
 
 
-def counts_in(folder: Path, document: Document, arrays: Arrays) -> Counts | None:
-    """Return the counts beside hashed models, coded ones packed, None without; or ModelError."""
+def counts_in(document: Document, arrays: Arrays) -> Counts | None:
+    """Return the counts beside hashed models, coded ones packed, None without; or ValueError."""
     hashed, coded = document.hashed_weight, document.coded
     if hashed is None:
         return None
-    try:
-        counts = CountWeights.of(arrays, COUNTS, hashed)
-        if not packs_counts(document):
-            return counts
-        unit, wide = coded[GAINS].unit, coded[WIDE]
-        return PackedCounts.of(counts, math.gcd(unit, wide.unit) if wide.shape[0] else unit)
-    except ValueError as error:
-        raise damaged(folder, clean(error)) from None
-
-
-def calibration_in(folder: Path, document: Document, arrays: Arrays) -> Calibration:
-    """Return how scores become probabilities, or raise ModelError."""
-    try:
-        return Calibration.of(document.calibration.beta, document.calibration.other, arrays)
-    except ValueError as error:
-        raise damaged(folder, clean(error)) from None
+    counts = CountWeights.of(arrays, COUNTS, hashed)
+    if not packs_counts(document):
+        return counts
+    unit, wide = coded[GAINS].unit, coded[WIDE]
+    return PackedCounts.of(counts, math.gcd(unit, wide.unit) if wide.shape[0] else unit)
 
 
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:
@@ -170,9 +152,3 @@ def _fits(found: tuple[int, ...], wanted: Shape) -> bool:
     return len(found) == len(wanted) and all(
         n >= 0 and (m is None or n == m) for n, m in zip(found, wanted, strict=True)
     )
-
-
-def _is_finite(array: NDArray[np.float32]) -> bool:
-    seen = np.zeros(1, np.int64)
-    look_at_numbers(np.ascontiguousarray(array).reshape(-1), NO_SIGN, seen)
-    return bool(seen[0] < INFINITE)

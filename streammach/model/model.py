@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DivergedError
+from streammach.errors import DivergedError, clean
 from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
@@ -25,10 +25,13 @@ from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, CodeBuffer, Coded, encode
 from streammach.model.document import (
     COLUMNS,
+    DOCUMENT,
     LABEL_COUNTS,
     LABEL_OFFSETS,
     LABELS,
+    MODEL,
     PROJECTION,
+    TENSORS,
     WEIGHTS_ARE,
     CalibrationScale,
     Document,
@@ -38,15 +41,13 @@ from streammach.model.document import (
 )
 from streammach.model.loading import (
     WEIGHTS,
-    calibration_in,
     counts_in,
     decode_arrays,
     load_arrays,
     names_in,
     weights_in,
 )
-from streammach.model.ours import DOCUMENT, MODEL, TENSORS
-from streammach.model.tensors import TensorFile, header_bytes, write_tensors
+from streammach.model.tensors import TensorFile, damaged, header_bytes, write_tensors
 from streammach.rows.names import NO_COLUMNS, Label, Names, TrainedColumns
 from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
@@ -85,8 +86,8 @@ class Model(Reported):
     labels, features : Names
         Names by id.
     weights : float32 or int8 (d + D, R*B), or PackedRows
-        The table; memory-mapped after :meth:`load`, or packed if they are narrow. ``numpy.asarray``
-        gives packed ones as they were.
+        The table; packed after :meth:`load` if they are narrow. ``numpy.asarray`` gives packed ones
+        as they were.
     bias : float32 (R*B,)
         The bias.
     counts : CountWeights or PackedCounts or None
@@ -287,27 +288,34 @@ class Model(Reported):
         folder = folder_of(path)
         document = read_document(folder, path)
         arrays = load_arrays(folder, document)
+        try:
+            model = cls._of(document, arrays)
+        except (KeyError, ValueError) as error:
+            raise damaged(folder, clean(error)) from None
+        if document.coded:
+            give_back()  # tens of megabytes of pieces
+        return model
+
+    @classmethod
+    def _of(cls, document: Document, arrays: dict[str, NDArray[Any]]) -> Self:
         with ThreadPoolExecutor(1, "weights") as pool:  # packed while the others are decoded
-            packed = pool.submit(weights_in, folder, document, arrays[WEIGHTS])
-            decode_arrays(folder, document, arrays)
-            model = cls(
+            packed = pool.submit(weights_in, document, arrays[WEIGHTS])
+            decode_arrays(document, arrays)
+            scale = document.calibration
+            return cls(
                 spec=document.spec, training=document.training, dense=document.dense,
                 estimator=document.estimator,
-                calibration=calibration_in(folder, document, arrays), store=document.store,
-                majority=document.majority, validation=document.validation,
-                counts=counts_in(folder, document, arrays),
-                labels=names_in(folder, "label", document.label_kind, arrays),
-                features=names_in(folder, "feature", document.feature_kind, arrays),
+                calibration=Calibration.of(scale.beta, scale.other, arrays),
+                store=document.store, majority=document.majority, validation=document.validation,
+                counts=counts_in(document, arrays),
+                labels=names_in("label", document.label_kind, arrays),
+                features=names_in("feature", document.feature_kind, arrays),
                 weights=rows if (rows := packed.result()) is not None else arrays[WEIGHTS],
-                bias=arrays["bias"],
-                scale=arrays.get("scale"), stored=document.stored,
+                bias=arrays["bias"], scale=arrays.get("scale"), stored=document.stored,
                 columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
                 projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
                 n_rows=document.n_rows, recipe=document.recipe,
             )  # fmt: skip
-        if document.coded:
-            give_back()  # tens of megabytes of pieces
-        return model
 
     def predict(
         self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None
@@ -389,7 +397,6 @@ class Model(Reported):
 
 
 def _restored(files: dict[str, bytes], label_kind: str) -> Model:
-    """Return the model of its files, or raise ModelError if they are damaged."""
     with temporary_folder() as folder:
         make_folder(folder)
         for name, content in files.items():

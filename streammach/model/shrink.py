@@ -1,4 +1,7 @@
-"""Makes a smaller model from another one: narrower weights, fewer repetitions, fewer pairs."""
+"""Makes a smaller model from another one: narrower weights, fewer repetitions, fewer pairs.
+
+To fit a number of bytes, it chooses what is kept.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import UsageError
-from streammach.model.document import Stored, Width
+from streammach.errors import BudgetError, UsageError
+from streammach.machine import size_text
+from streammach.model.coding import COUNTS, encode
+from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
@@ -30,6 +35,10 @@ PIECE_GAINS = 1 << 18  # that are looked at at once
 # A counted pair beside those of a model that becomes smaller in place: it 6, kept 6, whether it is
 # kept 2; or 4 in a file.
 PAIR_BYTES = 16
+SAMPLE_ROWS = 256  # that lie together in the sample of the weights
+SAMPLE_PIECES = 64
+PAIR_STEPS = 64  # the number of pairs is chosen among so many
+PAIRS_SHARE = 0.4  # of the room goes to pairs at most, while repetitions are left out
 
 
 @dataclass(frozen=True)
@@ -91,10 +100,7 @@ def numbers_of(arrays: Iterable[NDArray[np.int16]]) -> NDArray[np.int64]:
 
 
 def nth_largest(numbers: NDArray[np.int64], n: int) -> int:
-    """Return the gain that so many pairs have at least, the largest one if that is none.
-
-    `numbers` is int64 (65536,).
-    """
+    """Return the gain that so many pairs have at least, the largest one if that is none."""
     place: int = min(int(np.searchsorted(np.cumsum(numbers[::-1]), n)), len(numbers) - 1)
     return len(numbers) - 1 - place + LOWEST
 
@@ -116,26 +122,7 @@ def rounded_gains(
 def shrink(
     model: Model, size: Size, pairs: Pairs | None = None, *, in_place: bool = False
 ) -> Model:
-    """Return a smaller model.
-
-    Parameters
-    ----------
-    model : Model
-        A model as it was trained, or a smaller one.
-    size : Size
-        What it keeps.
-    pairs : Pairs, optional
-        The model's pairs, if they are known already.
-    in_place : bool
-        Whether the new weights are written over the model's, which are lost; its arrays are
-        copied otherwise.
-
-    Raises
-    ------
-    UsageError
-        If the weights would be wider than they are, the rows are dense and the weights narrow, or
-        the model has fewer repetitions.
-    """
+    """Return a smaller model, in place over the weights, which are lost; or raise UsageError."""
     check(model, size.weights, size.n_repetitions)
     spec = model.spec
     kept = spec.first(size.n_repetitions)
@@ -148,8 +135,7 @@ def shrink(
     )  # fmt: skip
     return replace(
         model, spec=kept, weights=weights, bias=np.array(model.bias[: kept.n_columns]),
-        scale=scale, counts=counts,
-        stored=stored_as(size.weights),
+        scale=scale, counts=counts, stored=stored_as(size.weights),
     )  # fmt: skip
 
 
@@ -187,20 +173,14 @@ def pairs_of(model: Model, weights: Width) -> Pairs | None:
 
 
 def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
-    """Return the model without the features that fewer than `least` rows hold, or raise UsageError.
-
-    `rows` is int64 (d,).
-    """
+    """Return the model without the features that few of `rows` int64 (d,) hold; or UsageError."""
     if not (rows >= least).any():
         raise UsageError(f"no feature occurs in {least:,} rows: --min-count {least}")
     return of_features(model, rows >= least)
 
 
 def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False) -> Model:
-    """Return the model with some of its features.
-
-    `kept` is bool (d,).
-    """
+    """Return the model with some of its features, bool (d,)."""
     chosen = np.flatnonzero(kept)
     counts = None if model.counts is None else model.counts.plain().of_features(kept)
     weights, n_features = np.asarray(model.weights), model.spec.n_features
@@ -251,12 +231,10 @@ def spare_after(model: Model, small: Model) -> NDArray[np.uint8]:
     """Return the bytes of a model's weights that those written over them in place leave."""
     whole = np.asarray(model.weights).reshape(-1).view(np.uint8)
     used = len(small.weights) * model.spec.n_columns * small.weights.dtype.itemsize
-    found: NDArray[np.uint8] = whole[used:]
-    return found
+    return whole[used:]
 
 
 def _step(weights: Table) -> int:
-    """Return how many rows of weights are worked on at once."""
     n_columns: int = weights.shape[1]
     return max(1, PIECE_BYTES // max(4 * n_columns, 1))
 
@@ -285,10 +263,7 @@ def narrowed_as(
 def narrowed(
     weights: NDArray[np.float32], levels: int
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return weights as whole numbers from -levels to levels, int8 (d, C), and each row's scale.
-
-    `weights` is float32 (d, C).
-    """
+    """Return weights as whole numbers from -levels to levels, and each row's scale."""
     # The scale has 8 significant bits, rounded up: its low bytes are 0 and cost nothing on disk.
     largest = np.abs(weights).max(axis=1, initial=0)
     unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
@@ -296,3 +271,140 @@ def narrowed(
     unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
     units = weights / unit[:, None]
     return np.rint(units, out=units).astype(np.int8), unit
+
+
+@dataclass(frozen=True)
+class ShrinkTarget:
+    """What is to be kept in any case; None is chosen."""
+
+    weights: Width | None = None  # type of the weights
+    n_repetitions: int | None = None  # repetitions
+    n_pairs: int | None = None  # most pairs
+
+
+def shrink_to(
+    model: Model, n_bytes: int, target: ShrinkTarget | None = None, *, in_place: bool = False
+) -> Model:
+    """Return a model whose files have at most so many bytes, or raise UsageError or BudgetError.
+
+    int8 weights if everything fits with them, else int4 ones; if not everything fits with those
+    either, pairs get up to :data:`PAIRS_SHARE` of the room and repetitions the rest, and what one
+    of them does not need goes to the other. A model that fits as it is stays as it is.
+    """
+    target = target or ShrinkTarget()
+    check(model, target.weights, target.n_repetitions)
+    if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
+        return model
+    known = [t for t in types_of(model) if model.dense or t in LEVELS]
+    wanted = [target.weights] if target.weights else known
+    pairs = pairs_of(model, wanted[-1])
+    sizes = {stored: _Sizes(model, stored, pairs, target) for stored in wanted}
+    whole = target.n_repetitions or model.spec.n_repetitions
+    fitting = (stored for stored in wanted if sizes[stored].of(whole) <= n_bytes)
+    stored = next(fitting, wanted[-1])
+    if not in_place:
+        return _fitted(model, sizes[stored], n_bytes, target, pairs)
+    over = shrink(model, Size(stored, model.spec.n_repetitions, 0), pairs, in_place=True)
+    over = replace(over, counts=None if pairs is None else pairs.counts)
+    return _fitted(
+        over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over)
+    )  # fmt: skip
+
+
+def _fitted(
+    model: Model, sizes: _Sizes, n_bytes: int, target: ShrinkTarget, pairs: Pairs | None,
+    *, spare: NDArray[np.uint8] | None = None,
+) -> Model:  # fmt: skip
+    """Return the model with as many repetitions and pairs as fit; with `spare` as views of it."""
+    most = target.n_repetitions or model.spec.n_repetitions
+    least = target.n_repetitions or min(1, most)
+    r = most if sizes.of(most) <= n_bytes else max(least, sizes.repetitions(n_bytes, most))
+    while True:
+        kept = Size(sizes.stored, r, target.n_pairs or 0)
+        small = shrink(model, kept, pairs, in_place=spare is not None)
+        size = small.file_bytes(spare)
+        if size <= n_bytes:
+            break
+        if r == least and spare is not None:
+            return small
+        if r == least:
+            raise BudgetError(
+                f"the smallest model that can be made has {size_text(size)}", path="--size"
+            )
+        r = max(least, r - 1)
+    if pairs is None or target.n_pairs is not None:
+        return small
+    counts = _most_pairs(pairs, n_bytes - size)
+    return replace(small, counts=replace(counts, hashed=small.hashed_weight))
+
+
+def _most_pairs(pairs: Pairs, room: int) -> CountWeights:
+    """Return the counts with as many pairs as fit the bytes that counts without pairs leave."""
+    none = pairs.largest(0)
+    best, room = 0, room + counts_bytes(none)
+    low, high = 0, PAIR_STEPS + 1
+    while high - low > 1:
+        middle = (low + high) // 2 if high <= PAIR_STEPS else PAIR_STEPS
+        n_pairs = len(pairs) * middle // PAIR_STEPS
+        if counts_bytes(pairs.largest(n_pairs)) <= room:
+            best, low = n_pairs, middle
+        else:
+            high = middle
+    return pairs.largest(best)  # made again: there is room for one
+
+
+def counts_bytes(counts: CountWeights) -> int:
+    """Return the bytes of counts as they lie in a file, with what the document says of them."""
+    arrays = counts.arrays(COUNTS)
+    coded = (encode(name, array, arrays) for name, array in arrays.items())
+    return sum(data.nbytes + len(str(facts)) for data, facts in coded)
+
+
+class _Sizes:
+    """What a model with one type of weights would take, part by part."""
+
+    def __init__(
+        self, model: Model, stored: Width, pairs: Pairs | None, target: ShrinkTarget
+    ) -> None:
+        self.stored = stored
+        self._pairs, bare = 0, None
+        if pairs is not None:
+            bare = pairs.largest(0)
+            kept = pairs.largest(len(pairs) if target.n_pairs is None else target.n_pairs)
+            self._pairs = counts_bytes(kept) - counts_bytes(bare)
+        self._repetition = _sampled(model, stored) / max(model.spec.n_repetitions, 1)
+        nothing = np.zeros((0, 0), np.int8)
+        empty = replace(model, weights=nothing, counts=bare, stored=stored_as(stored))
+        self._fixed = empty.file_bytes()
+        self._free = target.n_pairs is None
+
+    def of(self, n_repetitions: int) -> float:
+        """Return about how many bytes so many repetitions and all pairs take."""
+        return self._fixed + self._pairs + n_repetitions * self._repetition
+
+    def repetitions(self, n_bytes: int, most: int) -> int:
+        """Return how many repetitions do best beside pairs where not everything fits."""
+        room = max(0.0, n_bytes - self._fixed)
+        for_pairs = float(self._pairs)
+        if self._free:
+            for_pairs = min(for_pairs, max(PAIRS_SHARE * room, room - most * self._repetition))
+        return min(most, int((room - for_pairs) / max(self._repetition, 1)))
+
+
+def _sampled(model: Model, stored: Width) -> float:
+    """Return about how many bytes the weights take, by a sample of the features."""
+    d = len(model.weights)
+    starts = np.unique(np.linspace(0, max(0, d - SAMPLE_ROWS), SAMPLE_PIECES).astype(int))
+    rows = np.unique(np.concatenate([np.arange(a, min(d, a + SAMPLE_ROWS)) for a in starts]))
+    if stored == "float32":
+        return float(d) * 4 * model.spec.n_columns
+    found = [
+        narrowed_as(stored, plain(model, rows[a : a + SAMPLE_ROWS]))
+        for a in range(0, len(rows), SAMPLE_ROWS)
+    ]
+    weights = np.concatenate([w for w, _ in found])
+    n_bytes = encode("weights", weights, {}, WEIGHTS_ARE.get(stored))[0].nbytes
+    if stored in LEVELS:
+        scales = np.concatenate([s for _, s in found if s is not None])
+        n_bytes += encode("scale", scales, {})[0].nbytes
+    return n_bytes * d / max(1, len(rows))

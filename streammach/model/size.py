@@ -9,20 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streammach.errors import clean
+from streammach.model import loading
 from streammach.model.coding import COUNTS, PIECE_WORDS
-from streammach.model.document import LABELS, Document, arrays_of, read_document
-from streammach.model.loading import (
-    CLASSES,
-    COUNTED,
-    WEIGHTS,
-    WIDE,
-    check_header,
-    packs_counts,
-    packs_weights,
-    weight_rows,
-)
+from streammach.model.document import LABELS, TENSORS, Document, arrays_of, read_document
 from streammach.model.model import Model, folder_of
-from streammach.model.ours import TENSORS
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
 from streammach.rows.packed import PackedCounts, PackedRows
@@ -59,35 +49,32 @@ class ModelSize:
 
 
 def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
-    """Return what the model in a folder will take: exactly, or at most where counts are packed.
-
-    But for weights that will be packed nothing is read.
-    """
+    """Return what the model in a folder will take: exactly, or at most where counts are packed."""
     folder = folder_of(path)
     document = read_document(folder, path)
     spec, coded = document.spec, document.coded
     with lying(folder / TENSORS, document.tensors) as arrays:
         header = {name: one.tensor for name, one in arrays.items()}
-        check_header(folder, document, header)
+        loading.check_header(folder, document, header)
         shapes = {n: coded[n].shape if n in coded else t.shape for n, t in header.items()}
         types = {name: dtype for name, (_, dtype) in arrays_of(document).items()}
         sizes = {n: math.prod(shape) * types[n].itemsize for n, shape in shapes.items()}
         n_bytes = plain = sum(sizes.values())
-        if packs_weights(document):
+        if loading.packs_weights(document):
             try:
-                n, columns = coded[WEIGHTS].shape
-                rows = weight_rows(arrays[WEIGHTS], coded[WEIGHTS])
-                n_bytes += PackedRows.footprint(rows, (n, columns)) - sizes[WEIGHTS]
+                n, columns = coded[loading.WEIGHTS].shape
+                rows = loading.weight_rows(arrays[loading.WEIGHTS], coded[loading.WEIGHTS])
+                n_bytes += PackedRows.footprint(rows, (n, columns)) - sizes[loading.WEIGHTS]
             except ValueError as error:
                 raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
-    if packs_counts(document):
-        n_bytes -= PackedCounts.saved(shapes[CLASSES][0], spec.n_features, spec.n_classes)
+    if loading.packs_counts(document):
+        n_bytes -= PackedCounts.saved(shapes[loading.CLASSES][0], spec.n_features, spec.n_classes)
     names = (spec.n_classes, sizes[LABELS]), (spec.n_features, sizes["feature_bytes"])
     return ModelSize(
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=n_bytes, names=names, n_more=document.n_more,
         loading=_loading(document, sizes), smaller=_smaller(sizes, plain),
-        listed=document.listed, n_wide=shapes[WIDE][0] if WIDE in shapes else 0,
+        listed=document.listed, n_wide=shapes[loading.WIDE][0] if loading.WIDE in shapes else 0,
     )  # fmt: skip
 
 
@@ -96,13 +83,13 @@ def _loading(document: Document, sizes: dict[str, int]) -> int:
     coded = document.coded
     if not coded:
         return 0
-    stay = {WEIGHTS} if packs_weights(document) else set()
+    stay = {loading.WEIGHTS} if loading.packs_weights(document) else set()
     whole = max((sizes[name] for name in coded if name not in stay), default=0)
     pieces = max(
         min(math.prod(one.shape), PIECE_WORDS) * 5 * np.dtype(one.dtype).itemsize
         for one in coded.values()
     )  # a word as planes and as itself, and its value
-    counts = sum(sizes[name] for name in COUNTED) if packs_counts(document) else 0
+    counts = sum(sizes[name] for name in loading.COUNTED) if loading.packs_counts(document) else 0
     return 2 * whole + pieces + PACKING_BYTES + counts + document.tensors.size
 
 

@@ -7,6 +7,7 @@ reads the result.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -69,19 +70,14 @@ def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
     """Write arrays to a file, whole or not at all, or raise DiskError."""
     crc = google_crc32c.Checksum()
     with Writer(path) as out:
-        for part in _parts(arrays):
+        raw = (np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays.values())
+        parts: Iterable[Any] = itertools.chain([header_bytes(arrays)], raw)
+        for part in parts:
             for piece in in_pieces(part):
                 out.write(piece)
                 crc.update(bytes(piece))
         out.commit()
         return TensorFile(out.size, int.from_bytes(crc.digest(), "big"))
-
-
-def _parts(arrays: dict[str, NDArray[Any]]) -> Iterator[bytes | memoryview]:
-    """Yield the header and the bytes of each array."""
-    yield header_bytes(arrays)
-    for array in arrays.values():
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:

@@ -31,56 +31,31 @@ from streammach.spec.types import Ranker
 
 
 class PartSession(Protocol):
-    """What a part is given of a training.
+    """What a part is given of a training."""
 
-    Attributes
-    ----------
-    dataset : Dataset
-        The training store.
-    plan : Plan
-        The plan.
-    backend : Backend
-        Holds the weights.
-    held : HeldOut
-        The rows that decide.
-    options : TrainingOptions
-        What the user fixed.
-    clock : Clock
-        The time that there is for the stage.
-    ahead : dict of str to Ahead
-        What parts did before the first epoch, by name.
-    findings : Findings
-        What stages found, for a run that goes on behind them.
-    """
-
-    dataset: Dataset
+    dataset: Dataset  # the training store
     plan: Plan
-    backend: Backend
-    held: HeldOut
-    options: TrainingOptions
-    clock: Clock
-    ahead: dict[str, Ahead]
-    findings: Findings
+    backend: Backend  # holds the weights
+    held: HeldOut  # the rows that decide
+    options: TrainingOptions  # what the user fixed
+    clock: Clock  # the time that there is for the stage
+    ahead: dict[str, Ahead]  # what parts did before the first epoch, by name
+    findings: Findings  # what stages found, for a run that goes on behind them
 
     def check(self) -> None:
         """End the work where a signal asks for it."""
-        ...
 
     def begin(self, stage: str) -> None:
         """Begin a stage of the run, and end the one before."""
-        ...
 
     def at(self, done: float, total: float) -> None:
         """Note how much of the present stage is done; 0 in all where that is not known."""
-        ...
 
     def tell(self, text: str) -> None:
         """Say what was found."""
-        ...
 
     def measured(self, stage: str, reached: Reached) -> None:
         """Note what a stage, by its name, reached on held-out rows."""
-        ...
 
 
 class Trials(Protocol):
@@ -90,21 +65,11 @@ class Trials(Protocol):
 
     def choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
         """Return the training at the best rate near its own, and why."""
-        ...
 
     def better(
         self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
     ) -> tuple[bool, str]:
         """Return whether another training is better by more than noise, and the evidence."""
-        ...
-
-
-@dataclass(kw_only=True)
-class Draft:
-    """What a model is built from beside its weights."""
-
-    ranker: Ranker  # how classes are ranked
-    counts: CountWeights | None = None  # counts beside the hashed models
 
 
 @dataclass
@@ -115,103 +80,52 @@ class Decision:
     # what was measured on held-out rows, by way of ranking
     figures: dict[Ranker, Reached] = field(default_factory=dict)
     ranking: Ranking | None = None  # how classes are ranked with the part, where it changes that
-    # counts beside the hashed models, before held-out rows are learnt from
-    counts: CountWeights | None = None
+    counts: CountWeights | None = None  # counts beside the hashed models
 
     def learn_held_out(self) -> None:
         """Learn from the rows that were held out, when all choices are made."""
-
-    def finalize(self, draft: Draft) -> None:
-        """Put what belongs to the model into its draft."""
 
     def close(self) -> None:
         """Give back what is held."""
 
 
-class Ahead(Protocol):
+class Ahead:
     """What a part did before the first epoch, without hashed models."""
 
-    @property
-    def beside_seconds(self) -> float:
-        """Seconds that fitting it beside hashed models should take."""
-        ...
-
-    @property
-    def unfinished(self) -> tuple[str, ...]:
-        """Names under which arrays are kept until it is written."""
-        ...
-
-    @property
-    def measured(self) -> dict[str, float]:
-        """Seconds of stages to come by name, by what those before them took."""
-        ...
-
-    @property
-    def named(self) -> dict[str, int]:
-        """The fields of TrainingOptions that do the same without a limit of time."""
-        ...
+    unfinished: tuple[str, ...] = ()  # names under which findings keep its work until it is written
+    measured: dict[str, float]  # seconds of stages to come by name, by what those before them took
+    named: dict[str, int]  # the fields of TrainingOptions that do the same without a limit of time
 
     def save(self, folder: Path, identity: str) -> None:
-        """Write it into a folder, which appears whole.
-
-        Parameters
-        ----------
-        folder : Path
-            The folder.
-        identity : str
-            Digest of the training.
-
-        Raises
-        ------
-        DiskError
-            If it cannot be written.
-        """
-        ...
+        """Write it into a folder, which appears whole; `identity` is the digest of the training."""
+        raise NotImplementedError
 
     def decision(self, session: PartSession) -> Decision:
         """Return it as what ranks classes, without hashed models."""
-        ...
+        raise NotImplementedError
 
 
 class Part:
-    """An optional part; every method has a default that does nothing.
+    """An optional part; every method has a default that does nothing."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in plans.
-    switch : Switch
-        How it is asked for.
-    weighed : bool
-        Whether plans with it and without it, or with more and less of it, are weighed against one
-        another; otherwise it is planned wherever there is room.
-    exact_only : bool
-        Whether it goes with exact models alone.
-    ranks_alone : bool
-        Whether it ranks classes without hashed models, too.
-    ranks_untrained : bool
-        Whether it gives weights that were not trained, too: no epoch is needed.
-    when : str
-        ``before`` the first epoch or ``after`` the last one: when its memory is taken.
-    changes_weights : bool
-        Whether what is done after the last epoch changes the weights, so that it comes first.
-    couples : bool
-        Whether repetitions learn together with it, so that none can be trained without the others.
-    """
-
-    name: str
-    switch: Switch
+    name: str  # its name in plans
+    switch: Switch  # how it is asked for
+    # Whether plans with it and without it, or with more and less of it, are weighed against one
+    # another; otherwise it is planned wherever there is room.
     weighed = False
-    exact_only = False
-    ranks_alone = False
-    ranks_untrained = False
+    exact_only = False  # whether it goes with exact models alone
+    ranks_alone = False  # whether it ranks classes without hashed models, too
+    ranks_untrained = False  # whether it gives weights that were not trained: no epoch is needed
+    # before the first epoch or after the last one: when its memory is taken
     when: Literal["before", "after"] = "after"
+    # Whether what is done after the last epoch changes the weights, so that it comes first.
     changes_weights = False
+    # Whether repetitions learn together with it, so that none can be trained without the others.
     couples = False
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
         """Return why it cannot be with this store and optimiser, in words; None if it can."""
-        raise NotImplementedError
+        return None
 
     def excluded(self, config: RunConfig) -> str | None:
         """Return why the model's shape or place excludes it, in words; None if it does not."""
@@ -219,27 +133,11 @@ class Part:
         return only if self.exact_only and not config.shape.exact else None
 
     def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield what may be planned, the best first.
-
-        Parameters
-        ----------
-        facts : DataFacts
-            The store.
-        config : RunConfig
-            The rest; with the exact shape, since it is not chosen yet.
-        sure : bool
-            Whether the user wants it.
-        """
+        """Yield what may be planned, the best first; `sure` where the user wants it."""
         yield Choice(plan=PartPlan(name=self.name, fixed=sure))
 
     def without(self, why: str | None) -> Choice:
-        """Return the choice to plan without it, since the user says so or it is impossible.
-
-        Parameters
-        ----------
-        why : str or None
-            Why it is impossible; None where the user says so.
-        """
+        """Return the choice to plan without it; `why` is None where the user says so."""
         return WITHOUT
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
@@ -267,17 +165,8 @@ class Part:
         return PartTime()
 
     def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        """Return the seconds of the stages ahead of the first epoch, by name and in their order.
-
-        Parameters
-        ----------
-        facts : DataFacts
-            The store.
-        config : RunConfig
-            How a model is trained on it.
-        scale : float
-            What a second of one thread of the reference machine takes all threads of this one.
-        """
+        """Return the seconds of the stages ahead of the first epoch, by name and in their order."""
+        # `scale` is what a second of one thread of the reference machine takes all threads here.
         return {}
 
     def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
@@ -317,22 +206,7 @@ class Part:
         raise NotImplementedError
 
     def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
-        """Return what :meth:`Ahead.save` wrote; None where there is nothing.
-
-        Parameters
-        ----------
-        session : PartSession
-            The training.
-        folder : Path
-            The folder.
-        identity : str
-            Digest of the training.
-
-        Raises
-        ------
-        MismatchError, ModelError
-            If it belongs to another training, or is damaged.
-        """
+        """Return what :meth:`Ahead.save` wrote, or None; MismatchError of another training."""
         return None
 
     def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:

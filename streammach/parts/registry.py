@@ -10,13 +10,10 @@ from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 
-
-def _part(name: str) -> Part:
-    part: Part = import_module(f"streammach.parts.{name}.part").PART
-    return part
-
-
-PARTS: dict[str, Part] = {part.name: part for part in map(_part, SWITCHES)}
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (import_module(f"streammach.parts.{name}.part").PART for name in SWITCHES)
+}
 
 
 def switch_names() -> tuple[str, ...]:
@@ -34,11 +31,6 @@ def weighed_parts(config: RunConfig) -> tuple[PartPlan, ...]:
     """Return those that are weighed against one another."""
     names = {part.name for part in PARTS.values() if part.weighed}
     return tuple(part for part in config.parts if part.name in names)
-
-
-def part_sizes(config: RunConfig) -> tuple[int, ...]:
-    """Return how large those are."""
-    return tuple(part.size for part in weighed_parts(config))
 
 
 def parts_text(parts: tuple[PartPlan, ...]) -> str:

@@ -7,21 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """How a user asks for a part: an option of the command, and a keyword in Python.
+    """How a user asks for a part: an option of the command, and a keyword in Python."""
 
-    Attributes
-    ----------
-    option : str
-        Its name: ``counts`` is ``--counts``.
-    words : tuple of str
-        What says: held-out rows decide, use it, leave it out.
-    help : str
-        A line for the help text.
-    """
-
-    option: str
+    option: str  # its name: ``counts`` is ``--counts``
+    # what says: held-out rows decide, use it, leave it out
     words: tuple[str, str, str] = ("auto", "on", "off")
-    help: str
+    help: str  # a line for the help text
 
     @property
     def flag(self) -> str:

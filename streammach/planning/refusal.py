@@ -8,7 +8,7 @@ from dataclasses import replace
 from streammach.errors import BudgetError
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
 from streammach.machine import advised, size_text, time_text
-from streammach.parts.registry import part_sizes
+from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.ledger import kernels
@@ -83,6 +83,8 @@ def _nearest(weighing: Weighing) -> str:
     same = [o for o in fitting if o.shape.n_buckets == constraints.n_buckets]
     picked = [min(fitting, key=lambda o: o.loss)]
     if same:
-        picked.append(max(same, key=lambda o: (o.shape.n_repetitions, part_sizes(o.config))))
+        picked.append(max(same, key=lambda o: (
+            o.shape.n_repetitions, tuple(part.size for part in weighed_parts(o.config))
+        )))  # fmt: skip
     texts = {f"{o.shape} ({size_text(o.projected_bytes)})": None for o in picked}
     return f"these fit: {', '.join(texts)}; or "

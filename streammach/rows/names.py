@@ -74,10 +74,6 @@ class Names:
         """Return names by their ids int64 (n,), in the type that the user gave."""
         return values_of(self.raws(ids), self.kind)
 
-    def plain(self) -> Names:
-        """Return the list itself: it is in memory."""
-        return self
-
     @property
     def n_bytes(self) -> int:
         """Bytes that the list takes in memory."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from streammach.errors import BudgetError, DataError, ModelError, StreammachError, UsageError, clean
 from streammach.files.reading import read_small
 from streammach.machine import budget, cores
+from streammach.model.document import DOCUMENT, MAX_DOCUMENT
 from streammach.model.model import Model, folder_of
-from streammach.model.ours import DOCUMENT, MAX_DOCUMENT
 from streammach.model.size import size_in_file
 from streammach.prediction.memory import device_for, room_for
 from streammach.prediction.predictor import Predictor

@@ -23,10 +23,7 @@ LIKELY = 0.5  # the probability from which on a label is one of a row's
 
 
 class Answers:
-    """A model that answers from any thread, one call after another.
-
-    `places` is int64 (K,).
-    """
+    """A model that answers from any thread, one call after another."""
 
     def __init__(
         self, model: Model, places: NDArray[np.int64], *, combine: str, device: str, threads: int
@@ -51,10 +48,7 @@ class Answers:
     def probabilities(
         self, rows: RowBlock, n_classes: int
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield rows of the probabilities of all classes, some at a time.
-
-        Yields `rows, probabilities` slice, float64 (m, n_classes).
-        """
+        """Yield rows of the probabilities of all classes, some at a time."""
         step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
         for start in range(0, rows.n_rows, step):
             some = slice(start, min(start + step, rows.n_rows))

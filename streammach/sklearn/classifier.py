@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from streammach.sklearn.rows import Rows, Targets, by_class, exact, label_names,
 from streammach.sklearn.training import SEVERAL, Passes, new_labels, threads_of, trained
 
 
+@dataclass(eq=False, repr=False)
 class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # without types
     """Classifier for very many classes: small softmax models over hashed classes, in a budget.
 
@@ -103,47 +104,23 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     True
     """
 
-    classes_: NDArray[Any]
-    _answers_: Answers
-    _passes_: Passes | None
-
-    def __init__(
-        self,
-        memory: str | int = "1GB",
-        n_buckets: int | None = None,
-        n_repetitions: int | None = None,
-        epochs: int = 10,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        combine: str = "auto",
-        device: str = "cpu",
-        n_jobs: int | None = None,
-        class_weight: Any = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 3,
-        warm_start: bool = False,
-        random_state: Any = None,
-        callbacks: Sequence[object] | None = None,
-        hold_out_by: str = "auto",
-    ) -> None:
-        self.memory = memory
-        self.n_buckets = n_buckets
-        self.n_repetitions = n_repetitions
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.combine = combine
-        self.device = device
-        self.n_jobs = n_jobs
-        self.class_weight = class_weight
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.callbacks = callbacks
-        self.hold_out_by = hold_out_by
+    memory: str | int = "1GB"
+    n_buckets: int | None = None
+    n_repetitions: int | None = None
+    epochs: int = 10
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    combine: str = "auto"
+    device: str = "cpu"
+    n_jobs: int | None = None
+    class_weight: Any = None
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 3
+    warm_start: bool = False
+    random_state: Any = None
+    callbacks: Sequence[object] | None = None
+    hold_out_by: str = "auto"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MACHClassifier:
         """Train on rows.
@@ -177,11 +154,12 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         rows = self._checked(X, y, sample_weight)
         if start is not None and not np.array_equal(self.classes_, rows.targets.classes):
             raise ValueError("warm_start=True: the classes are not those of the fit before")
-        self.classes_, self._sets_ = rows.targets.classes, rows.targets.form
-        self._passes_ = None
+        self.classes_: NDArray[Any] = rows.targets.classes
+        self._sets_ = rows.targets.form
+        self._passes_: Passes | None = None
         run = trained(self.get_params(deep=False), rows.canonical(), self._names(), start)
         with run:
-            self._answers_ = self._answering(run.model)
+            self._answers_: Answers = self._answering(run.model)
         self.plan_ = run.plan
         self.loss_curve_ = [epoch.loss for epoch in run.result.history]
         self.n_iter_ = len(self.loss_curve_)
@@ -246,7 +224,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         return self
 
     def _labels_by_id(self) -> NDArray[Any]:
-        """Return the labels in the order of the model's ids."""
         if self._sets_:
             raise ValueError(SEVERAL)
         found: NDArray[Any] = self.classes_[self._answers_.places]
@@ -361,7 +338,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         return self._answers_.model
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True) -> Rows:
-        """Return rows, labels and weights, or raise ValueError."""
         X = as_rows(X)
         if is_recipe_table(X, None, TableOptions()):
             return self._table(X, y, sample_weight)
@@ -412,7 +388,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         )  # fmt: skip
 
     def _block(self, X: Any) -> Any:
-        """Return rows with the model's ids."""
         check_is_fitted(self)
         if self._answers_.model.recipe is not None or isinstance(X, str | dict):
             return self._answers_.rows(X)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -20,11 +20,17 @@ from streammach.errors import clean
 from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
-from streammach.spec.optimizers import OPTIMIZERS
 
 SCALED_ROWS = 10_000  # by which the size of values is told
 LIBRARY_BYTES = 110_000_000  # of scikit-learn and what it imports (measured)
 MERGED_ROWS = 4096  # that are compared with one another
+
+
+class ValueScale(NamedTuple):
+    """How large values are: the root of their mean square, and how many a row has."""
+
+    value: float
+    n_values: float
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,6 @@ class Rows:
         return replace(found, weights=None if (own == 1).all() else own)
 
     def _key(self, row: int) -> bytes:
-        """Return the values and the labels of a row as bytes."""
         x, label = self.x, self.targets.key(row)
         if scipy.sparse.issparse(x):
             some = slice(x.indptr[row], x.indptr[row + 1])
@@ -210,29 +215,10 @@ def summed(x: Any) -> Any:
     return x
 
 
-@dataclass(frozen=True)
-class ValueScale:
-    """How large values are: the root of their mean square, and how many a row has."""
-
-    value: float
-    n_values: float
-
-    def rate(self, optimizer: str) -> float:
-        """Return the learning rate that an optimiser usually starts from."""
-        return OPTIMIZERS[optimizer].usual_rate(self.value, self.n_values)
-
-    def epsilon(self, optimizer: str) -> float:
-        """Return what an optimiser adds below its fraction bar."""
-        return OPTIMIZERS[optimizer].epsilon(self.value)
-
-
 def by_class(
     targets: Targets, weights: NDArray[np.float64] | None, class_weight: Any
 ) -> NDArray[np.float64]:
-    """Return the weights of rows times those of their classes, or raise ValueError.
-
-    `weights` is float64 (n,) or None.
-    """
+    """Return the weights of rows times those of their classes, or raise ValueError."""
     if targets.codes is None:
         raise ValueError("rows have sets of labels: class_weight")
     labels = targets.classes[targets.codes]

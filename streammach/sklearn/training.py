@@ -19,7 +19,7 @@ from streammach.planning.constraints import Constraints
 from streammach.prediction.in_memory import ModelRows
 from streammach.rows.names import Names, TrainedColumns
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
-from streammach.spec.optimizers import USUAL
+from streammach.spec.optimizers import OPTIMIZERS, USUAL
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.training.callbacks import EarlyStopping
@@ -66,7 +66,6 @@ def threads_of(n_jobs: int | None) -> int:
 
 
 def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) -> Constraints:
-    """Return what is fixed of a plan."""
     held_out = 0
     if given["early_stopping"]:
         if not 0 < given["validation_fraction"] < 1:
@@ -99,11 +98,11 @@ def _options(given: Parameters, rows: Rows, plan: Plan, seed: int) -> TrainingOp
             epochs=given["epochs"], learning_rate=given["learning_rate"], seed=seed,
             hold_out_by=given["hold_out_by"],
         )  # fmt: skip
-    scale, optimizer = rows.scale(), plan.config.optimizer_kind.name
-    rate = given["learning_rate"] or scale.rate(optimizer)
+    scale, optimizer = rows.scale(), plan.config.optimizer_kind
+    rate = given["learning_rate"] or optimizer.usual_rate(*scale)
     return TrainingOptions(
         epochs=given["epochs"], transform="raw", model_size="full", seed=seed, learning_rate=rate,
-        epsilon=scale.epsilon(optimizer), hold_out_by=given["hold_out_by"],
+        epsilon=optimizer.epsilon(scale.value), hold_out_by=given["hold_out_by"],
     )  # fmt: skip
 
 
@@ -118,20 +117,17 @@ class Passes:
     def begin(
         cls, given: Parameters, rows: Rows, labels: NDArray[Any], names: Names | None
     ) -> Passes:
-        """Begin with the first rows, whose first batch decides what is not given.
-
-        `labels` is array (K,).
-        """
+        """Begin with the first rows, whose first batch decides what is not given."""
         size, d = given["batch_size"] or BATCH, int(rows.x.shape[1])
         first = Rows(rows.x[:size], rows.targets)
         scale = first.scale()
         dense = scale.n_values / d >= DENSE_SHARE
-        kind = USUAL[dense]
+        kind = OPTIMIZERS[USUAL[dense]]
         training = TrainSpec(
             epochs=1, batch_size=size,
-            learning_rate=given["learning_rate"] or CONSTANT[kind] * scale.rate(kind),
-            transform="raw", label_smoothing=0.0, optimizer=kind, epsilon=scale.epsilon(kind),
-            seed=seed_of(given["random_state"]),
+            learning_rate=given["learning_rate"] or CONSTANT[kind.name] * kind.usual_rate(*scale),
+            transform="raw", label_smoothing=0.0, optimizer=kind.name,
+            epsilon=kind.epsilon(scale.value), seed=seed_of(given["random_state"]),
         )  # fmt: skip
         columns = TrainedColumns(d, None if names is None else np.arange(d, dtype=np.int32))
         features = Names.of(range(d)) if names is None else names
@@ -158,10 +154,7 @@ class Passes:
 def new_labels(
     known: NDArray[Any] | None, targets: Targets, announced: Any
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return all labels by id, and the id of each row's: new ones in the order in which they come.
-
-    `known` is array (K,) or None.
-    """
+    """Return all labels by id, new ones in the order in which they come, and each row's id."""
     if targets.codes is None:
         raise ValueError(SEVERAL)
     own = targets.classes

@@ -19,8 +19,8 @@ from streammach.files.urls import located
 from streammach.machine import budget as budget_of
 from streammach.machine import cores
 from streammach.model.added import check_open, with_classes
+from streammach.model.document import MODEL
 from streammach.model.model import Model, folder_of
-from streammach.model.ours import MODEL
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of

@@ -16,7 +16,6 @@ from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
 from streammach.model.calibration import Calibration
 from streammach.model.document import Width
-from streammach.model.fit import shrink_to
 from streammach.model.model import Model
 from streammach.model.shrink import (
     DENSE,
@@ -30,6 +29,7 @@ from streammach.model.shrink import (
     pairs_of,
     rounded_gains,
     shrink,
+    shrink_to,
     spare_after,
 )
 from streammach.planning.cost import FORMS

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from streammach.figures import Reached, words
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
-from streammach.parts.base import Decision, Draft
+from streammach.parts.base import Decision
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, scores_text
 from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
+from streammach.rows.pairs import CountWeights
 from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
@@ -47,6 +48,11 @@ class FinalDecisions:
     parts: tuple[Decision, ...] = ()  # what they say of optional parts
     figures: dict[Ranker, Reached] = field(default_factory=dict)  # measured, by way of ranking
     reasons: tuple[str, ...]  # why, in sentences
+
+    @property
+    def counts(self) -> CountWeights | None:
+        """The counts beside the hashed models, if there are any."""
+        return next((part.counts for part in self.parts if part.counts is not None), None)
 
 
 def finalize(
@@ -93,7 +99,7 @@ def _whole(
         decided = (decide if hashed else _decide_alone)(session, spec, closing, judges)
         judge = Judge(
             session=session, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
-            counts=next((part.counts for part in decided.parts if part.counts is not None), None),
+            counts=decided.counts,
         )  # fmt: skip
         found = None
         if size == "auto" and judge.n_rows >= LEAST_ROWS:
@@ -201,17 +207,15 @@ def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: Mo
     }  # fmt: skip
     if not model.unhashed:
         arrays = session.backend.arrays()
-    draft = Draft(ranker=decided.ranker)
-    for part in decided.parts:
-        part.finalize(draft)
+    counts = decided.counts
     dataset = session.dataset
     return Model(
         spec=model, training=spec, dense=session.plan.config.dense,
-        estimator=draft.ranker, calibration=decided.calibration, store=dataset.digest,
-        majority=int(dataset.counting.labels.argmax()),
-        validation=decided.figures,
-        labels=dataset.labels, features=dataset.features, weights=arrays["weights"],
-        bias=arrays["bias"], counts=draft.counts, columns=dataset.columns,
+        estimator=decided.ranker if counts is None else BLEND, calibration=decided.calibration,
+        store=dataset.digest, majority=int(dataset.counting.labels.argmax()),
+        validation=decided.figures, labels=dataset.labels, features=dataset.features,
+        weights=arrays["weights"], bias=arrays["bias"],
+        counts=None if counts is None else counts.compact(), columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,
         n_rows=dataset.n_rows if dataset.listed else 0, recipe=dataset.root.recipe,

@@ -97,7 +97,7 @@ class Pace:
 
     def take(self, ahead: dict[str, Ahead]) -> None:
         """Take note of what was done ahead, and of what it says of stages to come."""
-        self._beside = sum(one.beside_seconds for one in ahead.values())
+        self._beside = sum(sum(one.measured.values()) for one in ahead.values())
         for one in ahead.values():
             self._ahead |= one.named
             self._stages.expect(one.measured)

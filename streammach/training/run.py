@@ -20,8 +20,8 @@ from streammach.files.reading import read_small
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import TEMPORARY, write_atomic
 from streammach.model.checkpoint import Checkpoints
+from streammach.model.document import MODEL
 from streammach.model.model import Model
-from streammach.model.ours import MODEL
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan

@@ -10,11 +10,9 @@ from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
 from streammach.files.urls import Url, located
 from streammach.machine import parse_size
-from streammach.model.document import Width
-from streammach.model.fit import ShrinkTarget, shrink_to
+from streammach.model.document import MODEL, Width
 from streammach.model.model import Model, folder_of
-from streammach.model.ours import MODEL
-from streammach.model.shrink import LEVELS, Size, frequent, types_of
+from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
 from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import size_in_file
 from streammach.prediction.memory import shrinking_lines

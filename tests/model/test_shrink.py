@@ -10,12 +10,12 @@ import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
 from streammach.model import coding
 from streammach.model import shrink as shrink_module
-from streammach.model.fit import ShrinkTarget, shrink_to
 from streammach.model.model import Model
 from streammach.model.shrink import (
     PAIR_BYTES,
     UNIT,
     Pairs,
+    ShrinkTarget,
     Size,
     frequent,
     narrowed,
@@ -23,6 +23,7 @@ from streammach.model.shrink import (
     numbers_of,
     of_features,
     shrink,
+    shrink_to,
     spare_after,
 )
 from streammach.rows import pairs as pairs_module

@@ -5,7 +5,7 @@ import pytest
 
 import streammach as sm
 from streammach.data.convert import convert
-from streammach.parts.discriminant import fit as closed_form
+from streammach.parts.discriminant import part as closed_form
 from streammach.parts.fourier import part as fourier
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate

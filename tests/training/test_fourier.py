@@ -12,7 +12,7 @@ from streammach.errors import Interrupted, ModelError, UsageError
 from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
-from streammach.parts.fourier import part, projection
+from streammach.parts.fourier import part
 from streammach.prediction.evaluate import evaluate
 from streammach.rows.dense import Basis, Waves, expanded
 from streammach.rows.transforms import transformed
@@ -75,7 +75,7 @@ def test_the_columns_are_cosines_of_projections(rng):
 
 
 def test_directions_are_orthogonal_and_as_long_as_gaussian_ones():
-    directions, phases = projection.drawn(3, 20, 90)
+    directions, phases = part.drawn(3, 20, 90)
     assert directions.shape == (20, 90)
     assert phases.shape == (90,)
     for first in range(0, 90, 20):
@@ -83,15 +83,15 @@ def test_directions_are_orthogonal_and_as_long_as_gaussian_ones():
         angles = some.T @ some
         assert np.abs(angles - np.diag(np.diag(angles))).max() < 1e-9
     assert np.square(directions).sum(axis=0).mean() == pytest.approx(20, rel=0.2)
-    again, _ = projection.drawn(3, 20, 90)
+    again, _ = part.drawn(3, 20, 90)
     assert (again == directions).all()
-    other, _ = projection.drawn(4, 20, 90)
+    other, _ = part.drawn(4, 20, 90)
     assert (other != directions).all()
 
 
 def test_cosines_stand_for_the_gaussian_kernel(rng):
     x = rng.normal(size=(30, 10))
-    directions, phases = projection.drawn(0, 10, 20_000)
+    directions, phases = part.drawn(0, 10, 20_000)
     cosines = np.cos(x @ directions + phases) * np.sqrt(2 / 20_000)
     squares = np.square(x[:, None] - x).sum(axis=2)
     np.testing.assert_allclose(cosines @ cosines.T, np.exp(-squares / 2), atol=0.05)
@@ -99,8 +99,8 @@ def test_cosines_stand_for_the_gaussian_kernel(rng):
 
 def test_the_usual_distance_is_a_median_of_different_rows():
     rows = np.array([[0, 0], [0, 0], [3, 4], [0, 1]], np.float32)
-    assert projection.usual_distance(rows) == pytest.approx(np.median([5, 5, 1, 1, 18**0.5]))
-    assert projection.usual_distance(np.ones((3, 2), np.float32)) == 1.0
+    assert part.usual_distance(rows) == pytest.approx(np.median([5, 5, 1, 1, 18**0.5]))
+    assert part.usual_distance(np.ones((3, 2), np.float32)) == 1.0
 
 
 @pytest.mark.parametrize("shape", [{}, {"n_buckets": 4, "n_repetitions": 6}])

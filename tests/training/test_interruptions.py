@@ -8,7 +8,7 @@ import pytest
 import streammach as sm
 from streammach.errors import Interrupted
 from streammach.model.findings import DOCUMENT, Findings
-from streammach.parts.counts import alone, watch
+from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.spec.training import TrainingOptions
 from streammach.training.compact import Judge
@@ -53,8 +53,7 @@ def model_of(run):
 def all_kept(monkeypatch):
     """Keep what took no time, too."""
     monkeypatch.setattr("streammach.model.findings.LEAST_SECONDS", 0.0)
-    for module in (alone, watch):
-        monkeypatch.setattr(module, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(alone, "LEAST_SECONDS", 0.0)
 
 
 class Stop:

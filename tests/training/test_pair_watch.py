@@ -1,6 +1,8 @@
 """Pairs are learnt while held-out rows gain by it."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,9 +10,10 @@ from scipy.special import logsumexp
 
 from streammach.counts.learning import class_logarithms, evidence, weigh
 from streammach.counts.scores import CountScorer
-from streammach.parts.counts import watch
+from streammach.model.findings import Findings
+from streammach.parts.counts import alone
+from streammach.parts.counts.alone import held_out_loss, learn_while_it_pays
 from streammach.parts.counts.group_fit import CandidateFeatures
-from streammach.parts.counts.watch import HeldOutLoss, learn_while_it_pays
 from tests.builders import block_of
 from tests.counts.test_counts import D, K, counted, group_weights
 
@@ -20,13 +23,31 @@ def lessons_of(rng, n=100, piece=10):
     return lambda: (block.part(i, i + piece) for i in range(0, n, piece))
 
 
-def learn(rng, losses, **options):
+NEVER = SimpleNamespace(left=np.inf)
+
+
+class Seconds:
+    """A clock that gives what is left of the time, one number after another."""
+
+    def __init__(self, left):
+        self._left = iter(left)
+
+    @property
+    def left(self):
+        return next(self._left)
+
+
+def learn(rng, losses, most_rows=None, clock=NEVER):
     """Learn from passes of 100 rows; return how many rows it were, and what was told."""
     seen, told, left = [], [], iter(losses)
-    n_rows = learn_while_it_pays(
-        lambda rows: seen.append(rows.n_rows), lambda: next(left), lessons_of(rng), n_rows=100,
-        tell=told.append, **options,
+    session = SimpleNamespace(
+        dataset=SimpleNamespace(n_rows=100), options=SimpleNamespace(pair_rows=most_rows),
+        clock=clock, findings=Findings(Path(), "one", lasting=False), tell=told.append,
     )  # fmt: skip
+    learner = SimpleNamespace(
+        learn=lambda rows: seen.append(rows.n_rows), state=dict, begin=lambda: None
+    )
+    n_rows = learn_while_it_pays(session, learner, lessons_of(rng), lambda: next(left), 1.0)
     assert n_rows == sum(seen)
     return n_rows, told
 
@@ -49,7 +70,7 @@ def test_learning_ends_where_held_out_rows_gain_little(rng, losses, n_rows):
 
 
 def test_of_very_many_rows_the_first_are_learnt_from(rng, monkeypatch):
-    monkeypatch.setattr(watch, "MOST_LESSONS", 130)
+    monkeypatch.setattr(alone, "MOST_LESSONS", 130)
     assert learn(rng, [3.0, 2.0, 1.0, 0.0])[0] == 130
 
 
@@ -59,8 +80,7 @@ def test_rows_that_are_named_are_learnt_from_whatever_held_out_rows_say(rng):
 
 
 def test_learning_ends_with_the_time(rng):
-    left = iter([False, False, True])
-    assert learn(rng, [], over=lambda: next(left)) == (30, [])
+    assert learn(rng, [], clock=Seconds([9.0, 5.0, 0.5])) == (30, [])
 
 
 def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):
@@ -79,7 +99,10 @@ def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):
         place=block.classes.astype(np.int64), number=np.arange(60),
         targets=np.zeros((60, 0), np.float32), weights=np.ones(60, np.float32),
     )  # fmt: skip
-    loss = HeldOutLoss(table, weights, found, rows=block, candidates=candidates, each=scorer.each)
+    loss = held_out_loss(
+        found, weights,
+        lambda some: evidence(table, block, candidates, weights=some, each=scorer.each),
+    )  # fmt: skip
     ids, scores = scorer.topk(block, K)
     z = np.empty((60, K))
     np.put_along_axis(z, ids, scores, axis=1)
@@ -96,7 +119,7 @@ def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):
             some = slice(table.starts[f], table.starts[f + 1])
             learnt[i, table.classes[some]] += theta[some]
     wanted = min(by_force(share, learnt) for share in np.linspace(0, 2, 401))
-    assert loss.of(drawn) == pytest.approx(wanted, abs=2e-3)
+    assert loss(drawn) == pytest.approx(wanted, abs=2e-3)
     nothing = replace(drawn, theta=np.zeros_like(theta))
-    assert loss.of(nothing) == pytest.approx(by_force(0, learnt), abs=1e-3)
+    assert loss(nothing) == pytest.approx(by_force(0, learnt), abs=1e-3)
     scorer.close()

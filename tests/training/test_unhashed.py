@@ -246,7 +246,7 @@ def test_damaged_counts_are_refused(what, stores, tiny, monkeypatch):
         if what == "class":
             found.table.classes[0] = data.n_classes
         else:
-            found.grouped.group[0] = found.grouped.n_groups
+            found.grouped.weights.group[0] = found.grouped.weights.n_groups
         identity = identity_of(document)
         for path in (tensors, document):
             path.unlink()
@@ -263,7 +263,7 @@ def identity_of(document):
 def test_counts_of_another_training_are_refused(stores, tiny, monkeypatch):
     data, _ = stores
     place = interrupted(data, tiny.folder / "run", monkeypatch)
-    with pytest.raises(MismatchError, match="belong to another store, plan or training"):
+    with pytest.raises(MismatchError, match="belongs to another store, plan or training"):
         saved.load(place, "x", data.n_features, data.n_classes)
     with pytest.raises(ModelError, match="not those of counts"):
         saved.load(place, identity_of(place / saved.DOCUMENT), data.n_features + 1, data.n_classes)
@@ -279,8 +279,8 @@ def test_counts_are_the_same_after_they_were_saved(stores, tiny, monkeypatch):
     assert again.learnt is again.grouped
     for name in ("starts", "classes", "counts", "class_rows", "class_values"):
         assert np.array_equal(getattr(found.table, name), getattr(again.table, name))
-    assert found.grouped.prior == again.grouped.prior
-    assert len(found.learnt.theta) == found.table.n_pairs
+    assert found.grouped.weights.prior == again.grouped.weights.prior
+    assert len(found.learnt.weights.theta) == found.table.n_pairs
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import streammach as sm
 from streammach.clock import Clock
 from streammach.errors import Interrupted
 from streammach.parts.whitening import part
-from streammach.parts.whitening.part import basis_of
-from streammach.parts.whitening.spread import Spread
+from streammach.parts.whitening.part import Spread, basis_of
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import Callback

@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import scipy.optimize
+import scipy.special
 from numpy.typing import NDArray
 
 from streammach.counts.footprint import WEIGHT_BYTES, pair_room
-from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner, scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
-from streammach.errors import DiskError, MismatchError, ModelError
+from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
 from streammach.figures import Reached, words
 from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import PartSession
-from streammach.parts.counts.fitting import (
-    MOST_FIT_ROWS,
-    Fitted,
-    Fitting,
-    fitted_once,
-    reached_text,
+from streammach.parts.counts import saved
+from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
+from streammach.parts.counts.group_fit import (
+    MATCH,
+    SLOPE,
+    CandidateFeatures,
+    groupings,
+    in_order,
+    start_weights,
 )
-from streammach.parts.counts.group_fit import MATCH, SLOPE, groupings, start_weights
-from streammach.parts.counts.saved import Counted, load_table, save_table
-from streammach.parts.counts.watch import (
-    LEARNT,
-    MOST_LESSONS,
-    HeldOutLoss,
-    KeptLessons,
-    learn_while_it_pays,
-)
+from streammach.parts.counts.saved import Counted
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
+from streammach.spec.types import Count
 
-TABLE = "counted"  # the name under which the table is kept
-UNFINISHED = (TABLE, LEARNT)
+TABLE, LEARNT = UNFINISHED = "counted", "learnt"  # the names under which the work is kept
 Mask = NDArray[np.bool_]
 STAGE = "counts"  # of what is measured
 # Stages of the run.
@@ -57,17 +55,11 @@ MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it add less
 # Where time is short: rows of a first fit, what a fit may take of the time that is left, how many
 # fits are kept for the end, and rows that a fit is measured on for each that it sees.
 PROBE_ROWS, FIT_SHARE, SPARE, MEASURED = 500, 0.03, 1.5, 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountSettings:
-    """How weights of counts are fitted."""
-
-    # whether features have weights by group, in the best of several ways to group them
-    grouped: bool = True
-    pair_weights: bool = True  # whether feature and pair weights are learnt, too
-    # multiples of the hashed models' weight that are tried for the sake of the first five
-    factors: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0)
+LARGEST_SHARE = 2.0  # of the learnt weights in a score
+MOST_LESSONS, MOST_PASSES = 1 << 22, 4  # rows that are learnt from, and passes over them
+PASS_GAIN = 0.02  # nats of held-out rows for which a pass is worth its time
+QUARTERS = 4  # of a pass, after which held-out rows are looked at
+SAVE_SECONDS = 60.0  # between two states of the learning that are kept
 
 
 class StageRows:
@@ -85,8 +77,8 @@ class StageRows:
 class CountLearner:
     """Counts the pairs of a store, fits their weights and learns feature and pair weights."""
 
-    def __init__(self, session: PartSession, settings: CountSettings) -> None:
-        self._session, self._settings = session, settings
+    def __init__(self, session: PartSession) -> None:
+        self._session = session
         self._dataset, self._held = session.dataset, session.held
         self._clock, self._options = session.clock, session.options
         self._said = words(session.dataset.listed)
@@ -107,31 +99,27 @@ class CountLearner:
         if self._fitting.n_fit < MIN_FIT_ROWS:
             why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
             reached = self._fitting.judged(table, started, self._fitting.rows)
-            return Counted(
-                table=table, grouped=started, learnt=started, reached=(reached, reached),
-                reasons=(why,), fit_rows=0, pair_rows=0,
-            )  # fmt: skip
+            usual = Fitted(started, reached)
+            return Counted(table=table, grouped=usual, learnt=usual, reasons=(why,))
         self._session.begin(WEIGHING)
         self._limit_fits(table, started)
-        grouped, why, seconds = self._choose_grouping(table)
+        grouped, why = self._choose_grouping(table)
         self._session.measured(STAGE, grouped.reached)
-        kept = SPARE * seconds
-        learnt, n_rows = grouped, 0
-        if self._settings.pair_weights and self._clock.left > kept:
+        spare, learnt, n_rows = SPARE * grouped.seconds, grouped, 0
+        if self._clock.left > spare:
             self._session.begin(LEARNING)
-            weights, n_rows = self._taught(table, grouped.weights, kept)
+            weights, n_rows = self._taught(table, grouped.weights, spare)
             self._session.begin(WEIGHING_PAIRS)
-            learnt, _ = fitted_once(self._session, "pairs", self._fitting, table, weights)
+            learnt = self._fitting.once(self._session, "pairs", table, weights)
             self._session.measured(STAGE, learnt.reached)
             self._session.tell(
                 f"counts with feature and pair weights: held-out {self._said.both} "
                 f"{reached_text(learnt.reached)}"
             )
         return Counted(
-            table=table, grouped=grouped.weights, learnt=learnt.weights,
-            reached=(grouped.reached, learnt.reached),
+            table=table, grouped=grouped, learnt=learnt,
             reasons=(f"counts of {table.n_pairs:,} pairs by {why}",),
-            fit_rows=self._fitting.n_fit, pair_rows=n_rows, fit_seconds=seconds,
+            fit_rows=self._fitting.n_fit, pair_rows=n_rows,
         )  # fmt: skip
 
     def _limit_fits(self, table: CountTable, start: GroupWeights) -> None:
@@ -186,16 +174,17 @@ class CountLearner:
         return PairGainModel(slope[found.group], found.match[found.group])
 
     def _counted(self) -> CountTable:
-        """Return the counts, those of an interrupted training where it kept them."""
-        facts, kept = self._dataset.facts, self._session.findings
-        place = kept.folder / TABLE
-        if kept.lasting and place.is_dir():
+        facts, findings = self._dataset.facts, self._session.findings
+        place, identity = findings.folder / TABLE, findings.identity
+        if findings.lasting and place.is_dir():
             with suppress(ModelError, MismatchError, DiskError):
-                return load_table(place, kept.identity, facts.n_features, facts.n_classes)
+                return saved.load(place, identity, facts.n_features, facts.n_classes).table
         began = time.monotonic()
         table = self._count(self._gain_model())
         if time.monotonic() - began >= LEAST_SECONDS:
-            kept.write(lambda: save_table(table, place, kept.identity))
+            nothing = Fitted(start_weights(np.zeros(table.n_features, np.int32)), Reached(0.0, 0.0))
+            counted = Counted(table=table, grouped=nothing, learnt=nothing)
+            findings.write(lambda: saved.save(counted, place, identity))
         return table
 
     def _count(self, gain_model: PairGainModel | None, n_rows: int | None = None) -> CountTable:
@@ -225,11 +214,9 @@ class CountLearner:
         self._session.tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
         return table
 
-    def _choose_grouping(self, table: CountTable) -> tuple[Fitted, str, float]:
-        """Return the weights for the best way to group features, the evidence, a fit's seconds."""
-        ways = {"one": np.zeros(table.n_features, np.int32)}
-        if self._settings.grouped:
-            ways = groupings(self._dataset, table)
+    def _choose_grouping(self, table: CountTable) -> tuple[Fitted, str]:
+        """Return the weights for the best way to group features, and the evidence."""
+        ways = groupings(self._dataset, table)
         tried: dict[str, Reached] = {}
         for i, (name, group) in enumerate(ways.items()):
             self._session.check()
@@ -242,36 +229,35 @@ class CountLearner:
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
         self._session.at(len(ways), len(ways) + WHOLE_FIT)
-        fitted, seconds = fitted_once(
-            self._session, f"counts-{table.n_pairs}", self._fitting, table,
-            start_weights(ways[best]),
-        )  # fmt: skip
-        return fitted, f"{best}: held-out {self._said.both} {figures}", seconds
+        fitted = self._fitting.once(
+            self._session, f"counts-{table.n_pairs}", table, start_weights(ways[best])
+        )
+        return fitted, f"{best}: held-out {self._said.both} {figures}"
 
     def _taught(
-        self, table: CountTable, alone: GroupWeights, kept: float
+        self, table: CountTable, alone: GroupWeights, spare: float
     ) -> tuple[GroupWeights, int]:
         """Return the weights with those of features and pairs, and the rows they are learnt from.
 
-        Where time is short, the learning ends when only `kept` seconds and those of the hashed
+        Where time is short, the learning ends when only `spare` seconds and those of the hashed
         models are left.
         """
-        data, fitting, options = self._dataset, self._fitting, self._options
+        data, fitting = self._dataset, self._fitting
         usual = min(int(USUAL_PASSES * data.n_rows), MOST_LESSONS)
-        self._learnt = StageRows(self._session, options.pair_rows or usual)
+        self._learnt = StageRows(self._session, self._options.pair_rows or usual)
         scorer = CountScorer(weigh(table, alone), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
-        watch = HeldOutLoss(table, alone, found, rows=rows, candidates=candidates, each=scorer.each)
+        loss = held_out_loss(
+            found, alone,
+            lambda weights: evidence(table, rows, candidates, weights=weights, each=scorer.each),
+        )  # fmt: skip
         del found
         pairs = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
         with PairLearner(table, alone, scan=scan_pays(pairs), threads=self._threads) as learner:
-            lessons = KeptLessons(self._session.findings, learner)
             n_rows = learn_while_it_pays(
-                learner.learn, lambda: watch.of(learner.weights()), self._lessons,
-                n_rows=data.n_rows, most_rows=options.pair_rows,
-                over=lambda: self._clock.left < kept, tell=self._session.tell, kept=lessons,
-            )  # fmt: skip
+                self._session, learner, self._lessons, lambda: loss(learner.weights()), spare
+            )
         scorer.close()
         return learner.weights(), n_rows
 
@@ -285,6 +271,86 @@ class CountLearner:
 
 
 def _usual_gains(n_features: int) -> PairGainModel:
-    """Return what a pair adds with the weights where fits start."""
     slope, match = (np.full(n_features, x, np.float32) for x in (SLOPE, MATCH))
     return PairGainModel(slope, match)
+
+
+def held_out_loss(
+    found: CandidateFeatures, weights: GroupWeights,
+    evidence_of: Callable[[GroupWeights], NDArray[np.float32]],
+) -> Callable[[GroupWeights], float]:  # fmt: skip
+    """Return what gives the mean loss of rows, in nats, at the best share of learnt weights.
+
+    `evidence_of` gives what is counted of their candidates, float32 (n, m, 2 G + 1).
+    """
+    scores = found.scores(in_order(weights)).astype(np.float64)
+    rows = replace(found, counted=np.zeros(0, np.float32))  # the rest is small
+
+    def loss_of(weights: GroupWeights) -> float:
+        learnt = evidence_of(weights)[:, :, -1].astype(np.float64)
+
+        def loss(share: float) -> float:
+            z = scores + share * learnt
+            each = rows.of_labels(scipy.special.logsumexp(z, axis=1)) - rows.own(z)
+            return float(np.average(each, weights=rows.weights))
+
+        best = scipy.optimize.minimize_scalar(
+            loss, bounds=(0.0, LARGEST_SHARE), method="bounded", options={"xatol": 0.01}
+        )
+        return float(best.fun)
+
+    return loss_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessonsState:
+    """How far a learning is."""
+
+    seen: Count  # rows that were learnt from
+    loss: float | None  # the loss of held-out rows when it was computed last
+    due: Count  # rows from which on it is computed next
+    done: bool = False  # whether it is over
+
+
+def learn_while_it_pays(
+    session: PartSession, learner: PairLearner, lessons: Callable[[], Iterable[RowBlock]],
+    loss: Callable[[], float], spare: float,
+) -> int:  # fmt: skip
+    """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
+
+    From the middle of the first pass on their loss is computed after every quarter of a pass. What
+    was learnt before an interruption is gone on with. It ends when `spare` seconds are left.
+    """
+    n_rows, most = session.dataset.n_rows, session.options.pair_rows
+    enough, began = MOST_LESSONS if most is None else most, time.monotonic()
+    at = session.findings.load(LEARNT, LessonsState, learner.state())
+    if at is None:
+        learner.begin()
+        at = LessonsState(seen=0, loss=None, due=n_rows // 2)
+    last_saved, passed = began, 0  # rows of the passes, with those that were learnt from before
+    passes = itertools.chain.from_iterable(lessons() for _ in range(MOST_PASSES))
+    try:
+        for rows in passes if enough and not at.done else ():
+            passed += rows.n_rows
+            if passed <= at.seen:
+                continue
+            learner.learn(rows)
+            at = replace(at, seen=passed)
+            if at.seen >= enough or session.clock.left < spare:
+                break
+            if most is None and at.seen >= at.due:
+                before, now = at.loss, loss()
+                at = replace(at, loss=now, due=at.due + max(n_rows // QUARTERS, 1))
+                session.tell(f"learnt pairs from {at.seen:,} rows: held-out loss {now:.3f}")
+                if before is not None and before - now < PASS_GAIN / QUARTERS:
+                    break
+                if time.monotonic() - last_saved >= SAVE_SECONDS:
+                    session.findings.save(LEARNT, at, learner.state())
+                    last_saved = time.monotonic()
+    except Interrupted:
+        if at.seen:
+            session.findings.save(LEARNT, at, learner.state())
+        raise
+    if time.monotonic() - began >= LEAST_SECONDS:
+        session.findings.save(LEARNT, replace(at, done=True), learner.state())
+    return at.seen

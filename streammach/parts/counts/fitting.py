@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,7 +21,7 @@ from streammach.errors import ModelError
 from streammach.figures import Reached
 from streammach.parts.base import PartSession
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
-from streammach.prediction.ranking import Ranking, by_counts, by_hashes, hashed_means, largest_tilt
+from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_tilt
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
@@ -30,8 +31,7 @@ TILT_ROWS = 4000  # that judge how little frequent labels weigh
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
 
-@dataclass(frozen=True)
-class HashedModels:
+class HashedModels(NamedTuple):
     """Trained hashed models beside which counts are fitted: where they are, and their transform."""
 
     backend: Backend
@@ -40,25 +40,32 @@ class HashedModels:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Weights, and what they reach on rows that the fit did not see."""
+    """Weights, what they reach on rows that the fit did not see, and the seconds of the fit."""
 
     weights: GroupWeights
     reached: Reached
+    seconds: float = 0.0
 
-    def numbers(self, seconds: float = 0.0) -> FitResult:
-        """Return what was fitted: all but the groups, and what was learnt before."""
+    @property
+    def score(self) -> float:
+        """By which weights are chosen."""
+        return self.reached.selection_score
+
+    @property
+    def numbers(self) -> FitResult:
+        """All but the groups, and what was learnt before."""
         w = self.weights
         slope, match, penalty = (
             tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
         )
         return FitResult(
             slope=slope, match=match, penalty=penalty, prior=w.prior, learnt=w.learnt,
-            hashed=w.hashed, reached=self.reached, seconds=seconds,
+            hashed=w.hashed, reached=self.reached, seconds=self.seconds,
         )  # fmt: skip
 
 
 class FitResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The numbers of fitted weights, what they reach, and the seconds of the fit."""
+    """The numbers of fitted weights, as they are kept."""
 
     slope: tuple[float, ...]
     match: tuple[float, ...]
@@ -80,22 +87,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             start, slope=slope, match=match, penalty=penalty, prior=self.prior,
             learnt=self.learnt, hashed=self.hashed,
         )  # fmt: skip
-        return Fitted(weights, self.reached)
-
-
-def fitted_once(
-    session: PartSession, name: str, fitting: Fitting, table: CountTable, start: GroupWeights,
-    factors: tuple[float, ...] = FACTORS,
-) -> tuple[Fitted, float]:  # fmt: skip
-    """Return a fit and its seconds; one that was done before is read."""
-
-    def fit() -> FitResult:
-        began = time.monotonic()
-        found = fitting.fitted(table, start, factors)
-        return found.numbers(time.monotonic() - began)
-
-    found = session.findings.once(name, FitResult, fit, of=fitting.n_fit)
-    return found.beside(start), found.seconds
+        return Fitted(weights, self.reached, self.seconds)
 
 
 class Fitting:
@@ -122,7 +114,7 @@ class Fitting:
     def screened(self, table: CountTable, start: GroupWeights) -> Reached:
         """Return what weights reach on a half of the rows, fitted on the other half."""
         half = self.n_fit // 2
-        found = self.evidence(table, start)
+        found = self._evidence(table, start)
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
             weights = fit_groups(
                 found.part(0, half), start, hashed=self.hashed is not None, learnt=False
@@ -131,9 +123,19 @@ class Fitting:
         n = _total(self.rows.part(self._first + half, self._first + self.n_fit))
         return Reached(first / n, five / n)
 
-    def fitted(
-        self, table: CountTable, start: GroupWeights, factors: tuple[float, ...] = FACTORS
+    def once(
+        self, session: PartSession, name: str, table: CountTable, start: GroupWeights
     ) -> Fitted:
+        """Return a fit by its name; one that was done before is read."""
+
+        def fit() -> FitResult:
+            began = time.monotonic()
+            found = self.fitted(table, start)
+            return replace(found, seconds=time.monotonic() - began).numbers
+
+        return session.findings.once(name, FitResult, fit, of=self.n_fit).beside(start)
+
+    def fitted(self, table: CountTable, start: GroupWeights) -> Fitted:
         """Fit the weights on candidates by `start` and by the hashed models.
 
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
@@ -144,56 +146,50 @@ class Fitting:
         as good, rare labels profit most.
         """
         half, beside = self.n_fit // 2, self.hashed is not None
-        found = self.evidence(table, start)
+        found = self._evidence(table, start)
         halves = (found.part(0, half), found.part(half, self.n_fit))
         with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
             fits = [fit_groups(part, start, hashed=beside, learnt=start.theta.size > 0)
                     for part in (*halves, found)]  # fmt: skip
-            factor = _best_factor(fits, halves, factors) if beside else 1.0
+            factor = _best_factor(fits, halves) if beside else 1.0
         listed = found.listed
         del found, halves  # a large part of the memory
         fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
         middle = self._first + half
         others = (self.rows.part(middle, self.rows.n_rows), self.rows.part(0, middle))
-        if listed:
-            tilt = self._tilt(table, fits, others)
-            fits = [replace(weights, prior=weights.prior - tilt) for weights in fits]
+        if listed:  # candidates say too little: rare classes that are none of them would come first
+            some = [
+                rows.take(evenly(rows.n_rows, min(rows.n_rows, TILT_ROWS // 2))) for rows in others
+            ]
+            tilt = largest_tilt(
+                lambda tilt: self._unseen(table, _tilted(fits, tilt), some),
+                sum(rows.n_alike for rows in some),
+            )
+            fits = _tilted(fits, tilt)
         return Fitted(fits[2], self._unseen(table, fits, others))
 
-    def _tilt(
-        self, table: CountTable, fits: list[GroupWeights], others: tuple[RowBlock, ...]
-    ) -> float:
-        """Return what is best taken from the weight of ln n_i."""
-        # Candidates say too little of it: rare classes that are none of them would come first.
-        some = tuple(
-            rows.take(evenly(rows.n_rows, min(rows.n_rows, TILT_ROWS // 2))) for rows in others
-        )
-
-        def reached(tilt: float) -> Reached:
-            changed = [replace(weights, prior=weights.prior - tilt) for weights in fits]
-            return self._unseen(table, changed, some)
-
-        return largest_tilt(reached, sum(rows.n_alike for rows in some))
-
     def _unseen(
-        self, table: CountTable, fits: list[GroupWeights], others: tuple[RowBlock, ...]
+        self, table: CountTable, fits: list[GroupWeights], others: Sequence[RowBlock]
     ) -> Reached:
         """Return what the first two fits reach on rows that each did not see."""
-        return _joined(
-            (_total(rows), self.judged(table, weights, rows))
-            for weights, rows in zip(fits[:2], others, strict=True)
+        found = [self.judged(table, *one) for one in zip(fits[:2], others, strict=True)]
+        sizes = [_total(rows) for rows in others]
+        return Reached(
+            float(np.average([one.accuracy for one in found], weights=sizes)),
+            float(np.average([one.top_5_accuracy for one in found], weights=sizes)),
         )
 
     def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what weights reach on rows."""
         scorer = CountScorer(weigh(table, weights), self.threads)
         try:
-            return measure(rows, self._ranking(scorer))
+            if self.hashed is None:
+                return measure(rows, scorer.topk)
+            return measure(rows, by_counts(self.hashed.backend, scorer, self.hashed.transform))
         finally:
             scorer.close()
 
-    def evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
-        """Return what is known of the candidates of the rows to fit on."""
+    def _evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
         scorer = CountScorer(weigh(table, weights), self.threads)
         rows, candidates, number = self.candidates(scorer, self.n_fit)
         found = self.features(table, weights, scorer, rows, candidates)
@@ -229,18 +225,15 @@ class Fitting:
         means = np.zeros(there.shape, np.float32)
         if self.hashed is not None:
             means = hashed_means(self.hashed.backend, rows, there, self.hashed.transform)
+        own = _own(rows, candidates)
+        # 1 for each of the row's labels, which precision at k asks for (Menon et al., 2019).
+        targets = (own[:, :0] if rows.labels is None else own).astype(np.float32)
         return CandidateFeatures(
             counted=counted, groups=groups, log_rows=log_rows[there],
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
             number=np.arange(rows.n_rows),
-            place=_own(rows, candidates).argmax(axis=1), targets=_targets(rows, candidates),
-            weights=rows.weights,
+            place=own.argmax(axis=1), targets=targets, weights=rows.weights,
         )  # fmt: skip
-
-    def _ranking(self, scorer: CountScorer) -> Ranking:
-        if self.hashed is None:
-            return scorer.topk
-        return by_counts(self.hashed.backend, scorer, self.hashed.transform)
 
 
 def _total(rows: RowBlock) -> float:
@@ -255,50 +248,27 @@ def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
     return np.logical_and(rows.labels.matched(candidates), candidates >= 0)
 
 
-def _targets(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
-    """Return the targets of each row's candidates: float32 (n, m), of single labels (n, 0).
-
-    They are 1 for each of the row's labels, which is what precision at k asks for (pick-all-labels,
-    not normalised: Menon et al., 2019).
-    """
-    if rows.labels is None:
-        return np.zeros((rows.n_rows, 0), np.float32)
-    return _own(rows, candidates).astype(np.float32)
-
-
 def reached_text(reached: Reached) -> str:
     """Return accuracy and top-5 accuracy for people."""
     return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
 
 
-def _best_factor(
-    fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], factors: tuple[float, ...]
-) -> float:
-    """Return the multiple of the hashed models' weight with the best score."""
+def _tilted(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
+    return [replace(weights, prior=weights.prior - tilt) for weights in fits]
+
+
+def _best_factor(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> float:
+    """Return the multiple of the hashed models' weight that does best on what fits did not see."""
 
     def score(factor: float) -> float:
-        first, five = _hits(
-            [replace(weights, hashed=weights.hashed * factor) for weights in fits], halves
-        )
-        return first + five / 2
+        hits = [
+            top_k_hits(unseen, replace(weights, hashed=weights.hashed * factor))
+            for weights, unseen in zip(fits[:2], reversed(halves), strict=True)
+        ]
+        first, five = map(sum, zip(*hits, strict=True))
+        return float(first + five / 2)
 
-    return max(factors, key=score)
-
-
-def _hits(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> tuple[float, float]:
-    """Return what the first two fits find in the half that each did not see: first, among five."""
-    found = zip(fits[:2], reversed(halves), strict=True)
-    first, five = zip(*(top_k_hits(unseen, weights) for weights, unseen in found), strict=True)
-    return sum(first), sum(five)
-
-
-def _joined(parts: Iterable[tuple[float, Reached]]) -> Reached:
-    """Return what was reached on several sets of rows together."""
-    sizes, found = zip(*parts, strict=True)
-    first = np.average([m.accuracy for m in found], weights=sizes)
-    return Reached(
-        float(first), float(np.average([m.top_5_accuracy for m in found], weights=sizes))
-    )
+    return max(FACTORS, key=score)
 
 
 def _distinct(candidates: NDArray[np.int32]) -> NDArray[np.int32]:

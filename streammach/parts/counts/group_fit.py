@@ -76,10 +76,7 @@ class CandidateFeatures:
         return CandidateFeatures(**{name: array[a:b] for name, array in vars(self).items()})
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Return each candidate's score by weights: slope, match, learnt, penalty, prior, hashed.
-
-        `x` is float64 (3 G + 3,).
-        """
+        """Return each candidate's score by weights in the order of :func:`in_order`."""
         w, g = x.astype(np.float32), self.n_groups
         n = 2 * g + 1
         z = product(self.counted.reshape(-1, n), w[:n]).reshape(self.repeated.shape)
@@ -157,7 +154,10 @@ def fit_groups(
 
 
 def in_order(weights: GroupWeights) -> NDArray[np.float64]:
-    """Return the weights as :class:`CandidateFeatures` scores by them: float64 (3 G + 3,)."""
+    """Return slope, match, learnt, penalty, prior, hashed: float64 (3 G + 3,).
+
+    The first 2 G + 1 are weights of the columns of ``counted``.
+    """
     w = weights
     return np.concatenate([w.slope, w.match, [w.learnt], w.penalty, [w.prior, w.hashed]])
 
@@ -176,12 +176,7 @@ def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[float, 
 
 
 class _Problem:
-    """The loss and its gradient. Weights: slope (G), match (G), learnt, penalty (G), prior, hashed.
-
-    The first 2 G + 1 are the columns of ``counted``.
-
-    `start` is float64 (3 G + 3,), `active` is bool (3 G + 3,).
-    """
+    """The loss and its gradient, at weights in the order of :func:`in_order`."""
 
     def __init__(
         self, found: CandidateFeatures, start: NDArray[np.float64], active: NDArray[np.bool_]

@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from streammach.counts import footprint as bytes_of
 from streammach.counts.footprint import MAX_CLASSES, pair_room
+from streammach.counts.learning import weigh
 from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
+from streammach.data.holdout import held_rows
+from streammach.figures import Reached, words
 from streammach.model.shrink import PAIR_BYTES
-from streammach.parts.base import Ahead, Decision, Draft, Part, PartSession
-from streammach.parts.counts import saved
-from streammach.parts.counts.alone import (
-    COUNTING,
-    LEARNING,
-    UNFINISHED,
-    USUAL_PASSES,
-    WEIGHING,
-    WEIGHING_PAIRS,
-    CountLearner,
-    CountSettings,
-)
-from streammach.parts.counts.ensemble import BESIDE, Ensemble, alone, beside_hashes
+from streammach.parts.base import Ahead, Decision, Part, PartSession
+from streammach.parts.counts import alone, saved
+from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
 from streammach.parts.counts.saved import Counted
-from streammach.parts.counts.watch import MOST_LESSONS
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.prediction.ranking import by_counts
+from streammach.prediction.ranking import by_counts, by_hashes
+from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.estimators import BLEND
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
-from streammach.spec.types import Transform
+from streammach.spec.types import Ranker, Transform
 
+BESIDE = "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
@@ -66,60 +59,44 @@ LOST = AccuracyDrop(3.7, 4.0)  # by sparse rows without counts: 8.5, 1.5 and 1.1
 
 
 class CountsDecision(Decision):
-    """Counts that held-out rows want, or not; alone, or beside models with a transform."""
+    """Counts with the weights that held-out rows want, alone or beside hashed models."""
 
     def __init__(
-        self, session: PartSession, found: Ensemble, transform: Transform | None = None
-    ) -> None:
-        super().__init__(reasons=found.reasons, figures=dict(found.validation))
-        self._found, self._scorer, self._final = found, None, found.weights
-        if found.weights is not None:
-            self.counts = found.weights
-            scorer = CountScorer(found.weights, session.plan.config.placement.threads)
-            self._scorer, self.ranking = scorer, scorer.topk
-            if transform is not None:
-                self.ranking = by_counts(session.backend, scorer, transform)
+        self, session: PartSession, counted: Counted, best: Fitted, reasons: tuple[str, ...],
+        figures: dict[Ranker, Reached], transform: Transform | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(reasons=(*counted.reasons, *reasons), figures=figures)
+        self._session, self._table, self._weights = session, counted.table, best.weights
+        self.counts = weigh(self._table, self._weights)
+        self._scorer = CountScorer(self.counts, session.plan.config.placement.threads)
+        self.ranking = self._scorer.topk
+        if transform is not None:
+            self.ranking = by_counts(session.backend, self._scorer, transform)
 
     def learn_held_out(self) -> None:
-        """Count the held-out rows, too."""
-        self._final = self._found.whole()
-
-    def finalize(self, draft: Draft) -> None:
-        """Put the counts into the model."""
-        if self._final is not None:
-            draft.ranker, draft.counts = BLEND, self._final.compact()
+        """Count the held-out rows, too; no pair is learnt or weighed any more."""
+        session = self._session
+        self._table.forget_places()
+        for rows in held_rows(session.dataset, session.held):
+            session.check()
+            for repeated, _ in rows.repeated():
+                self._table.add(repeated)
+        self.counts = weigh(self._table, self._weights)
 
     def close(self) -> None:
         """Give back the threads."""
-        if self._scorer is not None:
-            self._scorer.close()
+        self._scorer.close()
 
 
-@dataclass(frozen=True)
-class CountsAhead:
+class CountsAhead(Ahead):
     """Counts with weights of their own."""
 
-    counted: Counted
-
-    @property
-    def beside_seconds(self) -> float:
-        """Seconds that fits beside hashed models should take: two, of more candidates."""
-        return 3 * self.counted.fit_seconds
-
-    @property
-    def unfinished(self) -> tuple[str, ...]:
-        """Names under which arrays are kept until it is written."""
-        return UNFINISHED
-
-    @property
-    def measured(self) -> dict[str, float]:
-        """Seconds of stages to come, by what those before them took."""
-        return {BESIDE: self.beside_seconds} if self.counted.fit_seconds else {}
-
-    @property
-    def named(self) -> dict[str, int]:
-        """The fields of TrainingOptions that do the same without a limit of time."""
-        return {"fit_rows": self.counted.fit_rows, "pair_rows": self.counted.pair_rows}
+    def __init__(self, counted: Counted) -> None:
+        self.counted, self.unfinished = counted, alone.UNFINISHED
+        # Fits beside hashed models: two, of more candidates.
+        seconds = counted.grouped.seconds
+        self.measured = {BESIDE: 3 * seconds} if seconds else {}
+        self.named = {"fit_rows": counted.fit_rows, "pair_rows": counted.pair_rows}
 
     def save(self, folder: Path, identity: str) -> None:
         """Write it into a folder, which appears whole, or raise DiskError."""
@@ -127,7 +104,57 @@ class CountsAhead:
 
     def decision(self, session: PartSession) -> Decision:
         """Return it as what ranks classes, without hashed models."""
-        return CountsDecision(session, alone(session, self.counted))
+        counted, reasons = self.counted, tuple[str, ...]()
+        if counted.learns:
+            reasons = (_of_pairs(session, counted.grouped, counted.learnt),)
+        figures: dict[Ranker, Reached] = {"blend": counted.best.reached}
+        return CountsDecision(session, counted, counted.best, reasons, figures)
+
+
+def _of_pairs(session: PartSession, grouped: Fitted, learnt: Fitted) -> str:
+    return (
+        f"feature and pair weights {'kept' if learnt.score > grouped.score else 'left out'}: "
+        f"held-out {words(session.dataset.listed).both} {reached_text(learnt.reached)} with, "
+        f"{reached_text(grouped.reached)} without"
+    )
+
+
+def _beside_hashes(session: PartSession, counted: Counted, transform: Transform) -> Decision:
+    """Fit the weights of counts beside trained hashed models, and say whether they pay."""
+    backend, both = session.backend, words(session.dataset.listed).both
+    rows = session.held.rows.labelled
+    if counted.fit_rows < alone.MIN_FIT_ROWS:
+        reason = f"no counts: {rows.n_rows:,} held-out rows are too few to weigh them"
+        return Decision(reasons=(reason,))
+    fitting = Fitting(
+        rows, counted.fit_rows, threads=session.plan.config.placement.threads,
+        hashed=HashedModels(backend, transform),
+    )  # fmt: skip
+    session.begin(BESIDE)
+    hashed = session.findings.once(
+        "hashed", Reached, lambda: measure(rows, by_hashes(backend, "logsum", transform))
+    )
+    grouped = learnt = fitting.once(session, "beside", counted.table, counted.grouped.weights)
+    if counted.learns:
+        session.check()
+        session.at(1, 2)
+        learnt = fitting.once(session, "beside-pairs", counted.table, counted.learnt.weights)
+    best = max(grouped, learnt, key=lambda fitted: fitted.score)
+    session.tell(
+        f"beside hashed models: held-out {both} {reached_text(grouped.reached)}, "
+        f"with feature and pair weights {reached_text(learnt.reached)}"
+    )
+    session.measured("hashed models and counts", best.reached)
+    better = best.score > hashed.selection_score
+    reasons = (
+        _of_pairs(session, grouped, learnt),
+        f"counts {'kept' if better else 'left out'}: held-out {both} "
+        f"{reached_text(best.reached)} with, {reached_text(hashed)} without",
+    )
+    figures: dict[Ranker, Reached] = {"logsum": hashed, "blend": best.reached}
+    if not better:
+        return Decision(reasons=(*counted.reasons, *reasons), figures=figures)
+    return CountsDecision(session, counted, best, reasons, figures, transform)
 
 
 class Counts(Part):
@@ -137,9 +164,6 @@ class Counts(Part):
     switch = SWITCHES["counts"]
     weighed = True
     ranks_alone = True
-
-    def __init__(self, settings: CountSettings | None = None) -> None:
-        self.settings = settings or CountSettings()
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
         """Return why pairs cannot be counted."""
@@ -218,8 +242,8 @@ class Counts(Part):
         """Return the seconds of counting, weighing, learning and weighing again."""
         first, second = (FIT * n + _fits(facts, config, n) * scale for n in FITS_AHEAD)
         return {
-            COUNTING: facts.nnz * COUNT * scale, WEIGHING: first,
-            LEARNING: _learning(facts, config) * scale, WEIGHING_PAIRS: second,
+            alone.COUNTING: facts.nnz * COUNT * scale, alone.WEIGHING: first,
+            alone.LEARNING: _learning(facts, config) * scale, alone.WEIGHING_PAIRS: second,
         }  # fmt: skip
 
     def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
@@ -240,30 +264,29 @@ class Counts(Part):
 
     def work_ahead(self, session: PartSession) -> Ahead:
         """Count, fit and learn."""
-        return CountsAhead(CountLearner(session, self.settings).run())
+        return CountsAhead(alone.CountLearner(session).run())
 
     def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         """Return the counts that were saved, or None."""
         shape = session.plan.config.shape
-        found = saved.load(folder, identity, shape.n_features, shape.n_classes)
-        return None if found is None else CountsAhead(found)
+        if not folder.is_dir():
+            return None
+        return CountsAhead(saved.load(folder, identity, shape.n_features, shape.n_classes))
 
     def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
         """Fit the counts beside hashed models; say whether they pay on held-out rows."""
         ahead = session.ahead[self.name]
         assert isinstance(ahead, CountsAhead)
-        found = beside_hashes(session, ahead.counted, spec.transform, self.settings)
-        return CountsDecision(session, found, spec.transform)
+        return _beside_hashes(session, ahead.counted, spec.transform)
 
 
 def _learning(facts: DataFacts, config: RunConfig) -> float:
-    """Return the seconds in which pairs are learnt."""
     postings = facts.row_postings
     learnt = facts.nnz * (LEARN_VALUE + LISTED_VALUE)
     if scan_pays(postings):
         learnt = facts.nnz * LEARN_VALUE
         learnt += facts.n_rows * (config.shape.n_classes * SCANNED_CLASS + postings * POSTING)
-    return min(USUAL_PASSES, MOST_LESSONS / max(facts.n_rows, 1)) * learnt
+    return min(alone.USUAL_PASSES, alone.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
 
 
 def _fits(facts: DataFacts, config: RunConfig, times: float) -> float:

@@ -1,21 +1,30 @@
-"""A closed form beside trained exact weights of dense rows, as an optional part."""
+"""A closed form beside trained exact weights of dense rows, as an optional part.
+
+Added to the trained weights, which stay one table of the same size, a linear discriminant is to
+dense rows what counts are to sparse ones. Held-out rows say with which weight, if with any. Beside
+sigmoids it is one of log odds, whose scale theirs is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from streammach.figures import Reached
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach.backends.rowmath import LOWEST
+from streammach.data.holdout import held_rows, masked_blocks
+from streammach.figures import Reached, words
 from streammach.parts.base import Decision, Part, PartSession
 from streammach.parts.discriminant import sums
-from streammach.parts.discriminant.fit import (
-    PRIOR_ROWS,
-    SHARES,
-    ClosedFormFit,
-    ClosedFormShare,
-)
+from streammach.parts.discriminant.sums import Discriminant, label_ranks
 from streammach.parts.expected import AccuracyDrop, Choice, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.rows.dense import MAX_FEATURES
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import MAX_FEATURES, Waves, laid_out, parts, product
+from streammach.rows.transforms import transformed
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -27,18 +36,12 @@ ADD, SQUARE, SOLVE, PRODUCT, TRY = 12e-9, 0.012e-9, 0.13e-9, 0.03e-9, 1.5e-9
 STAGE = "closed form"  # of the run
 UNTRAINED_POINTS = 6.0  # that the epochs bring beside it: 1.3 and more were measured
 LOST = AccuracyDrop(2.1, 2.1)  # by exact weights of dense rows without: 4.2 and 0 were measured
-
-
-class ClosedFormDecision(Decision):
-    """How much of a closed form is added to the weights."""
-
-    def __init__(self, fitting: ClosedFormFit, share: ClosedFormShare) -> None:
-        super().__init__(reasons=(share.reason,))
-        self._fitting, self._share = fitting, share
-
-    def learn_held_out(self) -> None:
-        """Take the held-out rows into what was added to the weights."""
-        self._fitting.add_held_out(self._share)
+PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
+Linear = tuple[NDArray[np.float32], NDArray[np.float32]]
+SHARES = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+USUAL_PRIOR_ROWS = 0.3
+SOLVED_SHARE = 0.5  # of the time of the sums, what each way to solve takes, about
+SATURATED = float(-LOWEST)  # logits from which on sigmoids are 1, and rank alike
 
 
 class ClosedForm(Part):
@@ -90,16 +93,167 @@ class ClosedForm(Part):
 
     def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:
         """Return what held-out rows reach with it alone."""
-        return ClosedFormFit(session, spec).choose(untrained=True).reached
+        return ClosedFormFit(session, spec).share_of(untrained=True).reached
 
     def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
         """Add the share that held-out rows want to the weights."""
         session.begin(STAGE)
         fitting = ClosedFormFit(session, spec)
-        share = fitting.choose(untrained=not spec.epochs)
+        share = fitting.share_of(untrained=not spec.epochs)
         session.tell(share.reason)
         fitting.add(share)
-        return ClosedFormDecision(fitting, share)
+        return fitting
+
+
+@dataclass(frozen=True)
+class ClosedFormShare:
+    """How much of a closed form is added."""
+
+    share: float  # its weight; 0 to leave it out
+    prior_rows: float  # rows of the mean of all rows that each class is given beside its own
+    reached: Reached  # what held-out rows reach
+    reason: str  # why, in a sentence
+
+
+class ClosedFormFit(Decision):
+    """A closed form for the exact weights of a backend that trains with Adam.
+
+    Adam's two tables are used as room, and hold no state afterwards.
+    """
+
+    def __init__(self, session: PartSession, spec: TrainSpec) -> None:
+        super().__init__()
+        self._dataset, self._held, self._transform = session.dataset, session.held, spec.transform
+        self._logistic = spec.logistic
+        self._threads, self._check = session.plan.config.placement.threads, session.check
+        self._at, self._kept = session.at, session.findings
+        self._backend, arrays = session.backend, session.backend.arrays()
+        self._weights, self._bias = arrays["weights"], arrays["bias"]
+        self._out = arrays["second"]
+        projection = arrays.get("projection")
+        self._waves = None if projection is None else Waves(projection)
+        room = arrays["first"].reshape(self._out.shape[::-1])
+        self._sums = Discriminant(room, self._waves)
+        self._added = np.zeros_like(self._bias)
+
+    def share_of(self, *, untrained: bool = False) -> ClosedFormShare:
+        """Return the share that held-out rows want, from sums that do not hold them."""
+        priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
+        total = 1 + SOLVED_SHARE * len(priors)
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            for block, held in masked_blocks(self._dataset, self._held):
+                self._check()
+                self._at(done, total * self._dataset.n_rows)
+                self._add_rows(block.take(np.flatnonzero(~held)))
+                done += block.n_rows
+        return self._kept.once(
+            "closed-form", ClosedFormShare, lambda: self._best(priors, untrained=untrained),
+            of=[self._transform, untrained],
+        )  # fmt: skip
+
+    def _best(self, priors: tuple[float, ...], *, untrained: bool) -> ClosedFormShare:
+        shares = (1.0,) if untrained else SHARES
+        rows = self._held.rows
+        if rows.labels is None:
+            rows = rows.take(np.flatnonzero(rows.classes >= 0))
+        rows, most = transformed(rows, self._transform), SATURATED if self._logistic else None
+        found: dict[tuple[float, float], Reached] = {}
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            for i, prior_rows in enumerate(priors):
+                self._check()
+                self._at(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(priors))
+                closed = (self._out, self._solve(prior_rows))
+                trained = (self._weights, self._bias)
+                for share, reached in _reached(rows, trained, closed, self._waves, shares, most):
+                    found[share, prior_rows if share else 0.0] = reached
+        share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
+        best, alone = found[share, prior_rows], found.get((0.0, 0.0))
+        both = words(self._dataset.listed).both
+        reason = (
+            f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
+            f"{prior_rows:g} rows of all: held-out {both} {best.accuracy:.3f} / "
+            f"{best.top_5_accuracy:.3f}"
+        )
+        if alone is not None:
+            reason += f", {alone.accuracy:.3f} / {alone.top_5_accuracy:.3f} without"
+        return ClosedFormShare(share, prior_rows, best, reason)
+
+    def add(self, chosen: ClosedFormShare) -> None:
+        """Add what was chosen to the weights; nothing where the share is 0."""
+        self._chosen, self.reasons = chosen, (chosen.reason,)
+        if chosen.share:
+            self._put(chosen)
+
+    def learn_held_out(self) -> None:
+        """Take the held-out rows into what was added to the weights."""
+        chosen = self._chosen
+        if not chosen.share:
+            return
+        self._weights -= self._out
+        self._bias -= self._added
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            for rows in held_rows(self._dataset, self._held):
+                self._check()
+                self._add_rows(rows)
+        self._put(chosen)
+
+    def _put(self, chosen: ClosedFormShare) -> None:
+        share = np.float32(chosen.share)
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            self._added = share * self._solve(chosen.prior_rows)
+        self._out *= share
+        self._weights += self._out
+        self._bias += self._added
+        self._backend.restore()
+
+    def _solve(self, prior_rows: float) -> NDArray[np.float32]:
+        return self._sums.solve(prior_rows, self._out, centred=self._logistic)
+
+    def _add_rows(self, rows: RowBlock) -> None:
+        self._sums.add(transformed(rows, self._transform))
+
+
+def _reached(
+    rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None,
+    shares: tuple[float, ...] = SHARES, most: float | None = None,
+) -> Iterable[tuple[float, Reached]]:  # fmt: skip
+    """Return what trained weights and a share of closed ones reach together, for each share."""
+    hits = np.zeros((len(shares), 2))
+    d, k = trained[0].shape
+    for part in parts(rows, 4 * max(d, k)):
+        w = part.weights.astype(np.float64)
+        w = w if part.labels is None else w[part.labels.rows]
+        for i, both in enumerate(_scores(laid_out(part, d, waves), shares, trained, closed)):
+            rank = _ranks(part, both if most is None else np.minimum(both, most, out=both))
+            hits[i] += w[rank < 1].sum(), w[rank < 5].sum()
+    places = (1, 1 if rows.labels is None else 5)  # precision, where rows have lists of labels
+    found = hits / (max(float(rows.weights.sum(dtype=np.float64)), 1e-30) * np.array(places))
+    return [(share, Reached(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
+
+
+def _scores(
+    x: NDArray[np.float32], shares: tuple[float, ...], trained: Linear, closed: Linear
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the scores of rows with each share, in the same array float32 (n, K)."""
+    z, more = (product(x, weights) for weights, _ in (trained, closed))
+    z += trained[1]
+    more += closed[1]
+    both = np.empty_like(z)
+    for share in shares:
+        np.multiply(more, np.float32(share), out=both)
+        both += z
+        yield both
+
+
+def _ranks(rows: RowBlock, scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return how many classes are before that of a row, or before each of its labels."""
+    if rows.labels is None:
+        true = np.take_along_axis(scores, rows.classes[:, None].astype(np.int64), axis=1)
+        found: NDArray[np.int64] = (scores > true).sum(axis=1)
+        return found
+    out = np.empty(rows.labels.n_labels, np.int64)
+    label_ranks(rows.labels.starts, rows.labels.classes, scores, out)
+    return out
 
 
 PART = ClosedForm()

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import (
     LabelSums,
@@ -39,10 +40,7 @@ def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) ->
 
 
 class Discriminant:
-    """Linear discriminant analysis from sums that rows are added to.
-
-    `sums` is float32 (K, d).
-    """
+    """Linear discriminant analysis from sums that rows are added to."""
 
     def __init__(self, sums: NDArray[np.float32], waves: Waves | None = None) -> None:
         sums[:] = 0
@@ -105,7 +103,6 @@ class Discriminant:
         return bias.astype(np.float32)
 
     def _factor(self) -> Any:
-        """Return the Cholesky factor of the covariance within classes, for SciPy."""
         # Where rows of a class are equal, only rounding is there, which may be negative.
         for times in (1, 10, 100, 1_000):
             with suppress(np.linalg.LinAlgError):
@@ -115,7 +112,6 @@ class Discriminant:
         return scipy.linalg.cho_factor(self._covariance(10_000), check_finite=False)
 
     def _covariance(self, times: int = 1) -> NDArray[np.float64]:
-        """Return the covariance within classes, with so many times the ridge."""
         within = self._squares.copy()
         for first in range(0, len(self._rows), SOLVED):
             rows = np.maximum(self._rows[first : first + SOLVED, None], 1)
@@ -130,3 +126,31 @@ class Discriminant:
         ridge = max(RIDGE * spread, ROUNDED * size)  # the second where hardly a feature varies
         within[np.diag_indices_from(within)] += times * ridge + np.finfo(np.float32).tiny
         return within
+
+
+@kernel()
+def label_ranks(starts: Array, classes: Array, scores: Array, out: Array) -> None:
+    """Write how many classes are ranked before each label of each row.
+
+    Parameters
+    ----------
+    starts, classes : int64 (n + 1,), int32 (m,)
+        The labels.
+    scores : float32 (n, K)
+        Of equal ones the first class comes first.
+    out : int64 (m,)
+        Receives the numbers; K for an unknown label.
+    """
+    n_classes = scores.shape[1]
+    for i in range(starts.shape[0] - 1):
+        row = scores[i]
+        for p in range(starts[i], starts[i + 1]):
+            own, before = classes[p], 0
+            if own < 0:
+                out[p] = n_classes
+                continue
+            for c in range(own):
+                before += row[c] >= row[own]
+            for c in range(own + 1, n_classes):
+                before += row[c] > row[own]
+            out[p] = before

@@ -29,10 +29,6 @@ class JointLoss(Part):
     switch = SWITCHES["joint"]
     couples = True
 
-    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        """Return why the repetitions cannot learn the class together."""
-        return None
-
     def excluded(self, config: RunConfig) -> str | None:
         """Return why a model has no repetitions to join at once."""
         if config.shape.exact:

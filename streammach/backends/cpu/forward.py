@@ -18,11 +18,11 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
+from streammach.backends.base import Ranked
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.blas import one_thread_each
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.list_kernels import sigmoids
-from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product

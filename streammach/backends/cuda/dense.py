@@ -86,7 +86,7 @@ class DenseBuffer(TransferBuffer):
         return {"indptr": (n, np.int32), "features": (m, np.int32), "values": (m, np.float32)}
 
     def expand(self, out: DeviceArray, n_rows: int, width: int) -> Any:
-        """Return rows laid out in `out`, float32 (n, width): behind their features 1, then zeros."""
+        """Return rows laid out in `out`, float32 (n, width): a 1 behind features, then zeros."""
         d = self._n_features
         x = out.values[: n_rows * width].reshape(n_rows, width)
         if self._whole:

@@ -46,17 +46,17 @@ def kernel_times(options):
         columns = shape.n_buckets * shape.n_repetitions
         floors = step_floors(p, shape.batch_size, columns, shape.n_repetitions, rates)
     steps, group, batch = backend._trains, backend._group, batches[-1]
-    held, n, nnz = steps._held, batch.n_rows, len(batch.features)
+    n, nnz = batch.n_rows, len(batch.features)
     rate, smoothing, one = (np.float32(x) for x in (0.1, 0.1, 1))
     rule = Rule(rate=rate, epsilon=one, smoothing=smoothing, key=np.uint32(0))
-    slot = steps._slots.next()
+    slot = next(steps._slots)
     with backend._memory.use():
         entries = slot.load(batch)
     columns, unique = shape.n_buckets * shape.n_repetitions, len(np.unique(batch.features))
     work = {
         "fill and send": (lambda: slot.load(batch), 16 * entries),
         "forward": (lambda: group.forward(
-            slot, n, kernels.RESIDUALS, z=held["z"], losses=held["losses"], smoothing=smoothing
+            slot, n, kernels.RESIDUALS, z=steps.z, losses=steps.losses, smoothing=smoothing
         ), 4 * columns * (nnz + 2 * n)),
         "sorting": (lambda: steps._sorter.sort(slot, n, nnz, entries), 40 * entries),
         "backward": (

@@ -24,23 +24,16 @@ class Open(Protocol):
     """Opens a backend."""
 
     def __call__(
-        self,
-        spec: ModelSpec,
-        config: RunConfig,
-        *,
-        facts: DataFacts | None = None,
-        weights: Arrays | None = None,
-        device_bytes: int = 0,
-        logistic: bool = False,
-    ) -> Backend:
-        """Return a backend for a model.
+        self, spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None = None,
+        weights: Arrays | None = None, device_bytes: int = 0, logistic: bool = False,
+    ) -> Backend:  # fmt: skip
+        """Return a backend, or raise DeviceError; BudgetError if the model does not fit its memory.
 
         Parameters
         ----------
-        spec : ModelSpec
-            The model.
-        config : RunConfig
-            How it is trained; without an optimiser it only predicts, in the fewest waves that fit.
+        spec, config : ModelSpec, RunConfig
+            The model, and how it is trained; without an optimiser it only predicts, in the fewest
+            groups that fit.
         facts : DataFacts, optional
             The store whose rows are kept in the device's memory, where the config says so.
         weights : dict, optional
@@ -51,128 +44,55 @@ class Open(Protocol):
             Most bytes of a device's own memory; 0 for what is free.
         logistic : bool
             Whether each bucket of the trained model has a sigmoid of its own.
-
-        Raises
-        ------
-        DeviceError
-            If the device cannot be used.
-        BudgetError
-            If the model does not fit its memory.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a device is to do, as far as it is known: by this it is chosen.
+    """What a device is to do, as far as it is known: by this it is chosen."""
 
-    Attributes
-    ----------
-    model : ModelShape, optional
-        The trained model that predicts.
-    dense : bool
-        Whether its rows go through matrix products.
-    n_more : int
-        D, columns that its dense rows get beyond their features.
-    shape : tuple of (int, int), optional
-        B and R of what is trained, where they are given.
-    unhashed : bool
-        Whether there are no hashed models.
-    decode : str
-        How the best classes are found: ``auto``, or a way of the CPU.
-    timed : bool
-        Whether the time that it takes must be known.
-    weights : str
-        Type of the weights while they are trained.
-    tf32 : bool
-        Whether dense rows are multiplied in TensorFloat-32.
-    """
-
-    model: ModelShape | None = None
-    dense: bool = False
-    n_more: int = 0
-    shape: tuple[int, int] | None = None
-    unhashed: bool = False
-    decode: Decoding = "auto"
-    timed: bool = False
-    weights: Weights = "float32"
-    tf32: bool = False
+    model: ModelShape | None = None  # the trained model that predicts
+    dense: bool = False  # whether its rows go through matrix products
+    n_more: int = 0  # D, columns that its dense rows get beyond their features
+    shape: tuple[int, int] | None = None  # B and R of what is trained, where they are given
+    unhashed: bool = False  # whether there are no hashed models
+    decode: Decoding = "auto"  # how the best classes are found: `auto`, or a way of the CPU
+    timed: bool = False  # whether the time that it takes must be known
+    weights: Weights = "float32"  # type of the weights while they are trained
+    tf32: bool = False  # whether dense rows are multiplied in TensorFloat-32
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendKind:
-    """A device that can train and predict, as it is registered.
+    """A device that can train and predict, as it is registered."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in options, plans and logs.
-    title : str
-        What people call it.
-    probe : callable
-        Returns why it can be used, in words; raises DeviceError where it cannot.
-    usual : callable
-        The same where the user leaves the choice open.
-    open : callable
-        Opens a backend.
-    footprint : callable
-        Returns the bytes of every buffer for a config and a store by name, on the host and on the
-        device. The store is needed where its rows are kept on the device. Raises DeviceError if
-        the model's shape cannot be launched.
-    memory : callable
-        Returns the free bytes of the device's own memory; 0 where it has none.
-    launches : callable
-        Raises DeviceError if it can never train, or predict by, R models of B buckets.
-    holds : callable
-        Raises BudgetError if the model of a config that predicts does not fit its memory now.
-    batch : dict of bool to int
-        By dense: rows of a batch from which on a step takes no less time a row.
-    max_waves : int
-        Most groups that repetitions are trained in.
-    resident : tuple of bool
-        Whether a store's rows may be kept in its memory, the better first.
-    weight_types : tuple of str
-        Types of weights while they are trained.
-    tf32 : bool
-        Whether it multiplies dense rows in TensorFloat-32 where asked.
-    wants_by_feature : bool
-        Whether batches of sparse rows come with lists by feature.
-    keeps_kernels : bool
-        Whether kernels are compiled beforehand and kept on disk.
-    idle_host : bool
-        Whether the host's cores are free for reading while it trains.
-    timed : bool
-        Whether it is known how long it takes.
-    unhashed : bool
-        Whether classes can be ranked there without hashed models.
-    decoding : callable
-        Returns how the best classes of many rows are found for a shape, where there are several
-        ways; else nothing.
-    decode_by : callable, optional
-        Has a backend find them in another way; raises UsageError where shape or machine do not
-        allow that.
-    """
-
-    name: str
-    title: str
-    probe: Callable[[], str]
-    usual: Callable[[], str]
+    name: str  # in options, plans and logs
+    title: str  # what people call it
+    probe: Callable[[], str]  # why it can be used, in words; raises DeviceError where it cannot
+    usual: Callable[[], str]  # the same where the user leaves the choice open
     open: Open
+    # Bytes of every buffer by name, on the host and on the device; the store is needed where its
+    # rows are kept there. Raises DeviceError if the model's shape cannot be launched.
     footprint: Callable[[RunConfig, DataFacts | None], tuple[Lines, Lines]]
-    memory: Callable[[], int]
-    batch: Mapping[bool, int]
+    memory: Callable[[], int]  # free bytes of the device's own memory; 0 where it has none
+    batch: Mapping[bool, int]  # by dense: rows from which on a step takes no less time a row
+    # Raises DeviceError if it can never train, or predict by, R models of B buckets.
     launches: Callable[[int, int], None] = lambda n_buckets, n_repetitions: None
+    # Raises BudgetError if the model of a config that predicts does not fit its memory now.
     holds: Callable[[RunConfig], None] = lambda config: None
-    max_waves: int = 1
-    resident: tuple[bool, ...] = (False,)
-    weight_types: tuple[Weights, ...] = ("float32",)
-    tf32: bool = False
-    wants_by_feature: bool = False
-    keeps_kernels: bool = False
-    idle_host: bool = False
-    timed: bool = False
-    unhashed: bool = False
+    max_waves: int = 1  # most groups that repetitions are trained in
+    resident: tuple[bool, ...] = (False,)  # whether it may keep a store's rows, the better first
+    weight_types: tuple[Weights, ...] = ("float32",)  # of weights while they are trained
+    tf32: bool = False  # whether it multiplies dense rows in TensorFloat-32 where asked
+    wants_by_feature: bool = False  # whether batches of sparse rows come with lists by feature
+    keeps_kernels: bool = False  # whether kernels are compiled beforehand and kept on disk
+    idle_host: bool = False  # whether the host's cores are free for reading while it trains
+    timed: bool = False  # whether it is known how long it takes
+    unhashed: bool = False  # whether classes can be ranked there without hashed models
+    # How the best classes of many rows are found for a shape, where there are several ways.
     decoding: Callable[[ModelShape], str] = lambda shape: ""
+    # Has a backend find them in another way; raises UsageError where that is not allowed.
     decode_by: Callable[[Backend, Decoding], None] | None = None
 
     def reading_threads(self, config: RunConfig) -> int:

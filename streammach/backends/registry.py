@@ -42,24 +42,16 @@ def device_text(plan: Plan) -> str:
 def on_device(wanted: str, work: Work, use: Callable[[str, str], T]) -> T:
     """Return what a function makes on the device for some work.
 
-    Under ``auto`` what one device cannot do goes to the next; nothing else chooses a device.
-
     Parameters
     ----------
     wanted : str
-        ``auto`` (the first one that can do the work) or a backend's name.
+        A backend's name, or ``auto``: what one device cannot do goes to the next; nothing else
+        chooses a device.
     work : Work
         What is to be done.
     use : callable
         Called with the device's name and why it is that one; raises DeviceError, BudgetError or
         UsageError where it does not go there.
-
-    Raises
-    ------
-    DeviceError
-        If there is no such device, or it cannot be used.
-    BudgetError, UsageError
-        If it cannot do the work.
     """
     if wanted != "auto" and wanted not in BACKENDS:
         known = ", ".join(sorted(BACKENDS))
@@ -70,10 +62,10 @@ def on_device(wanted: str, work: Work, use: Callable[[str, str], T]) -> T:
         kind = BACKENDS[name]
         try:
             _check(kind, work, why)  # before a card is looked at, which takes memory and time
-            found = kind.probe() if name == wanted else kind.usual()
+            usable = kind.probe() if name == wanted else kind.usual()
             if work.model is not None:
                 kind.holds(predicting(work, name))
-            return use(name, why or found)
+            return use(name, why or usable)
         except (DeviceError, BudgetError, UsageError) as error:
             if name == names[-1]:
                 raise
@@ -128,15 +120,9 @@ def _titles(able: Callable[[BackendKind], bool]) -> str:
 
 
 def open_to_predict(
-    wanted: str,
-    spec: ModelSpec,
-    *,
-    dense: bool,
-    threads: int,
-    weights: Arrays,
-    logistic: bool = False,
-    decode: Decoding = "auto",
-) -> tuple[str, Backend]:
+    wanted: str, spec: ModelSpec, *, dense: bool, threads: int, weights: Arrays,
+    logistic: bool = False, decode: Decoding = "auto",
+) -> tuple[str, Backend]:  # fmt: skip
     """Return the device for a trained model, and a backend there.
 
     Parameters
@@ -149,41 +135,25 @@ def open_to_predict(
         Whether rows are expanded and go through matrix products.
     threads : int
         Threads that compute on the CPU.
-    weights : dict
-        ``weights``, ``bias`` and perhaps ``scale``; see :class:`streammach.backends.kinds.Open`.
-    logistic : bool
-        Whether each bucket has a sigmoid of its own.
+    weights, logistic : dict, bool
+        See :class:`streammach.backends.kinds.Open`.
     decode : str
         How the best classes are found: ``auto``, or a way of the CPU.
-
-    Raises
-    ------
-    DeviceError, BudgetError
-        If the device that was asked for cannot be used for this model.
-    UsageError
-        If the device does not have that way, or cannot take it for this model.
     """
     n_more = weights["projection"].shape[1] if "projection" in weights else 0
     work = Work(model=spec.shape, dense=dense, n_more=n_more, decode=decode)
 
     def opened(device: str, why: str) -> tuple[str, Backend]:
-        config = predicting(work, device, threads)
-        backend = BACKENDS[device].open(spec, config, weights=weights, logistic=logistic)
-        if decode != "auto":
-            _decode_by(device, backend, decode)
+        kind, config = BACKENDS[device], predicting(work, device, threads)
+        backend = kind.open(spec, config, weights=weights, logistic=logistic)
+        if decode != "auto" and kind.decode_by is not None:
+            try:
+                if spec.unhashed:
+                    raise UsageError(f"the model has no hashed models: --decode {clean(decode)}")
+                kind.decode_by(backend, decode)
+            except UsageError:
+                backend.close()
+                raise
         return device, backend
 
     return on_device(wanted, work, opened)
-
-
-def _decode_by(device: str, backend: Backend, way: Decoding) -> None:
-    """Have a backend find best classes in a way, or close it and raise UsageError."""
-    decode_by = BACKENDS[device].decode_by
-    assert decode_by is not None, "it has several ways"
-    try:
-        if backend.spec.unhashed:
-            raise UsageError(f"the model has no hashed models: --decode {clean(way)}")
-        decode_by(backend, way)
-    except UsageError:
-        backend.close()
-        raise

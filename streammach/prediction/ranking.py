@@ -14,8 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import Backend
-from streammach.backends.ranked import Ranked
+from streammach.backends.base import Backend, Ranked
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.data.given import label_values
 from streammach.errors import DataError, UsageError

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import Backend
-from streammach.backends.loss import Loss, joined
+from streammach.backends.base import Backend, Loss, joined
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader, block_batches, label_lengths, row_lengths

@@ -112,7 +112,7 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rn
         assert sorter.rows.values[:total].tolist() == work.rows.tolist()
         assert sorter.values.values[:total].tolist() == work.values.tolist()
         for items, expected in ((sorter.whole, work.whole), (sorter.joined, work.joined)):
-            assert items.count.values[0] == len(expected.begin)
+            assert items.n_items.values[0] == len(expected.begin)
             found = (items.begin, items.end, items.feature, items.slot)
             for array, numbers in zip(found, expected, strict=True):
                 assert array.values[: len(numbers)].tolist() == numbers.tolist()
@@ -147,7 +147,7 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
             classes=block.classes[rows], importance=weights[rows],
         )  # fmt: skip
         counts = {"indptr": n + 1, "classes": n, "importance": n}
-        for name in sent.held:
+        for name in sent.arrays:
             count = counts.get(name, m)
             assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
 
@@ -186,7 +186,7 @@ def test_empty_rows_are_cut_into_the_bias_alone():
     )
     entries = slot.fill(np.zeros(4, np.int64), nothing.astype(np.int32), nothing)
     sorter.sort(slot, 3, 0, entries)
-    assert (entries, sorter.whole.count.values[0], sorter.joined.count.values[0]) == (0, 1, 0)
+    assert (entries, sorter.whole.n_items.values[0], sorter.joined.n_items.values[0]) == (0, 1, 0)
     assert sorter.rows.values[:3].tolist() == [0, 1, 2]
 
 

@@ -253,17 +253,6 @@ def test_a_kernel_that_is_not_compiled_or_launched_is_one_line(cupy, driver, mon
     assert "\n" not in str(refused.value)
 
 
-def test_array_operations_write_where_they_are_told(cupy):
-    memory = CudaMemory(100 * UNIT)
-    with memory.use():
-        keys = memory.sent(np.array([5, 2, 5, 1], np.int32))
-        order, sums = memory.zeros(6, np.int32), memory.zeros(4, np.int32)
-        memory.order(keys.values, order)
-        memory.running_sum(keys.values, sums.values)
-    assert order.values.tolist() == [3, 1, 0, 2, 0, 0]
-    assert sums.values.tolist() == [5, 7, 12, 13]
-
-
 def test_the_limit_is_kept_and_memory_comes_back(cupy):
     memory = CudaMemory(4 * UNIT)
     assert memory._pool.limit == 4 * UNIT

@@ -162,7 +162,7 @@ def test_dense_rows_get_smaller_batches_before_they_get_waves():
     data = facts(n_rows=12_000_000, n_features=6144, nnz=1900 * 12_000_000, max_row_nnz=6144)
     shape = {"n_buckets": 512, "n_repetitions": 20}
     tight, tighter = (plan(data, memory=memory, **shape) for memory in ("2GB", "1500MB"))
-    assert (tight.config.batching.batch_size, tight.config.placement.waves) == (512, 1)
+    assert (tight.config.batching.batch_size, tight.config.placement.waves) == (1024, 1)
     assert tighter.config.placement.waves > 1
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach import hashing
+from streammach.backends.base import NOTHING, Loss
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps
-from streammach.backends.loss import NOTHING, Loss
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap
 from streammach.simd import LANES

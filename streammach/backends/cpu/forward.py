@@ -18,10 +18,10 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
+from streammach.backends.base import Ranked
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.losses import sigmoids
-from streammach.backends.ranked import Ranked
 from streammach.forks import Turn
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock

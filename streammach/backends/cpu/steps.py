@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.base import BEST_CLASSES
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import Forward
 from streammach.backends.cpu.kernels import OptimizerStep, RowLosses, RowTargets
@@ -25,7 +26,6 @@ from streammach.backends.cpu.losses import (
     list_residuals,
     logistic_residuals,
 )
-from streammach.backends.loss import BEST_CLASSES
 from streammach.rows.batch import Batch, ByFeature
 from streammach.rows.dense import product
 from streammach.simd import LANES

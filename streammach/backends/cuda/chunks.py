@@ -1,12 +1,9 @@
 """A chunk of four columns, as kernels hold it: how it lies in memory, and its arithmetic.
 
-A thread's chunk is 16 bytes of float32, or two words that hold two bfloat16 each, the lower column
-in the low half. Widening is a shift, so that no card needs instructions for it. A weight is rounded
-up with the chance that makes its mean the exact value; the chance is drawn by a hash of seed, step,
-feature and chunk of the whole row of columns, so that the bits depend neither on tiles, items and
-blocks nor on waves, and a resumed run draws the same.
-
-Chunks are tuples, which stay in registers where arrays may not.
+A chunk is 16 bytes of float32, or two words that hold two bfloat16 each, the lower column in the
+low half; in kernels a tuple, which stays in registers. A weight is rounded up with the chance that
+makes its mean the exact value, drawn by a hash of seed, step, feature and chunk of the whole row of
+columns: the bits depend neither on tiles, items, blocks and waves nor on a resume.
 """
 
 from __future__ import annotations

@@ -7,23 +7,21 @@
 
 A key is the score's bits in an order that integers share, then the class: larger is better, and of
 equal scores the smaller class. Scores are float32, summed over r = 0 .. R-1 in order as everywhere.
-
-The median of R values is straight-line code: an array indexed by a loop's variable would lie in
-memory of its own for each thread, named values stay in registers. Of Batcher's odd-even merge
-network only what the middle wires depend on is kept, often half a comparator: 202 minima and maxima
-for R = 25.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.backends.cuda.instructions import (
     bits_of,
     bucket_function,
+    compiled,
     device,
     float_of,
     get,
@@ -32,14 +30,18 @@ from streammach.backends.cuda.instructions import (
     warp_max,
 )
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.shapes import WARP, ClassSets
+from streammach.backends.cuda.memory import UNIT, CudaMemory, DeviceArray, DeviceMemory, Sizes
+from streammach.backends.cuda.shapes import WARP, ClassSets, decode_shape
 from streammach.jit import Array, Number
 from streammach.spec.estimators import MEDIAN, SUM
+from streammach.spec.model import ModelShape
 
 NO_KEY, ABOVE_ALL = int64(-(1 << 63)), int64((1 << 63) - 1)
 SIGN, LAST_CLASS, LOW_WORD = int64(1 << 31), int64((1 << 31) - 1), int64((1 << 32) - 1)
 UPPER = int64(32)  # bits that the class takes
 WORST = np.float32(-np.inf)
+WORK_BYTES = 64 << 20  # of keys and candidates at once
+MOST_ROWS = 1024  # scored at once
 
 
 @device
@@ -74,7 +76,8 @@ def comparators(n: int) -> Iterator[tuple[int, int]]:
 
 def median_lines(n: int) -> tuple[list[str], str]:
     """Return statements over v0 .. v{n-1}, and the expression of their median after them."""
-    # An even n gives the mean of the middle two.
+    # Named values stay in registers, where an array that a loop indexes would not. Only what the
+    # middle wires depend on is kept, often half a comparator. Of an even n it is the middle two's.
     lower, upper = (n - 1) // 2, n // 2
     needed, kept = {lower, upper}, []
     for i, j in reversed(list(comparators(n))):
@@ -93,15 +96,7 @@ def median_lines(n: int) -> tuple[list[str], str]:
 
 
 def score_function(shape: ClassSets, kind: int) -> Callable[..., Any]:
-    """Return ``score(p, first, codes, code_words, i)``: class i from one row's probabilities.
-
-    Parameters
-    ----------
-    shape : ClassSets
-        Buckets, models and codes.
-    kind : int
-        SUM, MINIMUM or MEDIAN.
-    """
+    """Return ``score(p, first, codes, code_words, i)``: class i from one row's probabilities."""
     B, R, bucket = shape.n_buckets, shape.n_repetitions, bucket_function(shape.code_bits)
     if kind == MEDIAN:
         lines, middle = median_lines(R)
@@ -126,24 +121,15 @@ def score_function(shape: ClassSets, kind: int) -> Callable[..., Any]:
 
 
 def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
-    """Return the kernel that finds each set's best; launched on (row groups, set groups) blocks.
-
-    Parameters
-    ----------
-    shape : ClassSets
-        Rows a block scores, classes a thread owns.
-    kind : int
-        SUM, MINIMUM or MEDIAN.
-    """
-    if kind == MEDIAN:
-        return _median_scan_kernel(shape)
+    """Return the kernel that finds each set's best; launched on (row groups, set groups) blocks."""
+    assert kind != MEDIAN or shape.rows == 1, shape
     B, R, bits, Q = shape.n_buckets, shape.n_repetitions, shape.code_bits, shape.rows
     columns, stride, T, words = B * R, shape.stride, shape.threads, shape.words
     staged, room, n_sums = shape.staged, shape.rows * B * R if shape.staged else 1, 4 * Q
     mask = (1 << bits) - 1
     per_word, second, third = 32 // bits, bits // 8 - 1, 16 if bits == 8 else 0
     start = np.float32(0 if kind == SUM else np.inf)
-    step = columns if staged else 0
+    step, score = columns if staged else 0, score_function(shape, kind)
 
     def scan(
         p: Array, codes: Array, n_rows: int, n_classes: int, code_words: int, n_sets: int,
@@ -153,10 +139,8 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
 
         Parameters
         ----------
-        p : float32 (n_rows * stride,)
-            Probabilities or their logarithms.
-        codes : uint32 (R * code_words,)
-            Packed buckets, model by model.
+        p, codes : float32 (n_rows * stride,), uint32 (R * code_words,)
+            Probabilities or their logarithms; packed buckets, model by model.
         n_rows, n_classes, code_words, n_sets : int
             Rows, K, words of a model's codes, and sets.
         keys : int64 (n_rows * n_sets,)
@@ -181,7 +165,12 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
             who[q] = np.int32(-1)
         for s in range(words):
             i = ((group * words + s) * T + t) * 4
-            if i < n_classes:
+            if kind == MEDIAN:  # R values of a class in registers
+                for j in range(i, min(i + 4, n_classes)):
+                    x = score(table, base, codes, code_words, j)
+                    if x > best[0] or who[0] < 0:
+                        best[0], who[0] = x, np.int32(j)
+            elif i < n_classes:
                 for q in range(n_sums):
                     sums[q] = start
                 for r in range(R):  # the four classes by hand: nested loops may leave registers
@@ -223,40 +212,6 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     return scan
 
 
-def _median_scan_kernel(shape: ClassSets) -> Callable[..., None]:
-    """Return the scan of the median: one row a block, R values of a class in registers."""
-    assert shape.rows == 1, shape
-    columns, stride, T, words = (
-        shape.n_buckets * shape.n_repetitions, shape.stride, shape.threads, shape.words,
-    )  # fmt: skip
-    staged, room = shape.staged, columns if shape.staged else 1
-    score = score_function(shape, MEDIAN)
-
-    def scan(
-        p: Array, codes: Array, n_rows: int, n_classes: int, code_words: int, n_sets: int,
-        keys: Array,
-    ) -> None:  # fmt: skip
-        """Write the key of the best class of each set for each row, as that of the other kinds."""
-        t, q, group = (
-            int64(cuda.threadIdx.x), int64(cuda.blockIdx.x), int64(cuda.blockIdx.y),
-        )  # fmt: skip
-        shared = cuda.shared.array(room, np.float32)
-        table, base = p, q * stride
-        if staged:
-            table, base = shared, int64(0)
-            for c in range(t, columns, T):
-                put(shared, c, get(p, q * stride + c))
-            cuda.syncthreads()
-        key = NO_KEY
-        for e in range(4 * words):
-            i = ((group * words + e // 4) * T + t) * 4 + e % 4
-            if i < n_classes:
-                key = max(key, key_of(score(table, base, codes, code_words, i), i))
-        put(keys, q * n_sets + group * T + t, key)
-
-    return scan
-
-
 @device
 def best_of_block(key: Number, scratch: Array, warps: int) -> Any:
     """Return the largest key of a block; `scratch` int64 (warps,) is shared memory."""
@@ -272,15 +227,7 @@ def best_of_block(key: Number, scratch: Array, warps: int) -> Any:
 
 
 def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
-    """Return the kernel that finds the k best classes of a row; launched on one block a row.
-
-    Parameters
-    ----------
-    shape : ClassSets
-        The shape that the scan had.
-    kind : int
-        SUM, MINIMUM or MEDIAN.
-    """
+    """Return the kernel that finds the k best classes of a row; launched on one block a row."""
     stride, T, words = shape.stride, shape.threads, shape.words
     size, warps = 4 * words, T // WARP
     score = score_function(shape, kind)
@@ -293,16 +240,10 @@ def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
 
         Parameters
         ----------
-        p : float32 (n_rows * stride,)
-            What was scanned.
-        codes : uint32 (R * code_words,)
-            Packed buckets, model by model.
-        keys : int64 (n_rows * n_sets,)
-            What the scan found.
-        n_classes, code_words, n_sets, k : int
-            K, words of a model's codes, sets, and how many are wanted, at most K.
-        candidates : int64 (n_rows * k * 4 * words,)
-            Scratch.
+        p, codes, keys, n_classes, code_words, n_sets : float32, uint32, int64, int, int, int
+            As for the scan, which wrote the keys.
+        k, candidates : int, int64 (n_rows * k * 4 * words,)
+            How many are wanted, at most K; scratch.
         scores, ids : float32 (n_rows * k,), int64 (n_rows * k,)
             Receive the result.
         """
@@ -340,3 +281,98 @@ def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
                 put(scores, q * k + j, score_in(best))
 
     return select
+
+
+@lru_cache(maxsize=32)
+def _kernels(shape: ClassSets, kind: int) -> tuple[Any, Any]:
+    scan, select = scan_kernel(shape, kind), select_kernel(shape, kind)
+    return compiled(scan, shape.bounds), compiled(select, shape.bounds)
+
+
+def _class_sets(spec: ModelShape, kind: int, sets: tuple[int, int]) -> ClassSets:
+    return decode_shape(
+        spec.n_buckets, spec.n_repetitions, spec.n_classes, one_row=kind == MEDIAN, words=sets[0],
+        threads=sets[1],
+    )  # fmt: skip
+
+
+def _row_sizes(shape: ClassSets, k: int) -> Sizes:
+    """Return the elements of the buffers of one row."""
+    return {
+        "keys": (shape.n_sets, np.int64), "candidates": (k * 4 * shape.words, np.int64),
+        "scores": (k, np.float32), "ids": (k, np.int64),
+    }  # fmt: skip
+
+
+def _row_bytes(shape: ClassSets, k: int) -> int:
+    return sum(int(np.dtype(dtype).itemsize) * n for n, dtype in _row_sizes(shape, k).values())
+
+
+class CudaDecoder:
+    """Finds the best classes of rows whose probabilities lie on the device.
+
+    The codes uint32 (R * code_words,) are the packed buckets of each class.
+    """
+
+    def __init__(self, memory: DeviceMemory, spec: ModelShape, codes: DeviceArray) -> None:
+        self._memory, self._spec, self._codes = memory, spec, codes
+        self._buffers: dict[str, DeviceArray] = {}
+        self._made_for = (0, 0)
+        # The most, for a k whose single row fits.
+        row = _row_bytes(_class_sets(spec, SUM, CudaMemory.class_sets), spec.n_classes)
+        memory.reserve(min(WORK_BYTES, MOST_ROWS * row) + 4 * UNIT, "decode")
+
+    def best(
+        self, p: DeviceArray, kind: int, scores: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> None:
+        """Write the best classes int64 (n, k) and what they were ranked by float32 (n, k)."""
+        for start, stop, some_scores, some_ids in self.some_best(p, kind, *ids.shape):
+            self._memory.fetch(scores[start:stop].reshape(-1), some_scores)
+            self._memory.fetch(ids[start:stop].reshape(-1), some_ids)
+
+    def some_best(
+        self, p: DeviceArray, kind: int, n: int, k: int
+    ) -> Iterator[tuple[int, int, DeviceArray, DeviceArray]]:
+        """Yield the best classes of some rows after others; they stay until the next are asked for.
+
+        Parameters
+        ----------
+        p : DeviceArray
+            float32 (n * stride,): probabilities or their logarithms.
+        kind, n, k : int
+            SUM, MINIMUM or MEDIAN; rows; classes of each.
+
+        Yields
+        ------
+        start, stop : int
+            Which rows.
+        scores, ids : DeviceArray
+            float32 and int64 (rows * k,): what they were ranked by, and the classes, best first.
+        """
+        memory = self._memory
+        shape = _class_sets(self._spec, kind, memory.class_sets)
+        scan, select = _kernels(shape, kind)
+        most = self._make_room(shape, k)
+        buffers, sizes = self._buffers, (shape.n_classes, shape.code_words, shape.n_sets)
+        for start in range(0, n, most):
+            rows = min(most, n - start)
+            some = memory.view(p, start * shape.stride, rows * shape.stride)
+            memory.launch(
+                scan, (-(-rows // shape.rows), shape.n_sets // shape.threads), shape.threads, some,
+                self._codes, rows, *sizes, buffers["keys"],
+            )  # fmt: skip
+            memory.launch(
+                select, rows, shape.threads, some, self._codes, buffers["keys"], *sizes, k,
+                buffers["candidates"], buffers["scores"], buffers["ids"],
+            )  # fmt: skip
+            yield start, start + rows, buffers["scores"], buffers["ids"]
+
+    def _make_room(self, shape: ClassSets, k: int) -> int:
+        """Make room for rows of k classes; return for how many at once."""
+        rows = max(1, min(MOST_ROWS, WORK_BYTES // _row_bytes(shape, k)))
+        if self._made_for != (shape.n_sets, k):
+            self._buffers = {}  # what is there goes before something else comes
+            sizes = {name: (rows * n, t) for name, (n, t) in _row_sizes(shape, k).items()}
+            self._buffers = self._memory.rooms(sizes)
+            self._made_for = (shape.n_sets, k)
+        return rows

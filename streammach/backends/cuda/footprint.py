@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from streammach import hashing
-from streammach.backends.cuda.dense import CudaDenseSteps, RowTables, slot_kind
-from streammach.backends.cuda.group import ModelGroup, Tables
+from streammach.backends.cuda.decode import CudaDecoder
+from streammach.backends.cuda.dense import CudaDenseSteps, Products
+from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.losses import Losses
-from streammach.backends.cuda.memory import RESERVED_BYTES
-from streammach.backends.cuda.prediction import CudaPrediction
-from streammach.backends.cuda.shapes import group_edges, widest
+from streammach.backends.cuda.memory import RESERVED_BYTES, DeviceLedger
+from streammach.backends.cuda.prediction import CudaPrediction, query_rows, scoring_bytes
+from streammach.backends.cuda.shapes import code_words, group_edges, table_rows, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
-from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident
+from streammach.backends.cuda.transfers import BufferRoom, Resident
 from streammach.errors import BudgetError, DeviceError
 from streammach.machine import size_text
 from streammach.spec.config import RunConfig
@@ -28,39 +31,39 @@ HOST_CONTEXT_BYTES = 430_000_000
 COPIED_SHARE = 0.39 / 5.2
 
 
-def host_footprint(config: RunConfig) -> dict[str, int]:
-    """Return the bytes of host memory of a backend, by name."""
-    shape, waves, dense = config.wide, config.placement.waves, config.dense
-    code_bytes = hashing.code_type(shape.n_buckets).itemsize
-    lines = {
-        "weights": 4 * (shape.n_features + 1) * shape.n_columns,
-        "tables": shape.n_classes * shape.n_repetitions * code_bytes,
-        **CudaPrediction.host_footprint(shape, waves, dense=dense),
-    }
-    lines["transfers"] += Tables.host_bytes(shape, widest(shape, waves))
-    if config.basis:
-        d = config.shape.n_features
-        n_more = config.more_columns
-        table = RowTables.footprint(d, n_more)[0]
-        lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more) + table
-    lines[CONTEXT] = HOST_CONTEXT_BYTES
+def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
+    """Return what is allocated for a config: the backend's own buffers, made on a ledger."""
+    shape, placement, batching, dense = config.wide, config.placement, config.batching, config.dense
+    models, waves, n_more = widest(shape, placement.waves), placement.waves, config.more_columns
+    ledger = DeviceLedger()
+    n_codes = shape.n_repetitions * code_words(shape.n_classes, shape.n_buckets)
+    codes = ledger.empty(n_codes, np.uint32, "codes")
+    group = ModelGroup(ledger, shape, codes, models, placement.weights)
+    products = None
+    if dense:
+        n_rows = max(batching.batch_size, query_rows(shape, waves, dense=True))
+        products = Products(ledger, shape, n_rows, n_more, whitened=config.basis)
+    decoder = CudaDecoder(ledger, shape, codes)
+    CudaPrediction(ledger, shape, decoder, waves, lambda: iter(()), products, n_more)
     if config.optimizer is not None:
-        slots = slot_kind(dense=dense).footprint(_room(config), N_SLOTS)[0]
-        lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
-        lines["transfers"] += Losses.footprint()[0] + slots
-        lines[CONTEXT] += int(COPIED_SHARE * (lines["weights"] + lines["optimizer"]))
-    return lines
+        if config.optimizer_kind.step is not None:
+            what = f"{config.optimizer} has no kernels for it"
+            raise DeviceError(what, path="--device cuda", hint="Use --device cpu.")
+        group.keep_state(config.optimizer)
+        sizes = (batching.batch_size, batching.batch_nnz, batching.batch_labels)
+        given = (ledger, shape, models, BufferRoom(*sizes, placement.resident), None)
+        if products is None:
+            CudaSparseSteps(*given)
+        else:
+            CudaDenseSteps(*given, products, n_more=n_more, workers=None, tf32=False)
+        Losses(ledger)
+    if placement.resident and facts is not None:
+        Resident(ledger, facts.n_rows, facts.nnz, facts.n_labels)
+    return ledger
 
 
-def _room(config: RunConfig) -> BufferRoom:
-    """Return the room for a batch."""
-    batching = config.batching
-    labels, kept = batching.batch_labels, config.placement.resident
-    return BufferRoom(batching.batch_size, batching.batch_nnz, labels, kept)
-
-
-def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, int]:
-    """Return the bytes of device memory of a backend, by name.
+def footprint(config: RunConfig, facts: DataFacts | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the bytes of a backend by name, of host memory and of device memory.
 
     Parameters
     ----------
@@ -74,38 +77,27 @@ def device_footprint(config: RunConfig, facts: DataFacts | None) -> dict[str, in
     DeviceError
         If the model's shape cannot be launched, or kernels have no branch for the optimiser.
     """
-    shape, placement = config.wide, config.placement
-    models = widest(shape, placement.waves)
-    whitened, n_more = config.basis, config.more_columns
+    ledger, shape, d, n_more = _buffers(config, facts), config.wide, config.shape.n_features, 0
     lines = {
-        CONTEXT: RESERVED_BYTES,
-        **ModelGroup.footprint(shape, models, config.optimizer, placement.weights),
-        **CudaPrediction.footprint(
-            shape, placement.waves, dense=config.dense, whitened=whitened, n_more=n_more
-        ),
-    }
+        "weights": 4 * (shape.n_features + 1) * shape.n_columns,
+        "tables": hashing.code_type(shape.n_buckets).itemsize
+        * shape.n_classes * shape.n_repetitions,
+        "scoring": scoring_bytes(shape, config.placement.waves, dense=config.dense),
+        "transfers": ledger.page_locked_bytes,
+        CONTEXT: HOST_CONTEXT_BYTES,
+    }  # fmt: skip
+    if config.basis:
+        n_more = config.more_columns
+        table = table_rows(d) * table_rows(d + n_more)  # while it is sent
+        lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more + table)
     if config.optimizer is not None:
-        if config.optimizer_kind.step is not None:
-            hint = "Use --device cpu."
-            raise DeviceError(
-                f"{config.optimizer} has no kernels for it", path="--device cuda", hint=hint
-            )
-        if config.dense:
-            lines |= CudaDenseSteps.footprint(
-                shape, models, _room(config), whitened=whitened, n_more=n_more
-            )
-        else:
-            lines |= CudaSparseSteps.footprint(shape, models, _room(config))
-        lines["losses"] = Losses.footprint()[1]
-    if whitened:
-        lines["basis"] = RowTables.footprint(config.shape.n_features, n_more)[1]
-    if placement.resident and facts is not None:
-        lines["rows of the store"] = Resident.footprint(facts.n_rows, facts.nnz, facts.n_labels)
-    return lines
+        lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
+        lines[CONTEXT] += int(COPIED_SHARE * (lines["weights"] + lines["optimizer"]))
+    return lines, {CONTEXT: RESERVED_BYTES, **ledger.lines}
 
 
-def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: int = 0) -> int:
-    """Return in how few groups a model fits for predicting.
+def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: int) -> int:
+    """Return in how few groups a model fits for predicting, or raise BudgetError.
 
     Parameters
     ----------
@@ -117,18 +109,13 @@ def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: in
         Most bytes of the device's memory.
     n_more : int
         D, columns that dense rows get beyond their features.
-
-    Raises
-    ------
-    BudgetError
-        If it does not fit in any number.
     """
     needed = 0
     for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
         config = RunConfig.predicting(
             spec, device="cuda", dense=dense, threads=1, waves=waves, n_more=n_more
         )
-        needed = sum(device_footprint(config, None).values())
+        needed = RESERVED_BYTES + sum(_buffers(config, None).lines.values())
         if needed <= device_bytes:
             return waves
     raise BudgetError(

@@ -32,11 +32,8 @@ int64: Any = np.int64  # positions in kernels: wide in the simulator too, and no
 
 
 def _device(function: F) -> F:
-    """Make a function that kernels take in as if its body stood there.
-
-    Inlined in Numba's own code: any other device function asks the driver for the present GPU when
-    it is typed, and so could not be compiled where there is none.
-    """
+    """Make a function that kernels take in as if its body stood there."""
+    # Any other device function asks the driver for the present GPU when it is typed.
     made: F = cuda.jit(device=True, inline="always")(function)
     return made
 
@@ -118,12 +115,8 @@ def _cast(source: Any, target: Any) -> Any:
     return intrinsic(cast)
 
 
-def _simulated_kernel(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
-    return cuda.jit(function)  # the simulator has no use for bounds
-
-
 if SIMULATED:
-    device, shared, compiled = simulated.device, simulated.shared, _simulated_kernel
+    device, shared, compiled = simulated.device, simulated.shared, simulated.compiled
     get, put, product = simulated.get, simulated.put, simulated.product
     get4 = get4_constant = simulated.wide_get(4)
     get2 = get2_constant = simulated.wide_get(2)
@@ -205,13 +198,7 @@ def striding(function: Callable[..., None], key: str = "") -> Any:
 
 @lru_cache
 def bucket_function(bits: int) -> Callable[..., Any]:
-    """Return ``bucket(codes, first, i)``: of class i among packed codes of so many bits.
-
-    Parameters
-    ----------
-    bits : int
-        Bits of a bucket; `first` is the first word of a model's codes.
-    """
+    """Return ``bucket(codes, first, i)`` of class i, by codes of so many bits from word `first`."""
     per_word, mask = 32 // bits, (1 << bits) - 1
 
     @device

@@ -51,7 +51,8 @@ from streammach.jit import Array, Number
 from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
 from streammach.spec.types import Weights
 
-# What a forward pass gives; the last three look at each column alone.
+# What a forward pass gives: residuals, or outputs of the softmax of each model; the last three look
+# at each column alone.
 RESIDUALS, PROBABILITIES, LOGARITHMS, LOGITS, SIGMOIDS, LOG_SIGMOIDS = range(6)
 ZERO, ONE = np.float32(0), np.float32(1)
 LOWEST = np.float32(-np.inf)
@@ -61,22 +62,16 @@ NOTHING = (ZERO, ZERO, ZERO, ZERO)  # a chunk
 def forward_kernel(
     shape: ColumnTiles, output: int, *, dense: bool = False, weights_are: Weights = "float32"
 ) -> Callable[..., None]:
-    """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks.
-
-    Rows run fastest, so that all of them read one slab of columns and its hot rows stay in cache.
+    """Return the forward kernel of a shape, for an output; it is launched on (rows, tiles) blocks.
 
     Parameters
     ----------
-    shape : ColumnTiles
-        Models, columns and tiles.
-    output : int
-        RESIDUALS, PROBABILITIES or LOGARITHMS of the softmax of each model; LOGITS, or SIGMOIDS or
-        LOG_SIGMOIDS of them.
-    dense : bool
-        Whether the logits are in `z` already, from a matrix product.
-    weights_are : str
-        Type of the weights.
+    shape, output : ColumnTiles, int
+        Models, columns and tiles; one of the outputs above.
+    dense, weights_are : bool, str
+        Whether the logits are in `z` already, from a matrix product; type of the weights.
     """
+    # Rows run fastest, so that all read one slab of columns and its hot rows stay in cache.
     fetch, widen = CODINGS[weights_are].fetch_constant, CODINGS[weights_are].widen
     B, R, per_tile = shape.n_buckets, shape.n_repetitions, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
@@ -96,22 +91,17 @@ def forward_kernel(
 
         Parameters
         ----------
-        indptr, features, values : int32 (n + 1,), int32 (m,), float32 (m,)
-            The rows, in fours (:class:`streammach.backends.cuda.transfers.TransferBuffer`); not
-            read when dense.
-        classes, importance : int32 (n,), float32 (n,)
-            Classes and weights of the rows.
+        indptr, features, values, classes, importance : int32, int32, float32, int32, float32
+            The rows (:class:`streammach.backends.cuda.transfers.TransferBuffer`).
         codes : uint32 (R * code_words,)
             Packed buckets, model by model.
         weights : float32 ((d + 1) * stride,) or uint32 ((d + 1) * stride / 2,)
-            The table; its last row is the bias.
-        code_words, bias_row : int
-            Words of a model's codes; d.
-        smoothing : float32
-            Label smoothing.
+            The table; its last row, d, is the bias.
+        code_words, bias_row, smoothing : int, int, float32
+            Words of a model's codes; d; label smoothing.
         z : float32 (n * stride,)
-            Receives the derivative of each row's loss times its weight, or the probabilities or
-            their logarithms; holds the logits when dense.
+            Receives the derivative of each row's loss times its weight, or outputs; holds the
+            logits when dense.
         losses : float32 (n * R,)
             Receives ``-ln p`` of the true bucket times the row's weight (RESIDUALS only).
         """
@@ -202,12 +192,8 @@ def backward_kernel(
 
     Parameters
     ----------
-    shape : ColumnTiles
-        Models, columns and tiles.
-    optimizer : int
-        ADAGRAD, ADAM or SGD.
-    weights_are : str
-        Type of the weights.
+    shape, optimizer, weights_are : ColumnTiles, int, str
+        Models, columns and tiles; ADAGRAD, ADAM or SGD; type of the weights.
     """
     fetch, widen, store = (
         CODINGS[weights_are].fetch, CODINGS[weights_are].widen, CODINGS[weights_are].store,
@@ -233,10 +219,8 @@ def backward_kernel(
 
         Parameters
         ----------
-        begin, end, features, slots : int32 (m,)
+        begin, end, features, slots, n_items : int32 (m,), ..., int32 (1,)
             The items (:class:`streammach.backends.cuda.group.Segments`).
-        n_items : int32 (1,)
-            Their number, read on the device: the host never waits for it.
         rows, values : int32 (nnz,), float32 (nnz,)
             The entries.
         source : float32 (n * stride,)
@@ -250,10 +234,8 @@ def backward_kernel(
             Receives the sums of items that are a part of their feature.
         accumulated : float32 ((d + 1) * R,) or ((d + 1) * stride,)
             Adagrad's sums of squares, or Adam's first moments; changed. Not used by SGD.
-        second : float32 ((d + 1) * stride,)
-            Adam's second moments; changed. Used by Adam alone.
-        weights : float32 ((d + 1) * stride,) or uint32 ((d + 1) * stride / 2,)
-            The table; changed.
+        second, weights : float32 ((d + 1) * stride,), or weights uint32 ((d + 1) * stride / 2,)
+            Adam's second moments, not used by others, and the table; changed.
         """
         tile, t = int64(cuda.blockIdx.y), int64(cuda.threadIdx.x)
         shared = cuda.shared.array(room, np.float32)

@@ -1,16 +1,13 @@
 """A GPU as a backend: whether this machine has one that can be used, its memory, how it is opened.
 
-Nothing is imported until it is asked: CuPy and Numba's CUDA target take seconds. A card counts as
-usable when it has run a kernel: libraries that do not fit each other, or a part of the toolkit that
-is missing, are known here and not after planning.
+Nothing slow is imported before it is needed. A card counts as usable when it has run a kernel.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streammach.backends.kinds import INSTALL_CUDA, BackendKind
 from streammach.errors import DeviceError, StreammachError, clean
@@ -28,8 +25,7 @@ OLDEST = {12: (6, 0), 13: (7, 5)}  # compute capability, by the version of CUDA
 LEAST_BYTES = 64_000_000  # free, beside such a context: less than any training takes
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """A device that can be used: its name, and the bytes of memory that are free."""
 
     name: str
@@ -44,21 +40,21 @@ def simulated() -> bool:
 
 
 def find_card() -> Card:
-    """Return the device that ``--device cuda`` uses.
-
-    Raises
-    ------
-    DeviceError
-        If there is none: wheels, driver, card, architecture or compiler, whichever is missing
-        first.
-    """
+    """Return the device that ``--device cuda`` uses, or raise DeviceError of what is missing."""
     if simulated():
         return Card("Numba's simulator", memory_limit().n_bytes)
     missing = [name for name in WHEELS if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(WHEELS[name] for name in missing)
         raise _refused(f"{names} not installed", INSTALL_CUDA)
-    cupy, cuda = _libraries()
+    try:
+        import cupy
+
+        from streammach.backends.cuda.launcher import cuda
+    except Exception as error:  # anything: what fails is their code, with a library it does not fit
+        raise _refused(
+            f"CuPy or numba-cuda does not import ({_named(error)})", INSTALL_CUDA
+        ) from error
     try:
         card = _present(cupy, cuda)
         _check_toolkit()
@@ -70,19 +66,6 @@ def find_card() -> Card:
     except Exception as error:
         raise _refused(f"a first kernel failed ({_named(error)})", INSTALL_CUDA) from error
     return card
-
-
-def _libraries() -> tuple[Any, Any]:
-    """Return CuPy and Numba's CUDA target, or raise DeviceError."""
-    try:
-        import cupy
-
-        from streammach.backends.cuda.launcher import cuda
-    except Exception as error:  # anything: what fails is their code, with a library it does not fit
-        raise _refused(
-            f"CuPy or numba-cuda does not import ({_named(error)})", INSTALL_CUDA
-        ) from error
-    return cupy, cuda
 
 
 def _present(cupy: Any, cuda: Any) -> Card:
@@ -141,15 +124,15 @@ def _run_kernel() -> None:
     from streammach.backends.cuda.launcher import Kernel
     from streammach.backends.cuda.memory import UNIT, CudaMemory
 
-    memory, found = CudaMemory(UNIT), np.zeros(1, np.int32)
+    memory, result = CudaMemory(UNIT), np.zeros(1, np.int32)
     with memory.use():
         values = memory.sent(np.array([41], np.int32))
         memory.launch(Kernel(count_up, (1, 1)), 1, 1, values)
-        memory.fetch(found, values)
+        memory.fetch(result, values)
         del values
     memory.close()
-    if found[0] != 42:
-        raise _refused(f"a first kernel made 41 + 1 = {found[0]}", INSTALL_CUDA)
+    if result[0] != 42:
+        raise _refused(f"a first kernel made 41 + 1 = {result[0]}", INSTALL_CUDA)
 
 
 def _named(error: Exception) -> str:
@@ -160,25 +143,17 @@ def _refused(why: str, hint: str) -> DeviceError:
     return DeviceError(f"no usable GPU: {why}", path="--device cuda", hint=hint)
 
 
-def _probe() -> str:
-    return find_card().name
-
-
 def _usual() -> str:
     if simulated():
         raise DeviceError("CUDA is simulated")
-    return _probe()
-
-
-def _memory() -> int:
-    return find_card().free_bytes
+    return find_card().name
 
 
 def _open(
     spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None = None,
     weights: Arrays | None = None, device_bytes: int = 0, logistic: bool = False,
 ) -> Backend:  # fmt: skip
-    free = _memory()  # before Numba's CUDA target is imported
+    free = find_card().free_bytes  # before Numba's CUDA target is imported
     from streammach.backends.cuda.backend import CudaBackend
 
     return CudaBackend(
@@ -188,9 +163,9 @@ def _open(
 
 
 def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines]:
-    from streammach.backends.cuda.footprint import device_footprint, host_footprint
+    from streammach.backends.cuda.footprint import footprint
 
-    return host_footprint(config), device_footprint(config, facts)
+    return footprint(config, facts)
 
 
 def _launches(n_buckets: int, n_repetitions: int) -> None:
@@ -202,14 +177,13 @@ def _launches(n_buckets: int, n_repetitions: int) -> None:
 def _holds(config: RunConfig) -> None:
     from streammach.backends.cuda.footprint import fewest_waves
 
-    fewest_waves(
-        config.shape, dense=config.dense, device_bytes=_memory(), n_more=config.more_columns
-    )
+    free, n_more = find_card().free_bytes, config.more_columns
+    fewest_waves(config.shape, dense=config.dense, device_bytes=free, n_more=n_more)
 
 
 CUDA = BackendKind(
-    name="cuda", title="GPU", probe=_probe, usual=_usual, open=_open, footprint=_footprint,
-    memory=_memory, launches=_launches, holds=_holds, batch={False: 4096, True: 4096},
-    max_waves=8, resident=(True, False), weight_types=("float32", "bfloat16"), tf32=True,
-    idle_host=True,
+    name="cuda", title="GPU", probe=lambda: find_card().name, usual=_usual, open=_open,
+    footprint=_footprint, memory=lambda: find_card().free_bytes, launches=_launches,
+    holds=_holds, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
+    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True,
 )  # fmt: skip

@@ -1,10 +1,5 @@
 """Kernels on a GPU: compiled by Numba and NVVM, linked by nvJitLink, kept, loaded and launched.
 
-A kernel is compiled without a word to the driver, for the argument types of its first launch. Its
-code is kept in the folder of this state of the sources (:mod:`streammach.kernel_cache`), under what
-else decides it: the kernel with the sizes that it was made for, types, bounds, compute capability,
-and the parts of the toolkit. Numba's CUDA target is imported here, and everywhere else from here.
-
 Numba's own launch takes the host 50 to 77 microseconds, most of them for wrapping arguments that
 were the same before (measured with a driver that does nothing). Here an array keeps the words that
 a kernel of Numba takes for it, and a launch joins them and calls the driver.
@@ -39,57 +34,32 @@ PREFIX = "streammach_"  # of the names of kernels in machine code
 WORD = 8  # bytes of a parameter, the widest
 MOST_WORDS = 256  # of the parameters of a kernel
 ARRAY, INTEGER = struct.Struct("<7Q"), struct.Struct("<q")
-LENT = "row_stack"  # another name of vstack
 Argument = tuple[bool, str]  # whether it is an array, and the type of an element or of the number
 
 
-def _target() -> tuple[Any, Any]:
-    """Import Numba's CUDA target and its decorator of intrinsics.
-
-    numba-cuda 0.30 names a function that NumPy 2.5 dropped, at its import alone, and a module of it
-    that is loaded later does: it is lent to them. What numba-cuda and NumPy say of each other's age
-    at that moment is nothing that a user could change.
-    """
-    lend = not hasattr(np, LENT)
-    if lend:
-        setattr(np, LENT, np.vstack)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from numba import cuda
-            from numba.cuda.extending import intrinsic
-
-            if getattr(cuda, "implementation", None) == "NVIDIA":
-                importlib.import_module("numba.cuda.np.arrayobj")
-    finally:
-        if lend:
-            delattr(np, LENT)
-    return cuda, intrinsic
-
-
-cuda, intrinsic = _target()
+with warnings.catch_warnings():  # of ages of libraries, which a user cannot change
+    warnings.simplefilter("ignore")
+    cuda: Any = importlib.import_module("numba.cuda")
+    intrinsic: Any = importlib.import_module("numba.cuda.extending").intrinsic
 
 
 @lru_cache
 def toolkit() -> str:
     """Return what is known of the parts of the CUDA toolkit that make machine code.
 
-    Raises
-    ------
-    Exception
-        Whatever their bindings raise where NVVM, libdevice or nvJitLink is missing.
+    Their bindings raise anything where NVVM, libdevice or nvJitLink is missing.
     """
     from cuda.bindings import nvjitlink
     from numba.cuda.cuda_paths import get_cuda_paths
 
-    paths, found = get_cuda_paths(), [f"numba-cuda {version('numba-cuda')}"]
+    paths, parts = get_cuda_paths(), [f"numba-cuda {version('numba-cuda')}"]
     for name in ("nvvm", "libdevice"):
         if not paths[name].info:
             raise FileNotFoundError(f"{name} is missing")
         file = Path(paths[name].info)
         facts = file.stat()
-        found.append(f"{file} {facts.st_size} {facts.st_mtime_ns}")
-    return ", ".join([*found, f"nvJitLink {nvjitlink.version()}"])
+        parts.append(f"{file} {facts.st_size} {facts.st_mtime_ns}")
+    return ", ".join([*parts, f"nvJitLink {nvjitlink.version()}"])
 
 
 def machine_code(
@@ -117,27 +87,16 @@ def entry_name(function: Callable[..., None]) -> str:
 
 
 def identity(value: Any) -> Any:
-    """Return what tells a function from others made by the same source: text of plain values.
-
-    Parameters
-    ----------
-    value : object
-        A function, a device function, or a number, text or tuple that a function holds.
-
-    Raises
-    ------
-    TypeError
-        If a function holds something whose text might not tell it from others.
-    """
+    """Return what tells a function, or what it holds, from others made by the same source."""
     function = getattr(value, "py_func", value)
     if isinstance(function, python_types.FunctionType):
         code = function.__code__
-        held = [identity(cell.cell_contents) for cell in function.__closure__ or ()]
+        cells = [identity(cell.cell_contents) for cell in function.__closure__ or ()]
         named = {name: function.__globals__.get(name) for name in code.co_names}
         numbers = {n: identity(x) for n, x in named.items() if isinstance(x, NUMBERS)}
         constants = [c for c in code.co_consts if not isinstance(c, python_types.CodeType)]
         names = (function.__module__, function.__qualname__, *code.co_names)
-        return ("function", names, code.co_code.hex(), repr(constants), held, numbers)
+        return ("function", names, code.co_code.hex(), repr(constants), cells, numbers)
     if isinstance(value, tuple):
         return tuple(map(identity, value))
     if value is None or isinstance(value, (*NUMBERS, str)):
@@ -171,17 +130,14 @@ def _compiled(
 
 
 class Kernel:
-    """A kernel, compiled for the types of its first launch.
-
-    Its bounds are the most threads of a block, and the blocks that a multiprocessor should have; it
-    has a handle of the driver's once it is loaded.
-    """
+    """A kernel, compiled for the types of its first launch."""
 
     __slots__ = ("_library", "bounds", "function", "handle")
 
     def __init__(self, function: Callable[..., None], bounds: tuple[int, int]) -> None:
-        self.function, self.bounds = function, bounds
-        self.handle: Any = None
+        self.function = function
+        self.bounds = bounds  # most threads of a block, and wanted blocks of a multiprocessor
+        self.handle: Any = None  # the driver's, once it is loaded
 
     def load(self, arguments: tuple[Argument, ...], capability: tuple[int, int]) -> None:
         """Give the kernel to the driver; DeviceError if it cannot be compiled, or is not taken."""
@@ -227,21 +183,8 @@ class Launcher:
     def __call__(self, kernel: Kernel, grid: Any, threads: int, words: bytes) -> None:
         """Run a loaded kernel behind what the stream was asked for before.
 
-        Parameters
-        ----------
-        kernel : Kernel
-            The kernel.
-        grid : int or tuple of int
-            Blocks, or blocks in x and y.
-        threads : int
-            Threads of a block.
-        words : bytes
-            Its arguments: 7 words of an array, one of a number.
-
-        Raises
-        ------
-        DeviceError
-            If the driver refuses, or an earlier launch failed.
+        `words` are its arguments, 7 of an array, one of a number; a grid is blocks, or blocks in x
+        and y. The driver refuses it, a DeviceError, if an earlier launch failed.
         """
         x, y = grid if isinstance(grid, tuple) else (grid, 1)
         self._bytes[: len(words)] = words
@@ -268,7 +211,7 @@ def number_word(x: Any) -> bytes:
 
 def _done(answer: tuple[Any, ...]) -> Any:
     """Return what a call of the driver gave, or raise DeviceError."""
-    error, *found = answer
+    error, *results = answer
     if error:
         raise DeviceError(f"the GPU's driver refuses a kernel ({error.name})", path="--device cuda")
-    return found[0]
+    return results[0]

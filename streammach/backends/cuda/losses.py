@@ -15,13 +15,17 @@ What a step lost is read several steps late, so that no step waits for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from streammach.backends.cuda.group import ModelGroup, OverOutputs
+from streammach.backends.base import BEST_CLASSES, NOTHING, Loss, joined
+from streammach.backends.cuda.decode import CudaDecoder
+from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.instructions import (
     bucket_function,
     compiled,
@@ -36,92 +40,25 @@ from streammach.backends.cuda.instructions import (
     warp_max,
     warp_sum,
 )
-from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS, LOWEST, ONE, ZERO
+from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS, LOWEST, ONE, RESIDUALS, ZERO
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, buffer_bytes
-from streammach.backends.cuda.prediction import CudaDecoder
-from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits
-from streammach.backends.cuda.transfers import LABELS, TransferBuffer
-from streammach.backends.loss import BEST_CLASSES, NOTHING, Loss
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory
+from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits, stride_of
+from streammach.backends.cuda.transfers import LABELS, BufferRoom, TransferBuffer
 from streammach.jit import Array, Number
+from streammach.rows.batch import Batch, RowIdBatch
 from streammach.spec.estimators import SUM
-from streammach.spec.model import ModelSpec
+from streammach.spec.model import ModelShape
 
 BOUNDS = (WARP, 16)  # a warp a row, or a row and a model
 PARTS = 1024  # sums of a step's losses, whatever the device: each in a fixed order
-TOGETHER = 8  # steps whose losses are read at once
-LAPS = 2  # so many of them are on their way while those before are read
+LATE = 16  # steps whose losses are on their way
 SUMS = 2 * PARTS  # float32 of a step
 assert BEST_CLASSES <= WARP, "a thread weighs a class"
 
 
 def joint_kernel(shape: ColumnTiles, n_best: int) -> Callable[..., None]:
     """Return the kernel of the joint loss, over so many best classes; a block of a warp a row."""
-    B, R, stride = shape.n_buckets, shape.n_repetitions, shape.stride
-    bucket = bucket_function(code_bits(B))
-    share, room = np.float32(1) / np.float32(R), n_best + 1
-
-    def joint(
-        classes: Array, importance: Array, codes: Array, code_words: int, scores: Array, ids: Array,
-        smoothing: Number, z: Array, losses: Array,
-    ) -> None:  # fmt: skip
-        """Write the residuals of the best classes and the row's own over logarithms.
-
-        A thread weighs a class, then adds up the columns of models of its own. Every model's loss
-        is ``-ln p`` of the row's class.
-        """
-        row, t = int64(cuda.blockIdx.x), int64(cuda.threadIdx.x)
-        gains = cuda.shared.array(room, np.float32)
-        label, scale = int64(get(classes, row)), get(importance, row)
-        mine, s = int64(-1), LOWEST
-        if t < n_best:
-            mine, s = get(ids, row * n_best + t), get(scores, row * n_best + t) * share
-        own = LOWEST  # the class's own score, where it is among the best
-        if mine == label:
-            own = s
-        own = warp_max(own)
-        count = n_best
-        partial = ZERO
-        if own == LOWEST:
-            count = n_best + 1
-            for r in range(t, R, WARP):
-                at = row * stride + r * B
-                partial += get(z, at + bucket(codes, r * code_words, label))
-        partial = warp_sum(partial) * share
-        if own == LOWEST:
-            own = partial
-        top = max(warp_max(s), own)
-        e, e_own = ZERO, exp(own - top)
-        if t < n_best:
-            e = exp(s - top)
-        total = warp_sum(e)
-        if count > n_best:
-            total += e_own
-        if t < n_best:
-            put(gains, t, scale * residual(e / total, mine == label, smoothing, count))
-        if t == 0:
-            put(gains, n_best, scale * residual(e_own / total, True, smoothing, count))
-        cuda.syncthreads()  # all have read the logarithms: exchanges order no memory
-        loss = scale * (np.float32(math.log(total)) - (own - top))
-        for r in range(t, R, WARP):
-            put(losses, row * R + r, loss)
-        for c in range(t, stride, WARP):
-            put(z, row * stride + c, ZERO)
-        cuda.syncthreads()
-        for r in range(t, R, WARP):
-            first = row * stride + r * B
-            for j in range(count):
-                i = label
-                if j < n_best:
-                    i = get(ids, row * n_best + j)
-                at = first + bucket(codes, r * code_words, i)
-                put(z, at, get(z, at) + get(gains, j))
-
-    return joint
-
-
-def joint_list_kernel(shape: ColumnTiles, n_best: int) -> Callable[..., None]:
-    """Return the kernel for rows with lists of labels; it is launched as :func:`joint_kernel`."""
     B, R, stride = shape.n_buckets, shape.n_repetitions, shape.stride
     bucket = bucket_function(code_bits(B))
     mean = np.float32(1) / np.float32(R)
@@ -261,67 +198,83 @@ def list_kernel(shape: ColumnTiles, *, logistic: bool) -> Callable[..., None]:
 
 
 @lru_cache(maxsize=32)
-def _kernel(shape: ColumnTiles, n_best: int, *, listed: bool, logistic: bool = False) -> Any:
+def _kernel(shape: ColumnTiles, n_best: int, *, logistic: bool) -> Any:
     """Return a kernel of the joint loss, or of each model's own where no best classes are found."""
-    if n_best:
-        made = (joint_list_kernel if listed else joint_kernel)(shape, n_best)
-    else:
-        made = list_kernel(shape, logistic=logistic)
+    made = joint_kernel(shape, n_best) if n_best else list_kernel(shape, logistic=logistic)
     return compiled(made, BOUNDS)
 
 
-class CudaJointLoss(OverOutputs):
-    """Residuals of the joint loss, where all repetitions are on the device.
+class LossOverOutputs:
+    """A loss that begins with the outputs of all models: the joint one, or that of lists of labels.
 
-    A decoder finds the best classes; rows may have lists of labels.
+    The joint loss has a decoder for the best classes, and all repetitions are on the device.
+    Without a decoder, each model has softmaxes or sigmoids of its own.
     """
 
-    begins_with = LOGARITHMS
-
     def __init__(
-        self, memory: DeviceMemory, spec: ModelSpec, decoder: CudaDecoder, *, listed: bool
+        self, memory: DeviceMemory, n_classes: int, decoder: CudaDecoder | None, *, logistic: bool
     ) -> None:
-        self._memory, self._decoder, self._listed = memory, decoder, listed
-        self._n_best = min(BEST_CLASSES, spec.n_classes)
+        self._memory, self._decoder, self._logistic = memory, decoder, logistic
+        self._n_best = 0 if decoder is None else min(BEST_CLASSES, n_classes)
+        self.begins_with = LOGITS if logistic else LOGARITHMS
 
     def residuals(
-        self, group: ModelGroup, slot: TransferBuffer, n_rows: int, *, smoothing: np.float32,
-        z: DeviceArray, losses: DeviceArray,
+        self, group: ModelGroup, slot: TransferBuffer, n_rows: int, labels: Sequence[DeviceArray],
+        *, z: DeviceArray, losses: DeviceArray, smoothing: np.float32,
     ) -> None:  # fmt: skip
-        """Write residuals of a slot's rows over `z`."""
+        """Turn a slot's outputs `z` into residuals, and write losses; shares are used up."""
         memory, stride, models = self._memory, group.shape.stride, group.n_repetitions
-        kernel = _kernel(group.shape, self._n_best, listed=self._listed)
-        for start, stop, scores, ids in self._decoder.found(z, SUM, n_rows, self._n_best):
-            n = stop - start
-            labels = [memory.view(slot["classes"], start, n)]
-            if self._listed:  # their shares are used up
-                starts = memory.view(slot["label_starts"], start, n + 1)
-                labels = [starts, slot["label_classes"], slot["label_shares"]]
+        kernel = _kernel(group.shape, self._n_best, logistic=self._logistic)
+        codes = (group.codes, group.code_words)
+        if self._decoder is None:
             memory.launch(
-                kernel, n, WARP, *labels, memory.view(slot["importance"], start, n), group.codes,
-                group.code_words, scores, ids, smoothing,
+                kernel, (n_rows, models), WARP, *labels, slot["importance"], *codes, smoothing, z,
+                losses,
+            )  # fmt: skip
+            return
+        for start, stop, scores, ids in self._decoder.some_best(z, SUM, n_rows, self._n_best):
+            n = stop - start
+            memory.launch(
+                kernel, n, WARP, memory.view(labels[0], start, n + 1), *labels[1:],
+                memory.view(slot["importance"], start, n), *codes, scores, ids, smoothing,
                 memory.view(z, start * stride, n * stride),
                 memory.view(losses, start * models, n * models),
             )  # fmt: skip
 
 
-class ListLoss(OverOutputs):
-    """Residuals of rows with lists of labels, of any group of models, softmaxes or sigmoids."""
+class CudaSteps(ABC):
+    """Trains a group on batches; nothing waits for the device."""
 
-    def __init__(self, memory: DeviceMemory, *, logistic: bool) -> None:
-        self._memory, self._logistic = memory, logistic
-        self.begins_with = LOGITS if logistic else LOGARITHMS
+    def __init__(
+        self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom
+    ) -> None:
+        self.z = memory.empty(room.n_rows * stride_of(spec, models), np.float32, "residuals")
+        self.losses = memory.empty(room.n_rows * models, np.float32, "residuals")
+        # Starts and shares of the target where each row has one label.
+        self._starts = memory.numbers(room.n_rows + 1, "residuals")
+        self._shares = memory.empty(room.n_rows, np.float32, "residuals")
+        self._listed = room.n_labels > 0
+        self.over: LossOverOutputs | None = None  # else each model has a softmax of its own
 
-    def residuals(
-        self, group: ModelGroup, slot: TransferBuffer, n_rows: int, *, smoothing: np.float32,
-        z: DeviceArray, losses: DeviceArray,
+    @abstractmethod
+    def step(self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule) -> DeviceArray:
+        """Ask for a step on one batch; return where the losses of its rows and models will be."""
+
+    def _residuals(
+        self, group: ModelGroup, slot: TransferBuffer, n_rows: int, smoothing: np.float32, *,
+        dense: bool,
     ) -> None:  # fmt: skip
-        """Write residuals of a slot's rows over `z`."""
-        self._memory.launch(
-            _kernel(group.shape, 0, listed=True, logistic=self._logistic),
-            (n_rows, group.n_repetitions), WARP, *(slot[name] for name in LABELS),
-            slot["importance"], group.codes, group.code_words, smoothing, z, losses,
-        )  # fmt: skip
+        room: dict[str, Any] = {"z": self.z, "losses": self.losses, "smoothing": smoothing}
+        output = RESIDUALS if self.over is None else self.over.begins_with
+        group.forward(slot, n_rows, output, dense=dense, **room)
+        if self.over is None:
+            return
+        labels = [slot[name] for name in LABELS] if self._listed else self._one_label(slot)
+        self.over.residuals(group, slot, n_rows, labels, **room)
+
+    def _one_label(self, slot: TransferBuffer) -> list[DeviceArray]:
+        self._shares.values.fill(1)
+        return [self._starts, slot["classes"], self._shares]
 
 
 def sum_losses(losses: Array, count: Number, out: Array) -> None:
@@ -331,10 +284,8 @@ def sum_losses(losses: Array, count: Number, out: Array) -> None:
 
     Parameters
     ----------
-    losses, count : float32 (count,), int
-        The losses, and how many.
-    out : float32 (2 * PARTS,)
-        Receives sums, and behind them what they left out.
+    losses, count, out : float32 (count,), int, float32 (2 * PARTS,)
+        `out` receives sums, and behind them what they left out.
     """
     start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
     for part in range(start, PARTS, step):
@@ -354,46 +305,34 @@ class Losses:
 
     def __init__(self, memory: DeviceMemory) -> None:
         self._memory = memory
-        self._sums = memory.empty(SUMS, np.float32)
-        self._room = memory.page_locked(LAPS * TOGETHER * SUMS, np.float32)
-        self._there = [memory.event() for _ in range(LAPS)]
-        self._steps: list[int] = []  # not yet read: rows of each
-        self._next = 0  # step of the ring
-
-    @staticmethod
-    def footprint() -> tuple[int, int]:
-        """Return the bytes on the host and on the device."""
-        return 4 * LAPS * TOGETHER * SUMS, buffer_bytes(SUMS, np.float32)
+        self._sums = memory.empty(SUMS, np.float32, "losses")
+        self._room = memory.page_locked(LATE * SUMS, np.float32)
+        self._there = [memory.event() for _ in range(LATE)]
+        self._steps: deque[tuple[int, int]] = deque()  # place in the ring, and rows
+        self._next = 0
 
     def take(self, losses: DeviceArray, count: int, n_rows: int) -> Loss:
-        """Send for a step's losses float32 (count,); return those of earlier ones that came."""
-        memory, at = self._memory, self._next * SUMS
+        """Send for a step's losses float32 (count,); return those of the oldest step, if late."""
+        late = self._oldest() if len(self._steps) == LATE else NOTHING
+        memory, place = self._memory, self._next
         memory.stride(striding(sum_losses), PARTS, losses, count, self._sums)
-        memory.fetch_later(self._room[at : at + SUMS], self._sums)
-        self._steps.append(n_rows)
-        self._next = (self._next + 1) % (LAPS * TOGETHER)
-        if self._next % TOGETHER:
-            return NOTHING
-        self._there[self._next // TOGETHER - 1].mark()
-        if len(self._steps) < LAPS * TOGETHER:
-            return NOTHING
-        self._there[self._next // TOGETHER % LAPS].reach()
-        return self._read(TOGETHER)
+        memory.fetch_later(self._room[place * SUMS : (place + 1) * SUMS], self._sums)
+        self._there[place].mark()
+        self._steps.append((place, n_rows))
+        self._next = (place + 1) % LATE
+        return late
 
     def drain(self) -> Loss:
         """Wait for all steps; return the losses that were not read."""
         self._memory.wait()
-        found = self._read(len(self._steps))
-        self._next = 0
-        return found
+        loss = NOTHING
+        while self._steps:
+            loss = joined(loss, self._oldest())
+        return loss
 
-    def _read(self, n_steps: int) -> Loss:
-        """Return the losses of the oldest steps, which are there."""
-        total, rows = 0.0, 0
-        first = self._next - len(self._steps)
-        for i, n_rows in enumerate(self._steps[:n_steps]):
-            at = (first + i) % (LAPS * TOGETHER) * SUMS
-            total += float(self._room[at : at + SUMS].sum(dtype=np.float64))
-            rows += n_rows
-        del self._steps[:n_steps]
-        return Loss(total, rows)
+    def _oldest(self) -> Loss:
+        """Wait for the losses of the oldest step."""
+        place, n_rows = self._steps.popleft()
+        self._there[place].reach()
+        sums = self._room[place * SUMS : (place + 1) * SUMS]
+        return Loss(float(sums.sum(dtype=np.float64)), n_rows)

@@ -1,8 +1,4 @@
-"""Device memory: buffers within a hard limit, copies, and the array operations beside kernels.
-
-:class:`DeviceMemory` is that of Numba's simulator, where device memory is the process's own and
-NumPy stands for CuPy; :class:`CudaMemory` differs in nothing but allocation, copies, streams and
-how a kernel is launched. Numba allocates nothing on a GPU, and runs nothing there: it compiles.
+"""Device memory of Numba's simulator and of a GPU: buffers within a hard limit, copies, launches.
 
 Work is done in the order in which it is asked for, except copies `ahead`: they have a stream of
 their own, and run beside kernels. A :class:`DeviceEvent` orders the two.
@@ -11,6 +7,7 @@ their own, and run beside kernels. A :class:`DeviceEvent` orders the two.
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -32,16 +29,13 @@ Sizes = dict[str, tuple[int, Any]]  # elements and types of buffers, by name
 
 
 class DeviceArray:
-    """A flat array in device memory, as its two users want it.
-
-    Copies and array operations take its `values`, CuPy's array or in the simulator NumPy's,
-    launches take `kernel`, the words of an argument or in the simulator Numba's array.
-    """
+    """A flat array in device memory, as its two users want it."""
 
     __slots__ = ("__weakref__", "kernel", "values")
 
     def __init__(self, values: Any, kernel: Any) -> None:
-        self.values, self.kernel = values, kernel
+        self.values = values  # for copies and array operations: CuPy's array, simulated NumPy's
+        self.kernel = kernel  # for launches: the words of an argument, simulated Numba's array
 
 
 class DeviceEvent:
@@ -62,11 +56,6 @@ def buffer_bytes(count: int, dtype: Any) -> int:
     return rounded_up(max(count, 1) * np.dtype(dtype).itemsize, UNIT)
 
 
-def total_bytes(sizes: Sizes) -> int:
-    """Return the bytes that such buffers take of a device's memory."""
-    return sum(buffer_bytes(*size) for size in sizes.values())
-
-
 def rounded(x: Any) -> Any:
     """Return float32 numbers as TF32 has them: the nearest of 10 bits, the even one of two."""
     bits = x.view(np.uint32)
@@ -76,32 +65,21 @@ def rounded(x: Any) -> Any:
 
 
 class DeviceMemory:
-    """The memory of a simulated device; its limit is the most bytes of all buffers together.
-
-    Attributes
-    ----------
-    held, peak : int
-        Bytes of the buffers that are there, and the most there ever were.
-    capability : tuple of int
-        The device's compute capability.
-    multiprocessors : int
-        How many parts of the device run blocks side by side.
-    """
+    """The memory of a simulated device; its limit is the most bytes of all buffers together."""
 
     class_sets = (2, 32)  # fours of classes of a set, threads of a block, of the scan of classes
     most_threads, _most_blocks = 32, 2  # of kernels that do with any number: simulated ones cost
-
     xp: Any = np
     stream: Any = 0
-    capability = (9, 0)
+    capability = (9, 0)  # compute capability
     multiprocessors = 1
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.held = self.peak = 0
+        self.held = self.peak = 0  # bytes of buffers now, and the most there ever were
 
-    def empty(self, count: int, dtype: Any) -> DeviceArray:
-        """Return a buffer of at least one element, with any content, or raise BudgetError."""
+    def empty(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
+        """Return a buffer of at least one element, in a ledger's line, or raise BudgetError."""
         n_bytes = buffer_bytes(count, dtype)
         if self.held + n_bytes > self.limit:
             raise self.too_small(n_bytes)
@@ -111,15 +89,24 @@ class DeviceMemory:
         weakref.finalize(array, self._given_back, n_bytes).atexit = False
         return array
 
-    def rooms(self, sizes: Sizes) -> dict[str, DeviceArray]:
+    def rooms(self, sizes: Sizes, line: str = "") -> dict[str, DeviceArray]:
         """Return buffers by name."""
-        return {name: self.empty(*size) for name, size in sizes.items()}
+        return {name: self.empty(*size, line) for name, size in sizes.items()}
 
-    def zeros(self, count: int, dtype: Any) -> DeviceArray:
+    def zeros(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
         """Return a buffer of zeros."""
-        array = self.empty(count, dtype)
+        array = self.empty(count, dtype, line)
         array.values.fill(0)
         return array
+
+    def numbers(self, count: int, line: str = "") -> DeviceArray:
+        """Return a buffer of int32 numbers from 0 on."""
+        array = self.empty(count, np.int32, line)
+        array.values[:] = self.xp.arange(len(array.values), dtype=np.int32)
+        return array
+
+    def reserve(self, n_bytes: int, line: str) -> None:
+        """Say what is taken later, or for a moment: only a ledger counts it."""
 
     def view(self, array: DeviceArray, at: int, count: int) -> DeviceArray:
         """Return elements of a buffer as one of their own, which keeps no memory."""
@@ -159,14 +146,6 @@ class DeviceMemory:
         plain = [a.kernel if isinstance(a, DeviceArray) else a for a in arguments]
         kernel[grid, threads, self.stream](*plain)
 
-    def order(self, keys: Any, out: DeviceArray) -> None:
-        """Write the stable order of `keys` integer (m,), values of a buffer, to int32 (>= m,)."""
-        out.values[: len(keys)] = self.xp.argsort(keys, kind="stable")
-
-    def running_sum(self, x: Any, out: Any) -> None:
-        """Write the sums of all elements up to each one: int32 (m,) to int32 (m,)."""
-        self.xp.cumsum(x, dtype=np.int32, out=out)
-
     def product(self, a: Any, b: Any, out: Any, *, tf32: bool = False) -> None:
         """Write the matrix product of float32 (n, m) and (m, p), perhaps in TF32, to (n, p)."""
         # In TF32 factors keep 10 bits of their fractions, and the sums are float32.
@@ -175,9 +154,9 @@ class DeviceMemory:
     def check_tf32(self) -> None:
         """Raise DeviceError if the device does not multiply in TF32."""
         if self.capability < TF32_CAPABILITY:
-            found, least = (".".join(map(str, c)) for c in (self.capability, TF32_CAPABILITY))
+            own, least = (".".join(map(str, c)) for c in (self.capability, TF32_CAPABILITY))
             raise DeviceError(
-                f"TF32 needs compute capability {least}, the GPU's is {found}", path="--tf32"
+                f"TF32 needs compute capability {least}, the GPU's is {own}", path="--tf32"
             )
 
     def event(self) -> DeviceEvent:
@@ -187,8 +166,7 @@ class DeviceMemory:
     def send(
         self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
     ) -> None:
-        """Copy a flat host array to a buffer's elements from `at` on, perhaps ahead."""
-        # The source stays as it is until a moment behind the copy is reached.
+        """Copy a flat host array, which stays as it is meanwhile, to elements from `at` on."""
         target.values[at : at + len(source)] = source
 
     def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
@@ -196,8 +174,7 @@ class DeviceMemory:
         target[:] = source.values[at : at + len(target)]
 
     def fetch_later(self, target: NDArray[Any], source: DeviceArray) -> None:
-        """Ask that a buffer's first elements be copied into a flat page-locked array."""
-        # They are there when a moment behind the copy is reached.
+        """Ask for a buffer's first elements: they come before an event marked behind is reached."""
         target[:] = source.values[: len(target)]
 
     def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
@@ -232,8 +209,34 @@ class DeviceMemory:
         self.held -= n_bytes
 
 
+class DeviceLedger(DeviceMemory):
+    """Adds up what buffers would take, by line, and page-locked memory; it allocates nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.maxsize)
+        self.lines: dict[str, int] = {}
+        self.page_locked_bytes = 0
+
+    def empty(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
+        """Return a buffer without elements."""
+        self.reserve(buffer_bytes(count, dtype), line)
+        return self._wrapped(np.empty(0, dtype))
+
+    def reserve(self, n_bytes: int, line: str) -> None:
+        """Add bytes to a line."""
+        self.lines[line] = self.lines.get(line, 0) + n_bytes
+
+    def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return an array without elements."""
+        self.page_locked_bytes += max(count, 1) * np.dtype(dtype).itemsize
+        return np.empty(0, dtype)
+
+    def _wrapped(self, values: Any) -> DeviceArray:
+        return DeviceArray(values, None)
+
+
 class CudaEvent(DeviceEvent):
-    """A point in the order of a GPU's work: an event of CuPy's, on the stream of work or copies."""
+    """An event of CuPy's, on the stream of work or of copies ahead."""
 
     def __init__(self, event: Any, stream: Any, copies: Any) -> None:
         self._event, self._streams = event, (stream, copies)
@@ -343,15 +346,7 @@ class CudaMemory(DeviceMemory):
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
-        """Make the device, its pool and its stream those of this thread.
-
-        Raises
-        ------
-        BudgetError
-            If memory that the limit allows is taken by others.
-        DeviceError
-            If the GPU, its driver or a library of it fails.
-        """
+        """Make device, pool and stream this thread's; raise BudgetError or DeviceError."""
         allocator = self.xp.cuda.using_allocator(self._pool.malloc)
         with self._failures(), self._device, allocator, self._stream:
             yield
@@ -380,7 +375,6 @@ class CudaMemory(DeviceMemory):
 
 
 def _kind(argument: Any) -> tuple[bool, str]:
-    """Return of an argument of a kernel whether it is an array, and its type."""
     if isinstance(argument, DeviceArray):
         return True, argument.values.dtype.name
     return False, "int64" if isinstance(argument, int) else argument.dtype.name

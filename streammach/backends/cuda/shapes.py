@@ -1,7 +1,4 @@
-"""How work is cut: columns into tiles, classes into sets, models into groups. Needs no GPU.
-
-And how tables lie in device memory: their rows, and the packed codes that kernels read.
-"""
+"""How work is cut, and how tables lie in device memory: tiles, class sets, groups, packed codes."""
 
 from __future__ import annotations
 
@@ -59,21 +56,9 @@ class ColumnTiles:
 def launch_shape(
     n_buckets: int, n_repetitions: int, tile_columns: int = TILE_COLUMNS
 ) -> ColumnTiles:
-    """Return how forward and backward are launched for R models of B buckets.
-
-    Parameters
-    ----------
-    n_buckets, n_repetitions : int
-        B and R.
-    tile_columns : int
-        Columns of a tile, aimed at.
-
-    Raises
-    ------
-    DeviceError
-        If not even the narrowest tile fits a block: more than 4,096 buckets, or more than 4,096 in
-        the models it takes until a model begins where a chunk begins.
-    """
+    """Return how forward and backward are launched for R models of B buckets, or DeviceError."""
+    # Not even the narrowest tile may fit a block: more than 4,096 buckets, or more than 4,096 in
+    # the models it takes until a model begins where a chunk begins.
     step = models_step(n_buckets)
     models = max(step, tile_columns // n_buckets // step * step)
     if models >= n_repetitions or n_repetitions * n_buckets <= tile_columns * 5 // 4:
@@ -94,18 +79,9 @@ def launch_shape(
 
 
 def launch_bounds(threads: int, registers: int, capability: tuple[int, int]) -> tuple[int, int]:
-    """Return threads a block and blocks a multiprocessor that leave a thread its registers.
-
-    Without a number of blocks the kernels that stride over features were given 100 to 240
-    registers, with too high a one they spill. Registers are given to warps, 8 a thread at a time.
-
-    Parameters
-    ----------
-    threads, registers : int
-        Threads of a block; registers that each needs.
-    capability : tuple of int
-        The GPU's compute capability, (9, 0) for example.
-    """
+    """Return threads a block and blocks a multiprocessor that leave a thread its registers."""
+    # Without a number of blocks the kernels that stride over features were given 100 to 240
+    # registers, with too high a one they spill. Registers are given to warps, 8 a thread at a time.
     warps = threads // WARP
     most = (32 if capability == (7, 5) else 48) // warps
     blocks = 1
@@ -140,7 +116,7 @@ class ClassSets:
 
     @property
     def code_bits(self) -> int:
-        """Bits of a bucket in the packed table of codes: 8 or 16."""
+        """Bits of a packed bucket."""
         return code_bits(self.n_buckets)
 
     @property
@@ -207,17 +183,8 @@ def stride_of(spec: ModelShape, models: int) -> int:
 
 
 def group_edges(spec: ModelShape, n_groups: int) -> list[tuple[int, int]]:
-    """Return the models of each group, ``first:last``: as even as can be, none empty.
-
-    Groups begin where a chunk of columns begins, so that a model's bits do not depend on them.
-
-    Parameters
-    ----------
-    spec : ModelShape
-        The model.
-    n_groups : int
-        How many are wanted; fewer where there are not enough models.
-    """
+    """Return the models of each group, ``first:last``: as even as can be, none empty."""
+    # Groups begin where a chunk of columns begins, so that a model's bits do not depend on them.
     step = models_step(spec.n_buckets)
     units = -(-spec.n_repetitions // step)
     n_groups = min(n_groups, units)

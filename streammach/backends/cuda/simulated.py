@@ -1,4 +1,7 @@
-"""What Numba's CUDA simulator lacks, in plain Python: wide accesses, bit casts, warp exchanges."""
+"""What Numba's CUDA simulator lacks, in plain Python: wide accesses, bit casts, warp exchanges.
+
+What each does says :mod:`streammach.backends.cuda.instructions`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from streammach.backends.cuda.launcher import cuda
 from streammach.jit import Array, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,6 +26,11 @@ def shared(function: F, **names: Any) -> F:
     """Return the function as Python runs it: compiled, its sums might be reordered."""
     plain: F = getattr(function, "py_func", function)
     return plain
+
+
+def compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
+    """Return a kernel; the simulator has no use for bounds."""
+    return cuda.jit(function)
 
 
 def get(a: Array, i: Number) -> Any:
@@ -91,14 +100,14 @@ def butterfly(x: Number, join: Callable[[Any, Any], Any]) -> Any:
     """Join the warp's values in the order of five exchanges at distances 16, 8, 4, 2, 1."""
     v = lanes(x)
     me: Any = threading.current_thread()
-    joined = me._manager.__dict__.setdefault("_joined", {})
+    results = me._manager.__dict__.setdefault("_joined", {})
     key = (me.exchanges, me.thread_id // 32)
-    if key not in joined:  # the first of a warp does it for all
+    if key not in results:  # the first of a warp does it for all
         while len(v) > 1:
             half = len(v) // 2
             v = [join(v[i], v[i + half]) for i in range(half)]
-        joined[key] = v[0]
-    return joined[key]
+        results[key] = v[0]
+    return results[key]
 
 
 def warp_sum(x: Number) -> Any:

@@ -8,28 +8,25 @@ plain loop.
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from streammach.backends.cuda.group import CudaSteps, ModelGroup, OverOutputs, Rule, Segments
+from streammach.backends.cuda.group import ModelGroup, Rule, Segments
 from streammach.backends.cuda.instructions import device, get, int64, put, striding
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes, total_bytes
+from streammach.backends.cuda.losses import CudaSteps
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.shapes import stride_of
-from streammach.backends.cuda.transfers import (
-    N_SLOTS,
-    BufferRoom,
-    Resident,
-    TransferBuffer,
-    TransferBuffers,
-)
+from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident, TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.model import ModelShape
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
 SCRATCH_BYTES = 8 << 20  # of a sort, whatever its size: an estimate
+ITEM = ("begin", "end", "feature", "slot")
 
 
 @device
@@ -50,9 +47,9 @@ def sort_keys(
     Parameters
     ----------
     features, rows : int32 (room,)
-        The entries as a slot holds them.
+        The entries as a slot holds them; the first `n_entries` count.
     n_entries, room, last : int, int, int32
-        How many count; how many keys are written; the key behind all.
+        `last` is the key behind all.
     keys : int32 or uint16 (room,)
         Receives the keys.
     """
@@ -72,10 +69,8 @@ def mark(
 
     Parameters
     ----------
-    features, values, rows : int32 (m,), float32 (m,), int32 (m,)
-        The entries as a slot holds them.
-    order : int32 (m,)
-        Their order by features, then rows; the first `nnz` count.
+    features, values, rows, order : int32 (m,), float32 (m,), int32 (m,), int32 (m,)
+        The entries as a slot holds them; their order by features, then rows: `nnz` count.
     nnz, total, bias_row, segment : int
         Values; values and the bias's entries, one a row; d; most entries of an item.
     out_rows, out_values : int32 (total,), float32 (total,)
@@ -115,10 +110,10 @@ def place(
 
     Parameters
     ----------
-    features, order, nnz, total, bias_row : int32 (m,), int32 (m,), int, int, int
-        What :func:`mark` was given.
-    flags, sums : int32 (3 * total,), int32 (3 * total,)
-        What it found, and their running sums.
+    features, order, nnz, total, bias_row, flags : int32 (m,), int32 (m,), int, int, int, int32
+        As for :func:`mark`, which wrote the flags.
+    sums : int32 (3 * total,)
+        Their running sums.
     begin, end, feature, slot, count : int32 (items,), int32 (1,)
         Receive the items.
     joined_begin, joined_end, joined_feature, joined_count : int32 (joined,), int32 (1,)
@@ -156,30 +151,6 @@ def most_slots(total: int, segment: int = SEGMENT) -> int:
     return 2 * (total // segment) + 1
 
 
-def _key_type(bias_row: int) -> Any:
-    """Return the type of what is sorted: a radix sort goes over its bits eight at a time."""
-    return np.uint16 if bias_row <= np.iinfo(np.uint16).max else np.int32
-
-
-def _sizes(room: BufferRoom, bias_row: int, segment: int) -> Sizes:
-    total, joined = room.n_rows + room.nnz, most_slots(room.n_rows + room.nnz, segment)
-    n_keys = room.nnz + 3 * room.n_rows + 3
-    return {
-        "keys": (n_keys, _key_type(bias_row)),
-        "order": (n_keys, np.int32),
-        "rows": (total, np.int32),
-        "values": (total, np.float32),
-        "flags": (3 * total, np.int32),
-        "sums": (3 * total, np.int32),
-        **{name: (total, np.int32) for name in ("begin", "end", "feature", "slot")},
-        **{f"joined {name}": (joined, np.int32) for name in ("begin", "end", "feature", "slot")},
-        "count": (1, np.int32),
-        "joined count": (1, np.int32),
-        "slots": (joined, np.int32),
-        "ones": (joined, np.float32),
-    }
-
-
 class SegmentBuilder:
     """Fixed room for a batch feature by feature; the bias is row d of the table, `bias_row`.
 
@@ -198,26 +169,28 @@ class SegmentBuilder:
         self, memory: DeviceMemory, room: BufferRoom, bias_row: int, segment: int = SEGMENT
     ) -> None:
         self._memory, self._bias_row, self._segment = memory, bias_row, segment
-        held = memory.rooms(_sizes(room, bias_row, segment))
-        self.rows, self.values = held["rows"], held["values"]
-        self.slots, self.ones = held["slots"], held["ones"]
-        self._keys, self._order = held["keys"], held["order"]
-        self._flags, self._sums = held["flags"], held["sums"]
-        names = ("begin", "end", "feature", "slot", "count")
-        self.whole = Segments(**{name: held[name] for name in names})
-        self.joined = Segments(**{name: held[f"joined {name}"] for name in names})
-        self.slots.values[:] = memory.xp.arange(len(self.slots.values), dtype=np.int32)
+        total, n_keys = room.n_rows + room.nnz, room.nnz + 3 * room.n_rows + 3
+        joined, line = most_slots(total, segment), "batch by features"
+        # A radix sort goes over the bits of keys eight at a time.
+        key = np.uint16 if bias_row <= np.iinfo(np.uint16).max else np.int32
+        sizes: Sizes = {
+            "keys": (n_keys, key), "order": (n_keys, np.int32), "rows": (total, np.int32),
+            "values": (total, np.float32), "flags": (3 * total, np.int32),
+            "sums": (3 * total, np.int32),
+        }  # fmt: skip
+        arrays = memory.rooms(sizes, line)
+        self._keys, self._order, self.rows, self.values, self._flags, self._sums = arrays.values()
+        items: list[Segments] = []
+        for most in (total, joined):
+            count: Sizes = {"n_items": (1, np.int32)}
+            room_of_items = dict.fromkeys(ITEM, (most, np.int32)) | count
+            items.append(Segments(**memory.rooms(room_of_items, line)))
+        self.whole, self.joined = items
+        self.slots, self.ones = memory.numbers(joined, line), memory.empty(joined, np.float32, line)
         self.ones.values.fill(1)
         self.joined.slot.values.fill(-1)
-
-    @staticmethod
-    def footprint(room: BufferRoom, bias_row: int) -> dict[str, int]:
-        """Return the bytes of such room, and of what each sort takes for a moment, by name."""
-        # 64-bit order, and its scratch.
-        sorting = SCRATCH_BYTES + 40 * (room.nnz + 3 * room.n_rows)
-        return {
-            "batch by features": total_bytes(_sizes(room, bias_row, SEGMENT)), "sorting": sorting,
-        }  # fmt: skip
+        # The order in 64 bits, and its scratch.
+        memory.reserve(SCRATCH_BYTES + 40 * (room.nnz + 3 * room.n_rows), "sorting")
 
     def sort(self, slot: TransferBuffer, n_rows: int, nnz: int, n_entries: int) -> None:
         """Bring the rows of a slot, whose entries come in fours, into the order of features."""
@@ -228,16 +201,17 @@ class SegmentBuilder:
             n_entries, len(keys), last, self._keys,
         )  # fmt: skip
         if n_entries:
-            memory.order(keys, self._order)
+            self._order.values[: len(keys)] = memory.xp.argsort(keys, kind="stable")
         sizes = (nnz, total, self._bias_row)
         memory.stride(
             striding(mark), total, slot["features"], slot["values"], slot["rows"], self._order,
             *sizes, self._segment, self.rows, self.values, self._flags,
         )  # fmt: skip
-        memory.running_sum(self._flags.values[: 3 * total], self._sums.values[: 3 * total])
+        flags, sums = self._flags.values[: 3 * total], self._sums.values[: 3 * total]
+        memory.xp.cumsum(flags, dtype=np.int32, out=sums)
         memory.stride(
             striding(place), total, slot["features"], self._order, *sizes, self._flags, self._sums,
-            *self.whole.arguments, *self.joined.arguments[:3], self.joined.count,
+            *self.whole, *self.joined[:3], self.joined.n_items,
         )  # fmt: skip
 
 
@@ -245,48 +219,27 @@ class CudaSparseSteps(CudaSteps):
     """Steps on sparse rows: forward, sorting, backward over items and over split features."""
 
     def __init__(
-        self,
-        memory: DeviceMemory,
-        spec: ModelSpec,
-        models: int,
-        room: BufferRoom,
+        self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom,
         resident: Resident | None,
-    ) -> None:
-        super().__init__(memory, self.sizes(spec, models, room))
-        self._slots = TransferBuffers(lambda: TransferBuffer(memory, room, resident))
+    ) -> None:  # fmt: skip
+        super().__init__(memory, spec, models, room)
+        self._slots = cycle([TransferBuffer(memory, room, resident) for _ in range(N_SLOTS)])
         self._sorter = SegmentBuilder(memory, room, spec.n_features)
+        n_partial = most_slots(room.n_rows + room.nnz) * stride_of(spec, models)
+        self._partial = memory.empty(n_partial, np.float32, "residuals")
 
-    @staticmethod
-    def sizes(spec: ModelShape, models: int, room: BufferRoom) -> Sizes:
-        """Return the elements of the buffers by name."""
-        slots = most_slots(room.n_rows + room.nnz)
-        partial = (slots * stride_of(spec, models), np.float32)
-        return CudaSteps.sizes(spec, models, room) | {"partial": partial}
-
-    @staticmethod
-    def footprint(spec: ModelShape, models: int, room: BufferRoom) -> dict[str, int]:
-        """Return the bytes on the device, by name."""
-        return {
-            "residuals": total_bytes(CudaSparseSteps.sizes(spec, models, room)),
-            "batch": TransferBuffer.footprint(room, N_SLOTS)[1],
-            **SegmentBuilder.footprint(room, spec.n_features),
-        }
-
-    def step(
-        self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule, over: OverOutputs | None
-    ) -> DeviceArray:
+    def step(self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule) -> DeviceArray:
         """Ask for a step on one batch; return where the losses of its rows and models will be."""
-        held, n, nnz = self._held, batch.n_rows, int(batch.indptr[-1])
-        slot = self._slots.next()
+        n, nnz, slot = batch.n_rows, int(batch.indptr[-1]), next(self._slots)
         entries = slot.load(batch)
-        self._residuals(group, slot, n, rule, over, dense=False)
+        self._residuals(group, slot, n, rule.smoothing, dense=False)
         self._sorter.sort(slot, n, nnz, entries)
         slot.release()
         self._backward(group, rule, n + nnz)
-        return held["losses"]
+        return self.losses
 
     def _backward(self, group: ModelGroup, rule: Rule, most: int) -> None:
         """Update from residuals: the items, no more than `most`, then features of several items."""
-        batch, z, partial = self._sorter, self._held["z"], self._held["partial"]
-        group.update(batch.whole, rule, most, batch.rows, batch.values, z, partial)
+        batch, partial = self._sorter, self._partial
+        group.update(batch.whole, rule, most, batch.rows, batch.values, self.z, partial)
         group.update(batch.joined, rule, most, batch.slots, batch.ones, partial, partial)

@@ -8,15 +8,14 @@ device when the work that read it is done; work on a slot begins when its copies
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.instructions import get, int64, put, striding
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes, total_bytes
+from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import Batch, RowIdBatch
@@ -26,7 +25,7 @@ LABELS = ("label_starts", "label_classes", "label_shares")
 
 
 class BufferRoom(NamedTuple):
-    """For how many rows and values there is room, and for how many labels where they have lists.
+    """For how many rows, values, and labels of lists there is room.
 
     Rows that are `kept` on the device come as their numbers.
     """
@@ -35,11 +34,6 @@ class BufferRoom(NamedTuple):
     nnz: int
     n_labels: int = 0
     kept: bool = False
-
-    @property
-    def entries(self) -> int:
-        """The most entries that so many rows and values have when they come in fours."""
-        return rounded_up(self.nnz + (CHUNK - 1) * self.n_rows, CHUNK)
 
 
 @kernel()
@@ -81,20 +75,16 @@ def gather(
     classes: Array, importance: Array, out_features: Array, out_values: Array, out_rows: Array,
     out_classes: Array, out_importance: Array,
 ) -> None:  # fmt: skip
-    """Copy chosen rows as :func:`fill_in_fours` does; a warp takes a row.
+    """Copy chosen rows of a :class:`Resident` into a slot as :func:`fill_in_fours` does.
+
+    A warp takes a row.
 
     Parameters
     ----------
     chosen, at, n_rows : int64 (n,), int32 (n + 1,), int
         Numbers of the rows, and where each goes: multiples of four.
-    starts, features, values : int64 (N + 1,), int32 (nnz,), float32 (nnz,)
-        The rows that are kept.
-    classes, importance : int32 (N,), float32 (N,)
-        Their classes and importance.
-    out_features, out_values, out_rows : int32 (m,), float32 (m,), int32 (m,)
-        Receive of each entry the feature, value and row of the batch.
-    out_classes, out_importance : int32 (n,), float32 (n,)
-        Receive classes and importance.
+    starts, features, values, classes, importance : int64 (N + 1,), int32, float32, int32, float32
+        The rows that are kept; the others receive those of the batch.
     """
     lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
     for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
@@ -141,34 +131,21 @@ def gather_labels(
             put(out_shares, q + j, get(shares, begin + j))
 
 
-def _kept_sizes(n_rows: int, nnz: int, n_labels: int) -> Sizes:
-    labels = ((n_rows + 1, np.int64), (n_labels, np.int32), (n_labels, np.float32))
-    return {
-        "starts": (n_rows + 1, np.int64),
-        "features": (nnz, np.int32),
-        "values": (nnz, np.float32),
-        "classes": (n_rows, np.int32),
-        "importance": (n_rows, np.float32),
-        **(dict(zip(LABELS, labels, strict=True)) if n_labels else {}),
-    }
-
-
 class Resident:
-    """Room for all rows, values and labels of lists of a store on the device.
-
-    It is filled once, and gathered from batch by batch.
-    """
+    """Room for all rows, values and labels of lists of a store on the device, to gather from."""
 
     def __init__(self, memory: DeviceMemory, n_rows: int, nnz: int, n_labels: int = 0) -> None:
-        self._memory, self._held = memory, memory.rooms(_kept_sizes(n_rows, nnz, n_labels))
-        self._labels = [self._held.pop(name) for name in LABELS if n_labels]
+        self._memory, line = memory, "rows of the store"
+        sizes: Sizes = {
+            "starts": (n_rows + 1, np.int64), "features": (nnz, np.int32),
+            "values": (nnz, np.float32), "classes": (n_rows, np.int32),
+            "importance": (n_rows, np.float32),
+        }  # fmt: skip
+        self._rows = list(memory.rooms(sizes, line).values())
+        labels: Sizes = dict(zip(LABELS, _label_sizes(n_rows, n_labels, np.int64), strict=True))
+        self._labels = list(memory.rooms(labels, line).values()) if n_labels else []
         self._content = ""
         self._counts = (0, 0, 0)  # rows, values and labels that are there
-
-    @staticmethod
-    def footprint(n_rows: int, nnz: int, n_labels: int = 0) -> int:
-        """Return the bytes on the device."""
-        return total_bytes(_kept_sizes(n_rows, nnz, n_labels))
 
     def count(self, content: str) -> int:
         """Return how many of the store's first rows are there as what is called so."""
@@ -179,21 +156,17 @@ class Resident:
         if content != self._content:
             self._content, self._counts = content, (0, 0, 0)
         rows, nnz, n_labels = self._counts
-        sent: list[tuple[DeviceArray, int, NDArray[Any]]] = [
-            (self._held["starts"], rows, nnz + batch.indptr),
-            (self._held["features"], nnz, batch.features),
-            (self._held["values"], nnz, batch.values),
-            (self._held["classes"], rows, batch.classes),
-            (self._held["importance"], rows, batch.importance),
-        ]
+        arrays: list[Any] = [
+            nnz + batch.indptr, batch.features, batch.values, batch.classes, batch.importance,
+        ]  # fmt: skip
+        places = [rows, nnz, nnz, rows, rows]
         if (lists := batch.labels) is not None:
             assert lists.weights is not None, "the shares of the target"
-            given = (n_labels + lists.starts, lists.classes, lists.weights)
-            places = (rows, n_labels, n_labels)
-            sent += zip(self._labels, places, given, strict=True)
+            arrays += [n_labels + lists.starts, lists.classes, lists.weights]
+            places += [rows, n_labels, n_labels]
             n_labels += lists.n_labels
         with self._memory.use():
-            for target, at, array in sent:
+            for target, array, at in zip(self._rows + self._labels, arrays, places, strict=False):
                 self._memory.send(target, array, at)
             self._memory.wait()
         self._counts = rows + batch.n_rows, nnz + len(batch.features), n_labels
@@ -201,36 +174,35 @@ class Resident:
     def gather(
         self, slot: dict[str, DeviceArray], n: int, x: DeviceArray | None = None, width: int = 0
     ) -> None:
-        """Write the n rows whose numbers a slot has to its other arrays, or to dense rows.
+        """Write the n rows whose numbers a slot has, to its other arrays or to dense rows.
 
         Parameters
         ----------
-        slot : dict of str to DeviceArray
-            ``chosen`` int64 (n,) and ``indptr`` int32 (n + 1,), in fours, and ``label_starts``
-            int32 (n + 1,) where rows have lists of labels; the others receive rows.
-        n : int
-            Rows.
-        x : DeviceArray, optional
+        slot, n : dict of str to DeviceArray, int
+            Arrays as a :class:`TransferBuffer` has them; ``chosen``, ``indptr`` and
+            ``label_starts`` are read.
+        x, width : DeviceArray, int
             float32 (n * width,): zeros, receives dense rows; ``indptr`` is not read.
-        width : int
-            Columns of a dense row.
         """
         memory, beside = self._memory, (slot["classes"], slot["importance"])
         if x is None:
             memory.stride(
-                striding(gather), n * WARP, slot["chosen"], slot["indptr"], n,
-                *self._held.values(), slot["features"], slot["values"], slot["rows"], *beside,
+                striding(gather), n * WARP, slot["chosen"], slot["indptr"], n, *self._rows,
+                slot["features"], slot["values"], slot["rows"], *beside,
             )  # fmt: skip
         else:
             memory.stride(
-                striding(gather_dense), n * WARP, slot["chosen"], n, width, *self._held.values(),
-                x, *beside,
-            )  # fmt: skip
+                striding(gather_dense), n * WARP, slot["chosen"], n, width, *self._rows, x, *beside
+            )
         if self._labels:
             memory.stride(
                 striding(gather_labels), n * WARP, slot["chosen"], slot["label_starts"], n,
                 *self._labels, slot["label_classes"], slot["label_shares"],
             )  # fmt: skip
+
+
+def _label_sizes(n_rows: int, n_labels: int, starts: Any) -> list[tuple[int, Any]]:
+    return [(n_rows + 1, starts), (n_labels, np.int32), (n_labels, np.float32)]
 
 
 class TransferBuffer:
@@ -240,7 +212,7 @@ class TransferBuffer:
 
     Attributes
     ----------
-    held : dict of str to DeviceArray
+    arrays : dict of str to DeviceArray
         ``indptr`` int32 (n + 1,); ``features`` int32, ``values`` float32 and ``rows`` int32 of each
         entry, in fours; ``classes`` int32 (n,), ``importance`` float32 (n,); ``chosen`` int64 (n,)
         where rows are resident; ``label_starts`` int32 (n + 1,), ``label_classes`` int32 and
@@ -248,43 +220,28 @@ class TransferBuffer:
     """
 
     def __init__(
-        self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None
-    ) -> None:
-        assert room.kept == (resident is not None), "rows are gathered from where they are kept"
-        self._memory, self._resident, self.room = memory, resident, room
-        on_host = self.host_sizes(room)
-        self._host = {name: memory.page_locked(*size) for name, size in on_host.items()}
-        self.held = memory.rooms(self.sizes(room))
+        self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
+        line: str = "batch",
+    ) -> None:  # fmt: skip
+        self._memory, self._resident, n = memory, resident, room.n_rows
+        sizes = self._entry_sizes(room)
+        sizes |= {"classes": (n, np.int32), "importance": (n, np.float32)}
+        if room.n_labels:
+            labels = _label_sizes(n, room.n_labels, np.int32)
+            sizes |= dict(zip(LABELS, labels, strict=True))
+        on_host = list(sizes)
+        if room.kept:
+            sizes["chosen"] = (n, np.int64)
+            on_host = ["indptr", "chosen", *LABELS[: bool(room.n_labels)]]
+        self._host = {name: memory.page_locked(*sizes[name]) for name in on_host}
+        self.arrays = memory.rooms(sizes, line)
         self._copied, self._used = memory.event(), memory.event()
 
-    @classmethod
-    def sizes(cls, room: BufferRoom) -> Sizes:
-        """Return the elements of the arrays on the device, by name."""
-        n, n_labels = room.n_rows, room.n_labels
-        arrays = cls.entry_sizes(room) | {"classes": (n, np.int32), "importance": (n, np.float32)}
-        if n_labels:
-            labels = ((n + 1, np.int32), (n_labels, np.int32), (n_labels, np.float32))
-            arrays |= dict(zip(LABELS, labels, strict=True))
-        return arrays | ({"chosen": (n, np.int64)} if room.kept else {})
-
-    @staticmethod
-    def entry_sizes(room: BufferRoom) -> Sizes:
-        """Return those of row pointers and entries."""
-        of_entries = {"features": np.int32, "values": np.float32, "rows": np.int32}
-        arrays = {name: (room.entries, kind) for name, kind in of_entries.items()}
-        return {"indptr": (room.n_rows + 1, np.int32), **arrays}
-
-    @classmethod
-    def host_sizes(cls, room: BufferRoom) -> Sizes:
-        """Return the elements of the arrays on the host, by name."""
-        arrays = cls.sizes(room)
-        numbers = ("indptr", "chosen", *LABELS[: bool(room.n_labels)])
-        return {name: arrays[name] for name in numbers} if room.kept else arrays
-
-    @classmethod
-    def footprint(cls, room: BufferRoom, n_slots: int = 1) -> tuple[int, int]:
-        """Return the bytes that such slots take on the host and on the device."""
-        return n_slots * total_bytes(cls.host_sizes(room)), n_slots * total_bytes(cls.sizes(room))
+    def _entry_sizes(self, room: BufferRoom) -> Sizes:
+        """Return the elements of row pointers and entries."""
+        m = rounded_up(room.nnz + (CHUNK - 1) * room.n_rows, CHUNK)  # the most in fours
+        entries = {"features": (m, np.int32), "values": (m, np.float32), "rows": (m, np.int32)}
+        return {"indptr": (room.n_rows + 1, np.int32), **entries}
 
     def load(self, batch: Batch | RowIdBatch) -> int:
         """Bring a batch to the device; return its number of entries, in fours."""
@@ -296,8 +253,8 @@ class TransferBuffer:
             return self._gather(batch, counts)
         labels: dict[str, Any] = {}
         if (lists := batch.labels) is not None:
-            given = (lists.starts, lists.classes, lists.weights)
-            labels = dict(zip(LABELS, given, strict=True))
+            arrays = (lists.starts, lists.classes, lists.weights)
+            labels = dict(zip(LABELS, arrays, strict=True))
         return self.fill(
             batch.indptr, batch.features, batch.values, classes=batch.classes,
             importance=batch.importance, **labels,
@@ -319,9 +276,9 @@ class TransferBuffer:
         m = int(fill_in_fours(*rows, *(self._host[name] for name in names)))
         return {"indptr": len(rows[0]), "features": m, "values": m, "rows": m}
 
-    def _beside(self, **given: NDArray[Any] | None) -> dict[str, int]:
+    def _beside(self, **arrays: NDArray[Any] | None) -> dict[str, int]:
         """Make ready to send what rows have beside values; return how much of each there is."""
-        there = {name: array for name, array in given.items() if array is not None}
+        there = {name: array for name, array in arrays.items() if array is not None}
         for name, array in there.items():
             self._host[name][: len(array)] = array
         return {name: len(array) for name, array in there.items()}
@@ -333,13 +290,13 @@ class TransferBuffer:
         indptr[0] = 0
         np.cumsum(-(-np.diff(batch.indptr) // CHUNK) * CHUNK, out=indptr[1 : n + 1])
         self._send(counts | {"indptr": n + 1})
-        self._resident.gather(self.held, n)
+        self._resident.gather(self.arrays, n)
         return int(indptr[n])
 
     def _send(self, counts: dict[str, int]) -> None:
         self._used.before(ahead=True)
         for name, count in counts.items():
-            self._memory.send(self.held[name], self._host[name][:count], ahead=True)
+            self._memory.send(self.arrays[name], self._host[name][:count], ahead=True)
         self._copied.mark(ahead=True)
         self._copied.before()
 
@@ -348,20 +305,4 @@ class TransferBuffer:
         self._used.mark()
 
     def __getitem__(self, name: str) -> DeviceArray:
-        return self.held[name]
-
-
-B = TypeVar("B", bound=TransferBuffer)
-
-
-class TransferBuffers(Generic[B]):
-    """Two slots that batches take in turn, made by a function."""
-
-    def __init__(self, make: Callable[[], B]) -> None:
-        self._slots = [make() for _ in range(N_SLOTS)]
-        self._turn = 0
-
-    def next(self) -> B:
-        """Return the slot for the next batch."""
-        self._turn = (self._turn + 1) % N_SLOTS
-        return self._slots[self._turn]
+        return self.arrays[name]

@@ -50,10 +50,7 @@ def code_type(n_buckets: int) -> np.dtype[np.generic]:
 def codes(
     a: tuple[int, ...], b: tuple[int, ...], n_classes: int, n_buckets: int, first: int = 0
 ) -> NDArray[np.unsignedinteger]:
-    """Return the bucket of each class, from the first one on, in each repetition.
-
-    Returns uint8, uint16 or uint32 (n_classes, R).
-    """
+    """Return the bucket of each class, from the first on, in each repetition: unsigned (K, R)."""
     dtype = code_type(n_buckets)
     if not a and n_buckets == n_classes:
         return np.arange(n_classes, dtype=dtype)[:, None]

@@ -57,16 +57,10 @@ CACHE_DIR = None if _FOLDER is None else str(_FOLDER)
 class _FirstCompilation(Listener):  # type: ignore[misc]  # numba has no types
     """Calls a function at the first kernel that is compiled rather than loaded."""
 
-    def __init__(self) -> None:
-        self.tell: Callable[[], None] | None = None
-        self._told = False
-        register("numba:compile", self)
+    tell: Callable[[], None] | None = None
+    _told = False
 
-    def on_start(self, event: Event) -> None:
-        """Tell once."""
-        self.announce()
-
-    def announce(self) -> None:
+    def on_start(self, event: Event | None = None) -> None:
         """Tell, unless that was told."""
         if self.tell is not None and not self._told:
             self._told = True
@@ -77,6 +71,9 @@ class _FirstCompilation(Listener):  # type: ignore[misc]  # numba has no types
 
 
 _first_compilation = _FirstCompilation()
+register("numba:compile", _first_compilation)
+# Tells that kernels will be compiled, in another process.
+announce_compilation: Callable[[], None] = _first_compilation.on_start
 
 
 def on_first_compilation(tell: Callable[[], None]) -> None:
@@ -117,11 +114,6 @@ os.register_at_fork(
     after_in_parent=global_compiler_lock.release,
     after_in_child=global_compiler_lock.release,
 )
-
-
-def announce_compilation() -> None:
-    """Tell that kernels will be compiled, in another process."""
-    _first_compilation.announce()
 
 
 def kernel(

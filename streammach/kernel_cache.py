@@ -140,13 +140,11 @@ class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no typ
 
 
 def _ours(facts: os.stat_result) -> bool:
-    """Return whether only we or root can write."""
     mine = not hasattr(os, "getuid") or facts.st_uid in (os.getuid(), 0)
     return mine and not facts.st_mode & 0o022
 
 
 def _copied(folder: Path) -> Path:
-    """Return a copy that goes with this process."""
     copy = Path(tempfile.mkdtemp(prefix="streammach-kernels-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     shutil.copytree(folder, copy, dirs_exist_ok=True)

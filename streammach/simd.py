@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numba
@@ -43,13 +43,24 @@ def aligned(n_bytes: int) -> NDArray[np.uint8]:
     return room[start : start + n_bytes]
 
 
-def lay_in_blocks(codes: NDArray[np.uint8], blocks: NDArray[np.uint8]) -> None:
-    """Write what classes have, uint8 (n, R), to blocks of 64 classes: uint8 (b, R, 64)."""
-    n_models, whole = codes.shape[1], len(codes) // LANES
-    full, rest = codes[: whole * LANES], codes[whole * LANES :]
-    blocks[:whole] = full.reshape(whole, LANES, n_models).transpose(0, 2, 1)
-    if len(rest):
-        blocks[whole, :, : len(rest)] = rest.T
+def in_blocks(
+    pieces: Iterable[NDArray[np.uint8]], n_blocks: int, n_models: int
+) -> NDArray[np.uint8]:
+    """Return what classes have in blocks of 64 classes: uint8 (blocks * R * 64,), zeros for none.
+
+    The classes come some at a time, uint8 (n, R), of which all but the last are a multiple of 64.
+    """
+    out = aligned(n_blocks * n_models * LANES)
+    blocks, first = out.reshape(n_blocks, n_models, LANES), 0
+    for codes in pieces:
+        whole = len(codes) // LANES
+        full, rest = codes[: whole * LANES], codes[whole * LANES :]
+        some = full.reshape(whole, LANES, n_models).transpose(0, 2, 1)
+        blocks[first : first + whole] = some
+        first += whole
+        if len(rest):
+            blocks[first, :, : len(rest)] = rest.T
+    return out
 
 
 def data_of(context: Any, builder: Any, signature: Any, args: Any, *which: int) -> list[Any]:

@@ -39,15 +39,11 @@ def pieces_of(
     return [(a, b) for a, b in itertools.pairwise(edges) if a < b]
 
 
-def _nothing(first: int, last: int) -> None:
-    """Do no work."""
+def _nothing(first: int, last: int) -> None: ...
 
 
 class _Team:
-    """Threads that sleep until there is work, each behind locks of its own.
-
-    A thread that is woken takes pieces until there are no more. The calling thread takes some, too.
-    """
+    """Threads that sleep until there is work; these and the caller take pieces until all are."""
 
     def __init__(self, n_more: int, name: str) -> None:
         self._work: Callable[[int, int], None] = _nothing
@@ -78,14 +74,12 @@ class _Team:
             raise self._errors[0]
 
     def stop(self) -> None:
-        """Have the threads end after their pieces."""
-        self._ended = True
+        self._ended = True  # after their pieces
         for begin, _ in self._locks:
             with contextlib.suppress(RuntimeError):  # it is open: its thread has yet to wake
                 begin.release()
 
     def join(self) -> None:
-        """Wait until the threads have ended."""
         for thread in self._threads:
             thread.join()
 
@@ -203,7 +197,6 @@ class _Ahead(Forked, Generic[T]):
         self._stopped = False
 
     def run(self) -> None:
-        """Make the items, as the thread's work."""
         end: BaseException | None = None
         try:
             while self._wanted.acquire() and not self._stopped:
@@ -231,6 +224,5 @@ class _Ahead(Forked, Generic[T]):
         self._made.put(UsageError("rows are read by another process, which forked this one"))
 
     def stop(self) -> None:
-        """Say that no more items are wanted."""
         self._stopped = True
         self._wanted.release()

@@ -59,7 +59,6 @@ def judged(facts: DataFacts, *, n_repetitions: int, max_pairs: int, threads: int
 
 
 def _scores(facts: DataFacts, n_repetitions: int, max_pairs: int, threads: int) -> int:
-    """Return the bytes of a scorer, beside hashed models."""
     n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
     return CountScorer.footprint(facts.n_classes, n_wide, n_repetitions, threads)
 

@@ -140,16 +140,14 @@ def fill_lists(
 
     Parameters
     ----------
-    lists, first, last : MarkedLists and int
-        The lists ``first:last`` are looked at.
-    least : int
-        The lowest bin that is kept.
+    lists, least : MarkedLists, int
+        The lists, and the lowest bin that is kept.
     starts : int64 (m + 1,)
         Where the classes of each list go.
     classes, counts : int32, int32 or float32
         Receive the classes, and the rows of each that are not held out, unless `classes` is empty.
-    sizes : int64 (m,)
-        Receives how many classes each list has.
+    sizes, first, last : int64 (m,), int, int
+        Receives how many classes each of the lists ``first:last`` has.
     """
     for f in range(first, last):
         n, p = 0, lists.begins[f]
@@ -329,12 +327,10 @@ def find_places(
 
     Parameters
     ----------
-    row, pairs : int32 (v,), CountedPairs
-        The features, and the table.
-    wanted, n : int32 (m,), int
-        Classes; the first n, at most 255, are different ones, the others are not read.
-    slot : uint8 (K,)
-        Scratch; zeros before and after.
+    row, wanted, n : int32 (v,), int32 (m,), int
+        The features, and classes: the first n, at most 255, are different ones, others not read.
+    pairs, slot : CountedPairs, uint8 (K,)
+        The table; scratch, zeros before and after.
     place : int32 (v, m)
         Receives each pair's number within its feature's list, or -1.
     """

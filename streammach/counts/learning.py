@@ -125,11 +125,9 @@ def evidence(
     table: CountTable, rows: RowBlock, candidates: NDArray[np.int32], *, weights: GroupWeights,
     each: Callable[[int, Callable[[int, int], None]], None],
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Return what the counts say of candidates: float32 (n, m, 2 G + 1).
+    """Return what the counts say of candidates int32 (n, m): float32 (n, m, 2 G + 1).
 
     Sums of ln n by group, numbers of counted pairs by group, and the sum of learnt weights.
-
-    `candidates` is int32 (n, m).
     """
     out = np.zeros((*candidates.shape, 2 * weights.n_groups + 1), np.float32)
     longest, pairs = int(np.diff(rows.indptr).max(initial=0)), table.pairs
@@ -155,14 +153,12 @@ def add_evidence(
 
     Parameters
     ----------
-    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
-        The rows, and which of them.
-    candidates : int32 (n, m)
-        Different classes, then -1 where there are no more.
+    indptr, features, candidates : int64 (n + 1,), int32 (nnz,), int32 (n, m)
+        The rows, and for each different classes, then -1 where there are no more.
     pairs, group : CountedPairs, int32 (d,)
         The table, and the group of each feature.
-    theta, delta : float32 (Z,), (d,)
-        Weights of pairs and features; empty where nothing was learnt.
+    theta, delta, first, last : float32 (Z,), (d,), int, int
+        Weights of pairs and features, empty where nothing was learnt; which rows.
     slot, place : uint8 (K,), int32 (longest row, m)
         Scratch; `slot` holds zeros before and after.
     out : float32 (n, m, 2 G + 1)
@@ -204,11 +200,11 @@ def compare_rows(
 
     Parameters
     ----------
-    rows, first, last : RowLists, int, int
-        The rows, of which each counts w, and which of them.
-    candidates, n_own : int32 (n, m), int32 (n,)
-        The row's classes, then other ones, then -1; -1 alone for a row that teaches nothing. How
-        many are the row's own, n; the target of each is 1.
+    rows, candidates : RowLists, int32 (n, m)
+        The rows, of which each counts w; its classes, then other ones, then -1; -1 alone for a row
+        that teaches nothing.
+    n_own, first, last : int32 (n,), int, int
+        How many are the row's own, n, of which the target of each is 1; which rows.
     pairs, scores, step : CountedPairs, LearntScores, float32
         The table, what scores are made of, and a unit of gains in nats.
     slot : uint8 (K,)

@@ -141,7 +141,6 @@ class PairLearner:
             )
 
     def _scratch(self) -> PairScratch:
-        """Return this thread's scratch."""
         if not hasattr(self._local, "scratch"):
             self._local.scratch = PairScratch.of(len(self._scores.base))
         found: PairScratch = self._local.scratch

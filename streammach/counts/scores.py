@@ -19,7 +19,7 @@ from streammach.counts.bounded import (
 )
 from streammach.rows.block import RowBlock
 from streammach.rows.packed import Counts
-from streammach.simd import LANES, PERMUTES, WIDEST, aligned, lay_in_blocks, table_width
+from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # some rows take much longer than others
@@ -33,15 +33,6 @@ def width_of(n_buckets: int, codes: NDArray[Any]) -> int:
     """Return the bytes of a model's table of deficits; 0 where none can be looked up."""
     can = PERMUTES and codes.dtype == np.uint8 and n_buckets <= WIDEST
     return table_width(n_buckets) if can else 0
-
-
-def in_blocks(codes: NDArray[np.uint8], n_repetitions: int) -> NDArray[np.uint8]:
-    """Return buckets (K * R,) in blocks of 64 classes: (blocks * R * 64,), zeros for no class."""
-    by_class = codes.reshape(-1, n_repetitions)
-    blocks = -(-len(by_class) // LANES)
-    out = aligned(blocks * n_repetitions * LANES)
-    lay_in_blocks(by_class, out.reshape(blocks, n_repetitions, LANES))
-    return out
 
 
 @dataclass(frozen=True)
@@ -83,10 +74,7 @@ class CountScorer:
         return tables + threads * scratch
 
     def topk(self, rows: RowBlock, k: int, hashed: Hashed | None = None) -> Best:
-        """Return the k best classes of each row and their scores, best first, exactly.
-
-        Returns `ids` int64 (n, min(k, K)), `scores` float32 (n, min(k, K)).
-        """
+        """Return ids int64 and scores float32 (n, min(k, K)) of the best of each row, exactly."""
         k, n = min(k, self.weights.n_classes), rows.n_rows
         best = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
         if n > 1:
@@ -129,12 +117,13 @@ class CountScorer:
         n, codes = hashed.n_repetitions, hashed.codes
         if self._blocks is None or self._blocks[0] is not codes:
             width = width_of(hashed.n_buckets, codes)
-            self._blocks = codes, in_blocks(codes, n) if width else NO_CODES, width
+            some = [codes.reshape(-1, n)] if width else []
+            blocks = -(-len(codes) // (n * LANES)) if width else 0
+            self._blocks = codes, in_blocks(some, blocks, n), width
         weight = np.float32(self.weights.hashed / n)
         return HashedScores(hashed.logs, codes, hashed.n_buckets, n, weight, *self._blocks[1:])
 
     def _room(self, n_repetitions: int, k: int, longest: int) -> BoundRoom:
-        """Return this thread's scratch for rows that are not longer."""
         made_for = getattr(self._scratch, "made_for", (-1, 0, 0))
         if made_for[:2] != (n_repetitions, k) or made_for[2] < longest:
             self._scratch.made_for = n_repetitions, k, longest

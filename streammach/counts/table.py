@@ -25,13 +25,7 @@ Blocks = Callable[[], Iterable[tuple[RowBlock, NDArray[np.bool_]]]]
 
 @dataclass(frozen=True, kw_only=True)
 class CountTable(PairTable):
-    """How many rows of each class hold each feature.
-
-    Attributes
-    ----------
-    starts, classes
-        Those of :class:`PairTable`.
-    """
+    """How many rows of each class hold each feature."""
 
     # int32 (Z,), or float32 where rows have importances, which are added up: rows of that class
     # that hold the feature; 0 where only held-out rows do
@@ -147,7 +141,6 @@ def count_pairs(
 def _bins(
     lists: kernels.MarkedLists, pieces: list[tuple[int, int]], workers: Workers
 ) -> NDArray[np.int64]:
-    """Return the number of pairs by what they add: int64 (BINS,)."""
     found: list[NDArray[np.int64]] = []
 
     def of(first: int, last: int) -> None:
@@ -188,7 +181,6 @@ def _add_totals(
     block: RowBlock, rows: NDArray[Any], values: NDArray[Any],
     chosen: NDArray[np.bool_] | None = None,
 ) -> None:  # fmt: skip
-    """Add the rows of each class and their values."""
     classes, lengths, weights = block.classes, np.diff(block.indptr), block.weights
     if chosen is not None:
         classes, lengths, weights = classes[chosen], lengths[chosen], weights[chosen]

@@ -37,12 +37,10 @@ def _vector_of(call: tuple[Any, ...], which: int, at: Any, vector: Any) -> Any:
 
 
 def _integers(array: Any) -> ir.VectorType:
-    """Return the vector type of 64 elements of an array of integers."""
     return ir.VectorType(ir.IntType(array.dtype.bitwidth), LANES)
 
 
 def _as_words(builder: Any, vector: Any) -> Any:
-    """Return integers as int32."""
     return vector if vector.type == WORDS else builder.sext(vector, WORDS)
 
 

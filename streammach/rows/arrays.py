@@ -27,10 +27,7 @@ def _mix(z: NDArray[np.uint64]) -> None:
 
 
 def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Return random keys that depend on all parts: integers of 0 or more, or arrays of them.
-
-    `*parts` is int or integer array (n,). Returns uint64 (n,).
-    """
+    """Return random keys uint64 (n,) by all parts: integers of 0 or more, or arrays (n,)."""
     state = np.zeros(1, np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:

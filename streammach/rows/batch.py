@@ -93,10 +93,7 @@ class BatchSlot:
         self, block: RowBlock, chosen: NDArray[np.int64], transform: Transform,
         workers: Workers | None = None,
     ) -> int:  # fmt: skip
-        """Append rows of a block until the slot is full.
-
-        `chosen` is int64 (m,).
-        """
+        """Append chosen rows of a block, int64 (m,), until the slot is full; return how many."""
         rows = self._rows
         room = len(rows["classes"]) - self.n_rows
         importance = block.importance if block.importance is not None else np.ones(1, np.float32)
@@ -193,18 +190,12 @@ def place_rows(
 
     Parameters
     ----------
-    indptr, classes : int64 (n + 1,), int32 (n,)
-        The rows.
-    importance : float32 (n,) or (1,)
-        Importance; one for all when there is one.
-    chosen : int64 (m,)
-        The rows that places are found for.
-    room : int
-        Values that there is room for.
-    out_indptr : int64 (> m,)
-        Row pointers, of which the first one is set.
-    out_classes, out_importance : int32, float32
-        Receive classes and importance.
+    indptr, classes, importance : int64 (n + 1,), int32 (n,), float32 (n,) or (1,)
+        The rows; one importance for all when there is one.
+    chosen, room : int64 (m,), int
+        The rows that places are found for, and the values that there is room for.
+    out_indptr, out_classes, out_importance : int64 (> m,), int32, float32
+        Receive row pointers, of which the first one is set, classes and importance.
     """
     q = out_indptr[0]
     for k in range(chosen.shape[0]):
@@ -227,12 +218,10 @@ def copy_rows(
 
     Parameters
     ----------
-    indptr, features, values : int64 (n + 1,), int32 (nnz,), uint8 or float32 (nnz,)
-        The rows.
-    chosen, places : int64 (m,), int64 (m + 1,)
-        Which are copied, and where the values of each go.
-    out_features, out_values : int32, float32
-        Receive them.
+    indptr, features, values, chosen : int64 (n + 1,), int32, uint8 or float32, int64 (m,)
+        The rows, and which are copied.
+    places, out_features, out_values : int64 (m + 1,), int32, float32
+        Where the values of each go; receive them.
     """
     for k in range(chosen.shape[0]):
         # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
@@ -251,16 +240,10 @@ def gather_labels(
 
     Parameters
     ----------
-    starts, classes : int64 (n + 1,), int32 (m,)
-        The labels.
-    weights : float32 (m,) or (0,)
-        Their weights; 1 where there are none.
-    chosen : int64 (k,)
-        Rows to copy.
-    first : int
-        Rows that the output holds.
-    shared : bool
-        Whether a row's weights are divided by their sum.
+    starts, classes, weights : int64 (n + 1,), int32 (m,), float32 (m,) or (0,)
+        The labels and their weights; 1 where there are none.
+    chosen, first, shared : int64 (k,), int, bool
+        Rows to copy, rows that the output holds, whether a row's weights are to add up to 1.
     out_starts, out_classes, out_weights : int64, int32, float32
         The output, of fixed room.
     """
@@ -291,10 +274,8 @@ def transpose(
 
     Parameters
     ----------
-    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
-        The batch by rows.
-    n_features : int
-        Feature ids are below it.
+    indptr, features, values, n_features : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int
+        The batch by rows; feature ids are below the number.
     order, spare : int64 (nnz,)
         Scratch.
     ids, starts, rows, out_values : int32, int64, int32, float32

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.rows.label_lists import LabelLists
+from streammach.rows.label_lists import LabelLists, places_of
 from streammach.rows.texts import Texts
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
@@ -67,11 +67,8 @@ class RowBlock:
         """Return rows ``start:stop`` as views, with their own row pointers."""
         a, b = int(self.indptr[start]), int(self.indptr[stop])
         indptr = self.indptr[start : stop + 1] - a
-        return replace(
-            self._rows(indptr, slice(a, b), slice(start, stop)),
-            tags=None if self.tags is None else self.tags.part(start, stop),
-            labels=None if self.labels is None else self.labels.part(start, stop),
-        )
+        rows = slice(start, stop)
+        return self._rows(indptr, slice(a, b), rows, lambda lists: lists.part(start, stop))
 
     def numbered(self, before: int) -> RowBlock:
         """Return the rows with numbers that are so much larger."""
@@ -80,14 +77,8 @@ class RowBlock:
 
     def take(self, chosen: NDArray[np.int64]) -> RowBlock:
         """Return copies of the chosen rows, in that order."""
-        lengths = np.diff(self.indptr)[chosen]
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        values = np.repeat(self.indptr[chosen] - indptr[:-1], lengths) + np.arange(int(indptr[-1]))
-        return replace(
-            self._rows(indptr, values, chosen),
-            tags=None if self.tags is None else self.tags.take(chosen),
-            labels=None if self.labels is None else self.labels.take(chosen),
-        )
+        indptr, values = places_of(self.indptr, chosen)
+        return self._rows(indptr, values, chosen, lambda lists: lists.take(chosen))
 
     def with_values(self, kept: NDArray[np.bool_]) -> RowBlock:
         """Return the rows with those of their values for which `kept` bool (nnz,) is True."""
@@ -136,14 +127,19 @@ class RowBlock:
         values = min(REPEATED_VALUES + row_nnz, block_nnz * row_labels)
         return REPEATED_BYTES * values + LABEL_BYTES * block_labels
 
-    def _rows(self, indptr: NDArray[np.int64], values: Places, rows: Places) -> RowBlock:
+    def _rows(
+        self, indptr: NDArray[np.int64], values: Places, rows: Places, some: Callable[[Any], Any]
+    ) -> RowBlock:
+        """Return rows by their places and those of their values; `some` picks from lists."""
+
         def of(array: Any) -> Any:
             return None if array is None else array[rows]
 
         return RowBlock(
             indptr=indptr, features=self.features[values], values=self.values[values],
             classes=self.classes[rows], importance=of(self.importance), places=of(self.places),
-            numbers=of(self.numbers),
+            numbers=of(self.numbers), labels=None if self.labels is None else some(self.labels),
+            tags=None if self.tags is None else some(self.tags),
         )  # fmt: skip
 
     @classmethod

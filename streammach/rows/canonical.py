@@ -24,7 +24,7 @@ def canonicalize(
 ) -> RowBlock:  # fmt: skip
     """Return rows with other ids: sorted in each row, values of the same feature added up.
 
-    `features` is int32 (d,), `classes` is int32 (K,).
+    New ids by old ones are `features` int32 (d,) and `classes` int32 (K,).
     """
     old = block.features
     new = old if features is None else features[old]
@@ -55,12 +55,8 @@ def merge_repeats(
 
     Parameters
     ----------
-    indptr : int64 (n + 1,)
-        Row pointers.
-    features : int32 (nnz,)
-        Ids in any order.
-    values : float32 (nnz,)
-        Values.
+    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
+        The rows, ids in any order.
     out_indptr : int64 (n + 1,)
         Receives the new row pointers.
     facts : int64 (2,)
@@ -130,22 +126,14 @@ def copy_rows(
 
     Parameters
     ----------
-    chosen : int64 (n,)
-        The rows.
-    starts : int64 (rows,)
-        Where each row's values start.
-    groups : int8 (rows,)
-        Which ids each row has.
+    chosen, starts, groups : int64 (n,), int64 (rows,), int8 (rows,)
+        The rows that are copied; where each row's values start, and which ids it has.
     features, values : int32, and uint8 or float32 (nnz,)
         The values.
-    ids : int32
-        New ids of the features of all groups.
-    bases : int64 (groups,)
-        Where each group's begin.
-    indptr : int64 (n + 1,)
-        Where the copies go.
-    out_features, out_values : int32, and the type of `values`
-        Receive them.
+    ids, bases : int32, int64 (groups,)
+        New ids of the features of all groups, and where each group's begin.
+    indptr, out_features, out_values : int64 (n + 1,), int32, and the type of `values`
+        Where the copies go; receive them.
     """
     for k in range(chosen.shape[0]):
         if k + 2 * AHEAD < chosen.shape[0]:
@@ -166,9 +154,7 @@ def sort_rows(indptr: Array, features: Array, values: Array, d: int) -> None:
 
     Parameters
     ----------
-    indptr : int64 (n + 1,)
-        Row pointers.
-    features, values : int32, and uint8 or float32 (nnz,)
+    indptr, features, values : int64 (n + 1,), int32, and uint8 or float32 (nnz,)
         The values, no feature twice in a row; with `d`, one place more than there are.
     d : int
         Number of ids, over which long rows are spread out; 0 where rows are few for that.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DataError
 from streammach.jit import Array, kernel
-from streammach.rows.name_table import NameTable, find, find_or_add, hash_name, padded
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
+from streammach.rows.pairs import ends
+from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
 
 KEPT_COLUMNS = 1 << 22  # ids of more columns are looked up each time, so that memory is bounded
 NOT_YET = -2
-DIGITS = 20  # of the largest int64
 
 
 def trained_columns(features: Names, n_columns: int, names: Names | None) -> TrainedColumns:
@@ -44,10 +42,7 @@ def ids_by_number(features: Names, n_columns: int) -> NDArray[np.int32]:
 def ids_of_features(
     known: Names, trained: TrainedColumns, others: Names, columns: TrainedColumns
 ) -> NDArray[np.int32]:
-    """Return the ids of a store's features: by name, or by place where its columns have no names.
-
-    Returns int32 (len(others),).
-    """
+    """Return a store's features' ids, int32 (d,): by name, or by place of columns without one."""
     if not columns.n_columns or columns.positions is not None:
         return known.ids_of(others)
     wrong = trained.difference(columns.n_columns)
@@ -66,25 +61,32 @@ class Columns:
     def __init__(self, n_columns: int, names: Names | None = None) -> None:
         assert names is None or len(names) == n_columns, "a name for each column"
         self._ids = np.full(min(n_columns, KEPT_COLUMNS), NOT_YET, np.int32)
-        self._digits = np.zeros(DIGITS + 8, np.uint8)
-        self._offsets = np.zeros(1, np.int64) if names is None else names.offsets
-        self._names = self._digits if names is None else padded(names.data)
+        self._names = names
 
     def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the feature id of each column; the vocabulary takes in new ones where it may.
-
-        `columns` is int64 (n,). Returns int32 (n,).
-        """
-        out = np.empty(len(columns), np.int32)
-        done = 0
-        while done < len(columns):
-            done = _column_ids(
-                columns, done, self._ids, self._digits, self._offsets, self._names,
-                vocabulary.features, vocabulary.add_features, out,
-            )  # fmt: skip
-            if done < len(columns):
-                vocabulary.grow()
+        """Return each column's feature id, int32 (n,); new ones are taken in where that may be."""
+        kept = columns < len(self._ids)
+        out = np.full(len(columns), NOT_YET, np.int32)
+        out[kept] = self._ids[columns[kept]]
+        left = np.flatnonzero(out == NOT_YET)
+        if len(left):
+            new, first, which = np.unique(columns[left], return_index=True, return_inverse=True)
+            order = np.argsort(first)  # ids are given in the order in which columns are met
+            found = np.empty(len(new), np.int32)
+            found[order] = vocabulary.whole_ids(
+                "features", self._texts(new[order]), add=vocabulary.add_features
+            )
+            out[left] = found[which]
+            keep = new < len(self._ids)
+            self._ids[new[keep]] = found[keep]
         return out
+
+    def _texts(self, columns: NDArray[np.int64]) -> Texts:
+        if self._names is not None:
+            return Texts(self._names.offsets, np.asarray(self._names.data)).take(columns)
+        digits = columns.astype(bytes)
+        data = digits.view(np.uint8)
+        return Texts(ends(np.char.str_len(digits)), data[data != 0])
 
 
 class SpacedColumns(Columns):
@@ -104,55 +106,14 @@ class SpacedColumns(Columns):
         return self._found[columns]
 
 
-@kernel()
-def _column_ids(
-    columns: Array, first: int, known: Array, digits: Array, offsets: Array, names: Array,
-    table: NameTable, add: bool, out: Array,
-) -> Any:  # fmt: skip
-    """Write the ids of the columns from `first` on; return where the table was full, or the end.
-
-    With one entry in `offsets` int64 (1 or d + 1,), columns are named by their numbers.
-    """
-    for i in range(first, columns.shape[0]):
-        column = columns[i]
-        if column < known.shape[0] and known[column] != NOT_YET:
-            out[i] = known[column]
-            continue
-        if offsets.shape[0] > 1:
-            start, stop, text = offsets[column], offsets[column + 1], names
-        else:
-            start, stop, text = np.int64(DIGITS), np.int64(DIGITS), digits
-            rest = column
-            while rest > 0 or start == DIGITS:
-                start -= 1
-                digits[start] = 48 + rest % 10
-                rest //= 10
-        size = stop - start
-        state = hash_name(text, start, size, 0)
-        if add:
-            found = find_or_add(table, text, start, size, 0, state)
-            if found < 0:
-                return i
-        else:
-            found = find(table, text, start, size, 0, state)[0]
-        out[i] = found
-        if column < known.shape[0]:
-            known[column] = found
-    return columns.shape[0]
-
-
 @kernel(fastmath=False)  # fast math may take NaN for 0
 def nonzeros(x: Array, indptr: Array, columns: Array, values: Array) -> None:
     """Write what is not 0 in a matrix as sparse rows.
 
     Parameters
     ----------
-    x : float32 (n, d)
-        The matrix.
-    indptr : int64 (n + 1,)
-        Receives the row pointers.
-    columns, values : int64 and float32 (n * d,)
-        Receive the columns and values.
+    x, indptr, columns, values : float32 (n, d), int64 (n + 1,), int64 (n * d,), float32 (n * d,)
+        The matrix; the others receive the rows.
     """
     n = np.int64(0)
     for i in range(x.shape[0]):

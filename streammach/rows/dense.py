@@ -53,10 +53,9 @@ def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
 def class_sums(
     x: NDArray[np.float32], classes: NDArray[np.int32], weights: NDArray[np.float32] | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[Any], NDArray[np.float32]]:
-    """Return the sums of the rows of each class, in the order of the classes.
+    """Return the sums of the rows (n, d) of each class, in the order of the classes.
 
-    `x` is float32 (n, d), `classes` is int32 (n,), `weights` is float32 (n,). Returns `present,
-    which, counts` int (c,), int (n,), int or float64 (c,), `sums` float32 (c, d).
+    Returns `present, which, counts` int (c,), int (n,), int or float64 (c,), and `sums` (c, d).
     """
     present, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     order = np.argsort(which, kind="stable")

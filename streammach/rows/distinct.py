@@ -39,17 +39,7 @@ def add_pair(feature: int, own: int, registers: Array) -> None:
 def add_pairs(
     indptr: Array, features: Array, starts: Array, classes: Array, registers: Array
 ) -> None:
-    """Add pairs of a row's features and classes to `registers` uint8 (2^14,).
-
-    Parameters
-    ----------
-    indptr, features : int64 (n + 1,), int32 (nnz,)
-        The rows.
-    starts, classes : int64 (n + 1,), int32 (m,)
-        Row i has ``classes[starts[i]:starts[i + 1]]``.
-    registers : uint8 (2^14,)
-        Those of :class:`PairSketch`.
-    """
+    """Add all pairs of a row's features and labels to `registers` uint8 (2^14,)."""
     for i in range(starts.shape[0] - 1):
         for p in range(indptr[i], indptr[i + 1]):
             for q in range(starts[i], starts[i + 1]):
@@ -66,10 +56,7 @@ class PairSketch:
         self, indptr: NDArray[np.int64], features: NDArray[np.int32], classes: NDArray[np.int32],
         lists: LabelLists | None = None,
     ) -> None:  # fmt: skip
-        """Add rows.
-
-        `indptr` is int64 (n + 1,), `features` is int32 (nnz,), `classes` is int32 (n,).
-        """
+        """Add rows with a class each, or with lists of them."""
         lists = LabelLists.single(classes) if lists is None else lists
         add_pairs(indptr, features, lists.starts, lists.classes, self.registers)
 

@@ -44,10 +44,7 @@ class KnownFeatures:
         return self._with_hats(ids, lambda i: _raw(names[i])) if ids.min(initial=0) < 0 else ids
 
     def row(self, features: Any, values: Any = None) -> RowBlock:
-        """Return one row without a label; what is not known is left out.
-
-        `features` is int array (m,), or sequence of int, str or bytes, `values` is array (m,).
-        """
+        """Return one row of features by id or name, without a label; unknown ones are left out."""
         ids = self._given(features)
         m = len(ids)
         if values is None:
@@ -95,7 +92,6 @@ def _raw(name: str | bytes) -> bytes:
 
 
 def _wrong(feature: int, value: float, place: int, n_features: int) -> str:
-    """Return what is wrong with an entry of a row."""
     if not np.isfinite(value):
         return f"the value at {place:,} (counted from 0) is not a finite float32"
     return f"{feature:,} is no feature: the model has ids from 0 to {n_features - 1:,}"
@@ -109,10 +105,8 @@ def lay_row(
 
     Parameters
     ----------
-    ids, values : int64 (m,), float32 (m,)
-        The row, -1 for features that are left out.
-    n_features : int
-        d.
+    ids, values, n_features : int64 (m,), float32 (m,), int
+        The row, -1 for features that are left out; d.
     as_given : bool
         Whether the features stay in their order, and none is added to another one.
     features, sums : int32 (m,), float32 (m,)

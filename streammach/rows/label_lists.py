@@ -86,9 +86,7 @@ class LabelLists:
 
     def take(self, chosen: NDArray[np.int64]) -> LabelLists:
         """Return copies of the chosen rows, in that order."""
-        lengths = self.lengths[chosen]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.repeat(self.starts[chosen] - starts[:-1], lengths) + np.arange(int(starts[-1]))
+        starts, places = places_of(self.starts, chosen)
         weights = None if self.weights is None else self.weights[places]
         return LabelLists(starts, self.classes[places], weights)
 
@@ -127,6 +125,15 @@ class LabelLists:
         return cls(np.concatenate([[0], *ends]), classes, weights)
 
 
+def places_of(
+    starts: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where chosen lists start when they are copied, and where their entries are now."""
+    lengths = np.diff(starts)[chosen]
+    new = np.concatenate([[0], np.cumsum(lengths)])
+    return new, np.repeat(starts[chosen] - new[:-1], lengths) + np.arange(int(new[-1]))
+
+
 @kernel()
 def find_labels(starts: Array, classes: Array, ids: Array, out: Array) -> None:
     """Write whether each of `ids` (n, k) is among the labels of its row to `out` bool (n, k)."""
@@ -143,9 +150,7 @@ def sort_labels(starts: Array, classes: Array, weights: Array, out_starts: Array
 
     Parameters
     ----------
-    starts : int64 (n + 1,)
-        Where each row's labels start.
-    classes, weights : int32 (m,), float32 (m,) or (0,)
+    starts, classes, weights : int64 (n + 1,), int32 (m,), float32 (m,) or (0,)
         The labels; they move to the front.
     out_starts : int64 (n + 1,)
         Receives where they start then.

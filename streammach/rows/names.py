@@ -103,10 +103,7 @@ class Names:
         return Names(offsets, data, kind_of(offsets, data))
 
     def sound(self) -> bool:
-        """Return whether the list is what it says: names within the bytes, of its kind, not long.
-
-        Lists that were read from files are asked before they are used.
-        """
+        """Return whether a list from a file has names within the bytes, of its kind, not long."""
         offsets, n_bytes = self.offsets, len(self.data)
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != n_bytes:
             return False
@@ -130,10 +127,7 @@ class Names:
 
 
 class NameIndex:
-    """Finds the ids of names in a list. Threads may share it: nothing in it changes.
-
-    `offsets` and `data` are int64 (n + 1,), uint8.
-    """
+    """Finds the ids of names in a list. Threads may share it: nothing in it changes."""
 
     def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
         slots = np.full((capacity_for(len(offsets) - 1), 2), EMPTY, np.uint64)
@@ -275,10 +269,7 @@ class TrainedColumns:
     positions: NDArray[np.int32] | None = None
 
     def ids(self) -> NDArray[np.int32] | None:
-        """Return the feature of each column, -1 where it has none: int32 (n_columns,).
-
-        None where features are named by the numbers of their columns.
-        """
+        """Return each column's feature, -1 for none; None where these are named by numbers."""
         if self.positions is None:
             return None
         ids = np.full(self.n_columns, -1, np.int32)
@@ -293,10 +284,7 @@ class TrainedColumns:
         return TrainedColumns(self.n_columns, self.positions[features])
 
     def remark(self, ids: NDArray[np.int32], given: Names, features: Names) -> str | None:
-        """Return what columns that are told by name lack, or have beyond those trained on, or None.
-
-        `ids` is int32 (columns,).
-        """
+        """Return what columns, told by name, lack or have beyond those trained on, or None."""
         known = np.sort(ids[ids >= 0])
         if not len(known):
             hint = f"The model knows {_some(features, np.arange(len(features)))}."
@@ -323,7 +311,6 @@ class TrainedColumns:
 
 
 def _some(names: Names, places: NDArray[np.int64]) -> str:
-    """Return some columns by their names."""
     first = ", ".join(clean(names.raw(i), 40) for i in places[:8].tolist())
     more = f" and {len(places) - 8:,} more" if len(places) > 8 else ""
     return f"column{'' if len(places) == 1 else 's'} {first}{more}"

@@ -111,14 +111,10 @@ def pack_rows(rows: Array, met: Array, starts: Array, end: int, data: Array) -> 
 
     Parameters
     ----------
-    rows : int8 (n, C)
-        The rows.
-    met : int32 (4, 256)
-        Scratch.
-    starts : unsigned (n + 1,)
-        Receives where each row ends.
-    end : int
-        Where the first one starts.
+    rows, met : int8 (n, C), int32 (4, 256)
+        The rows; scratch.
+    starts, end : unsigned (n + 1,), int
+        Receives where each row ends; where the first one starts.
     data : uint8
         Receives the bytes, and one more that means nothing; empty where only their number is asked
         for.
@@ -323,10 +319,8 @@ def pack_lists(
 
     Parameters
     ----------
-    starts, classes, gains : arrays
-        Those of :class:`streammach.rows.pairs.CountWeights`.
-    unit : int
-        What a gain of 1 is, in 1/1024 nat.
+    starts, classes, gains, unit : arrays and int
+        Those of :class:`streammach.rows.pairs.CountWeights`, and a gain of 1 in 1/1024 nat.
     new_starts, steps, units, peaks : arrays
         Receive what :class:`PackedCounts` calls `starts`, `steps`, `gains` and `peaks`.
     """
@@ -358,10 +352,8 @@ def unpack_lists(
     ----------
     starts, steps, units, unit : arrays and int
         Those of :func:`pack_lists`.
-    lengths : int64 (d,)
-        Receives the pairs of each list; zeros before.
-    classes, gains : int32 (Z,), int16 (Z,)
-        Receive the pairs.
+    lengths, classes, gains : int64 (d,), int32 (Z,), int16 (Z,)
+        Receive the pairs of each list, zeros before, and the pairs.
     """
     n = 0
     for f in range(lengths.shape[0]):

@@ -88,11 +88,6 @@ class CountWeights(PairTable):
     With the features f of a row, ``score_i = base_i - (sum_f penalty_f) log_values_i + (sum over
     counted pairs (f, i) of gain_fi) / 1024``; with hashed models beside it, plus ``hashed * (1/R)
     sum_r ln P_r[h_r(i)]``.
-
-    Attributes
-    ----------
-    starts, classes
-        Those of :class:`PairTable`.
     """
 
     # int16 (Z,): what each pair adds, in units of 1/1024 nat
@@ -246,10 +241,7 @@ class CountWeights(PairTable):
         return classes[order], np.concatenate([self.gains[own], row[columns]])[order]
 
     def widened(self, chosen: NDArray[np.bool_] | None = None) -> CountWeights:
-        """Return the weights with those in `wide` that take fewer bytes there.
-
-        `chosen` is bool (Z,).
-        """
+        """Return the weights, or the chosen pairs, with those in `wide` that are smaller there."""
         lengths = np.diff(self.starts)
         if chosen is not None:
             for features, pairs in self._pieces():
@@ -279,7 +271,6 @@ class CountWeights(PairTable):
             first = last
 
     def _lengths(self, features: slice) -> NDArray[np.int64]:
-        """Return how many pairs some features have in lists: int64 (n,)."""
         return np.diff(self.starts[features.start : features.stop + 1])
 
     def _numbers(self, features: slice, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:

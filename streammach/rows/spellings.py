@@ -21,10 +21,11 @@ def spelled_differently(
     """Return how many whole numbers have several names, and two names of one; None without any."""
     if names.kind == "integer":  # each is written in the usual way
         return None
-    odd = np.empty(int(count_odd(names.offsets, names.data)), np.int64)
-    if not len(odd):
+    odd, keys = np.empty(0, np.int64), np.empty((0, 2), np.uint64)
+    n = int(find_odd(names.offsets, names.data, odd, keys))  # their number alone
+    if not n:
         return None
-    keys = np.empty((len(odd), 2), np.uint64)
+    odd, keys = np.empty(n, np.int64), np.empty((n, 2), np.uint64)
     find_odd(names.offsets, names.data, odd, keys)
     order = np.lexsort((keys[:, 1], keys[:, 0]))
     odd, keys = odd[order], keys[order]
@@ -83,24 +84,17 @@ def number_at(data: Array, start: int, stop: int) -> Any:
 
 
 @kernel(fastmath=False)
-def count_odd(offsets: Array, data: Array) -> Any:
-    """Return how many names are whole numbers in another spelling than the usual one."""
-    n = 0
-    for i in range(offsets.shape[0] - 1):
-        kind, _, _ = number_at(data, offsets[i], offsets[i + 1])
-        n += kind == ODD
-    return n
-
-
-@kernel(fastmath=False)
-def find_odd(offsets: Array, data: Array, odd: Array, keys: Array) -> None:
-    """Write the places of such names int64 (n,), and namespace and value uint64 (n, 2) of each."""
+def find_odd(offsets: Array, data: Array, odd: Array, keys: Array) -> Any:
+    """Count the whole numbers in another spelling than the usual one; write where they stand."""
+    # Places int64 (n,), and namespace and value uint64 (n, 2) of each, where there is room.
     n = 0
     for i in range(offsets.shape[0] - 1):
         kind, space, value = number_at(data, offsets[i], offsets[i + 1])
         if kind == ODD:
-            odd[n], keys[n, 0], keys[n, 1] = i, space, value
+            if n < odd.shape[0]:
+                odd[n], keys[n, 0], keys[n, 1] = i, space, value
             n += 1
+    return n
 
 
 @kernel(fastmath=False)

@@ -59,26 +59,23 @@ class Vocabulary:
             self.features = grown(self.features, 1, MAX_NAME)
 
     def label_ids(self, names: list[bytes]) -> NDArray[np.int32]:
-        """Return the ids of labels; new ones get the next ids where that is allowed.
-
-        Returns int32 (len(names),).
-        """
-        wanted = Names.of(names)
-        if self.add_labels:
-            return self.added("labels", wanted)
-        data, out = padded(wanted.data), np.empty(len(names), np.int32)
-        find_all(self.labels, wanted.offsets, data, out)
-        return out
+        """Return the ids of labels; new ones get the next ids where that is allowed: int32 (n,)."""
+        return self.whole_ids("labels", Texts.of(names), add=self.add_labels)
 
     def namespace_ids(self, names: list[bytes]) -> NDArray[np.int32]:
-        """Return the ids of namespaces, as :meth:`label_ids` does: int32 (len(names),)."""
-        wanted = Names.of(names)
-        data, out = padded(wanted.data), np.empty(len(names), np.int32)
-        if self.add_features:
-            self.spaces = grown(self.spaces, len(names), len(wanted.data))
-            _add_whole(self.spaces, wanted, data, out)
-        else:
-            find_all(self.spaces, wanted.offsets, data, out)
+        """Return the ids of namespaces, as :meth:`label_ids` does: int32 (n,)."""
+        return self.whole_ids("spaces", Texts.of(names), add=self.add_features)
+
+    def whole_ids(self, table: str, names: Names | Texts, *, add: bool) -> NDArray[np.int32]:
+        """Return the ids of names without a namespace in a table; new ones are added or -1."""
+        data, out = padded(names.data), np.empty(len(names), np.int32)
+        if not add:
+            find_all(getattr(self, table), names.offsets, data, out)
+            return out
+        into = grown(getattr(self, table), len(names), len(names.data))
+        setattr(self, table, into)
+        spaces = np.zeros(len(names), np.int32)
+        add_all(into, data, names.offsets[:-1], names.offsets[1:], spaces, out)
         return out
 
     def label_names(self) -> Names:
@@ -101,16 +98,14 @@ class Vocabulary:
     def take_in(self, table: str, names: Names) -> bool:
         """Add new names to ``labels`` or ``features``; return whether all of them were new."""
         before = self.n_labels + self.n_features
-        self.added(table, names)
+        if table == "labels":
+            self.whole_ids(table, names, add=True)
+        else:
+            self._add_features(names)
         return self.n_labels + self.n_features == before + len(names)
 
-    def added(self, table: str, names: Names) -> NDArray[np.int32]:
-        """Return the ids of names of ``labels`` or ``features``; new ones are added: int32 (n,)."""
+    def _add_features(self, names: Names) -> None:
         data, out = padded(names.data), np.empty(len(names), np.int32)
-        if table == "labels":
-            self.labels = grown(self.labels, len(names), len(names.data))
-            _add_whole(self.labels, names, data, out)
-            return out
         self.features = grown(self.features, len(names), len(names.data))
         starts, owners = names.offsets[:-1].copy(), np.zeros(len(names), np.int32)
         done = 0
@@ -118,20 +113,11 @@ class Vocabulary:
             done = _cut_at_spaces(self.spaces, names.offsets, data, done, starts, owners)
             self.spaces = grown(self.spaces, 1, MAX_NAME)
         add_all(self.features, data, starts, names.offsets[1:], owners, out)
-        return out
 
     @property
     def n_bytes(self) -> int:
         """Bytes that the tables take."""
         return sum(a.nbytes for t in (self.labels, self.spaces, self.features) for a in t)
-
-
-def _add_whole(
-    table: NameTable, names: Names, data: NDArray[np.uint8], out: NDArray[np.int32]
-) -> None:
-    """Add names that have no namespace to a table with room; `data` are their bytes, padded."""
-    spaces = np.zeros(len(names), np.int32)
-    add_all(table, data, names.offsets[:-1], names.offsets[1:], spaces, out)
 
 
 @kernel()
@@ -201,10 +187,7 @@ def _listed(table: NameTable, spaces: NameTable) -> Names:
 
 
 def by_frequency(names: Names, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order of names by falling count, ties by their bytes.
-
-    `counts` is int64 (n,). Returns int64 (n,).
-    """
+    """Return the order of names by falling count, ties by their bytes: int64 (n,)."""
     heads = np.zeros((len(names), 2), np.uint64)
     _heads(names.offsets, names.data, heads)
     order = np.lexsort((heads[:, 1], heads[:, 0], -counts))

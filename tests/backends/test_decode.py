@@ -7,7 +7,7 @@ import pytest
 
 from streammach.backends.cpu import decoder as decoders
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cpu.decode_perm import in_blocks, n_blocks
+from streammach.backends.cpu.decode_perm import codes_in_blocks, n_blocks
 from streammach.backends.cpu.decoder import WAYS, Decoder, permutes
 from streammach.errors import UsageError
 from streammach.simd import PERMUTES
@@ -229,7 +229,7 @@ def test_rows_come_in_parts(monkeypatch):
 def test_codes_in_blocks_are_those_of_the_classes(monkeypatch):
     monkeypatch.setattr("streammach.backends.cpu.decode_perm.LAID_CLASSES", 128)
     spec = spec_of(500, 4, 16, 5).with_added(np.arange(20, dtype=np.uint8).reshape(4, 5) % 16)
-    blocks = in_blocks(spec).reshape(n_blocks(504), 5, 64)
+    blocks = codes_in_blocks(spec).reshape(n_blocks(504), 5, 64)
     codes = spec.codes()
     by_class = blocks.transpose(0, 2, 1).reshape(-1, 5)
     assert (by_class[:504] == codes).all()

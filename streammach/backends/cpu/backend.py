@@ -13,15 +13,13 @@ from streammach import hashing
 from streammach.backends.base import NOTHING, Loss
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
-from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps
+from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps, buffer_shapes
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap
 from streammach.simd import LANES
 from streammach.spec.config import RunConfig
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
-
-STEPS: dict[bool, type[Steps]] = {False: SparseSteps, True: DenseSteps}  # by dense
 
 
 class CpuBackend(Forward):
@@ -53,9 +51,10 @@ class CpuBackend(Forward):
             lines |= Decoder.footprint(shape, threads)
         if config.optimizer is not None:
             lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
-            buffers = STEPS[config.dense].shapes(
-                shape, batch_size=config.batching.batch_size, whitened=config.basis,
-                n_more=config.more_columns, n_labels=config.batching.batch_labels,
+            buffers = buffer_shapes(
+                shape, dense=config.dense, batch_size=config.batching.batch_size,
+                whitened=config.basis, n_more=config.more_columns,
+                n_labels=config.batching.batch_labels,
             )  # fmt: skip
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
         if config.basis:
@@ -90,15 +89,13 @@ class CpuBackend(Forward):
         if _fitted(self.state, training.optimizer_kind.shapes(wide)):
             for array in self.state.values():
                 array[:] = 0
-        kind, whitened = STEPS[self.dense], basis is not None
-        n_more = wide.n_features - self.spec.n_features
-        shapes = kind.shapes(
-            wide, batch_size=training.batch_size, whitened=whitened, n_more=n_more,
-            n_labels=batch_labels,
+        shapes = buffer_shapes(
+            wide, dense=self.dense, batch_size=training.batch_size, whitened=basis is not None,
+            n_more=wide.n_features - self.spec.n_features, n_labels=batch_labels,
         )  # fmt: skip
         _fitted(self.buffers, shapes)
         self._number[0] = 0
-        self._trains = kind(self, training)
+        self._trains = (DenseSteps if self.dense else SparseSteps)(self, training)
 
     def take_classes(self, spec: ModelSpec) -> None:
         """Take on a model of the same hashes and more classes: no weight changes."""

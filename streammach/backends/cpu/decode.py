@@ -77,15 +77,8 @@ def total(p: Array, model: CodedClasses, first: int, step: int) -> Any:
 
 @kernel(fastmath=False, allocates=False)
 def score(p: Array, model: CodedClasses, first: int, step: int, v: Array) -> Any:
-    """Return the exact score of a class for a row float32 (C,).
-
-    Parameters
-    ----------
-    p, v : float32 (C,), float32 (R,)
-        The row; scratch.
-    model, first, step : CodedClasses and int
-        The class's bucket in repetition r is ``model.codes[first + step * r]``.
-    """
+    """Return the exact score of a class, whose codes are ``codes[first + step * r]``, for a row."""
+    # `p` is float32 (C,), `v` float32 (R,) is scratch.
     if model.kind == SUM:
         return total(p, model, first, step)
     at, column = np.uint64(first), np.uint64(0)
@@ -130,10 +123,10 @@ def decode_one(
 
     Parameters
     ----------
-    p, v : float32 (n, C), float32 (R,)
-        The rows; scratch.
-    model, first, last : CodedClasses and int
-        The classes, class by class.
+    p : float32 (n, C)
+        The rows.
+    model, first, last, v : CodedClasses, int, int, float32 (R,)
+        The classes, class by class; scratch.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the k best, best first; -1 where there are no more.
     """

@@ -36,7 +36,7 @@ from streammach.simd import (
     by_width,
     bytes_function,
     data_of,
-    lay_in_blocks,
+    in_blocks,
     looked_up,
     splat,
     table_width,
@@ -167,14 +167,12 @@ def n_blocks(n_classes: int) -> int:
     return -(-n_classes // LANES) + SPARE
 
 
-def in_blocks(spec: ModelSpec) -> NDArray[np.uint8]:
+def codes_in_blocks(spec: ModelSpec) -> NDArray[np.uint8]:
     """Return all codes in blocks of 64 classes: uint8 (blocks * R * 64,), zeros for no class."""
-    out = aligned(n_blocks(spec.n_classes) * spec.n_repetitions * LANES)
-    blocks = out.reshape(-1, spec.n_repetitions, LANES)
-    for first in range(0, spec.n_classes, LAID_CLASSES):
-        some = spec.codes(first, min(first + LAID_CLASSES, spec.n_classes))
-        lay_in_blocks(some, blocks[first // LANES :])
-    return out
+    k = spec.n_classes
+    firsts = range(0, k, LAID_CLASSES)
+    pieces = (spec.codes(first, min(first + LAID_CLASSES, k)) for first in firsts)
+    return in_blocks(pieces, n_blocks(k), spec.n_repetitions)
 
 
 @kernel(fastmath=False, allocates=False)

@@ -102,41 +102,25 @@ def lay_out(p: Array, n_buckets: int, room: TileRoom) -> None:
 
 
 @kernel(fastmath=False, allocates=False)
-def write_deficits(n_buckets: int, room: TileRoom) -> None:
-    """Write the deficits of all buckets to the table, in units of 1 / `units`."""
-    most, units = np.float32(255), room.units
-    for r in range(room.best.shape[0]):
-        tops = room.best[r]
-        for c in range(r * n_buckets, (r + 1) * n_buckets):
-            some = slice(c * LANES, (c + 1) * LANES)
-            values, out = room.by_column[some], room.table[some]
-            for q in range(LANES):
-                d = (tops[q] - values[q]) * units[q]
-                out[q] = np.uint8(np.int32(d if d < most else most))
-
-
-@kernel(fastmath=False, allocates=False)
-def write_surplus(n_buckets: int, room: TileRoom) -> None:
-    """Write the surpluses of all buckets to the table, in units of 1 / `units`."""
+def write_table(model: CodedClasses, up: bool, room: TileRoom) -> None:
+    """Write deficits or surpluses in units of 1 / `units`; but for SUM 1 below the threshold."""
     most, almost, units = np.float32(255), np.float32(0.99999994), room.units
-    for r in range(room.best.shape[0]):
-        lows = room.worst[r]
-        for c in range(r * n_buckets, (r + 1) * n_buckets):
+    for r in range(model.n_repetitions):
+        tops, lows = room.best[r], room.worst[r]
+        for c in range(r * model.n_buckets, (r + 1) * model.n_buckets):
             some = slice(c * LANES, (c + 1) * LANES)
             values, out = room.by_column[some], room.table[some]
-            for q in range(LANES):
-                d = (values[q] - lows[q]) * units[q] + almost
-                out[q] = np.uint8(np.int32(d if d < most else most))
-
-
-@kernel(fastmath=False, allocates=False)
-def write_below(n_columns: int, room: TileRoom) -> None:
-    """Write 1 to the table for each bucket whose value is below the row's threshold, 0 else."""
-    for c in range(n_columns):
-        some = slice(c * LANES, (c + 1) * LANES)
-        values, out = room.by_column[some], room.table[some]
-        for q in range(LANES):
-            out[q] = np.uint8(values[q] < room.thresholds[q])
+            if model.kind != SUM:
+                for q in range(LANES):
+                    out[q] = np.uint8(values[q] < room.thresholds[q])
+            elif up:
+                for q in range(LANES):
+                    d = (values[q] - lows[q]) * units[q] + almost
+                    out[q] = np.uint8(np.int32(d if d < most else most))
+            else:
+                for q in range(LANES):
+                    d = (tops[q] - values[q]) * units[q]
+                    out[q] = np.uint8(np.int32(d if d < most else most))
 
 
 @kernel(fastmath=False, allocates=False)
@@ -215,14 +199,8 @@ def set_limits(model: CodedClasses, up: bool, room: TileRoom, scores: Array) -> 
                 units[q] = np.float32(FULL_UNIT / max(left, 1e-30))
                 rewrite = True
             limits[q] = limit_of(left, np.float64(units[q]))
-    if not rewrite:
-        return
-    if model.kind != SUM:
-        write_below(model.n_repetitions * model.n_buckets, room)
-    elif up:
-        write_surplus(model.n_buckets, room)
-    else:
-        write_deficits(model.n_buckets, room)
+    if rewrite:
+        write_table(model, up, room)
 
 
 @kernel(fastmath=False, allocates=False)
@@ -275,7 +253,7 @@ def decode_tile(
         if up:  # sums of twice what is known are to be told apart
             for q in range(n):
                 room.units[q] *= np.float32(0.5)
-            write_surplus(b, room)
+            write_table(model, up, room)
         if seed_sums(model, first, last, k, up, room):
             raise_bounds(up, r, room, scores, ids)
     present = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(LANES - n)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import CodedClasses, decode_one, merge_best
 from streammach.backends.cpu.decode_buckets import BucketWalk, decode_buckets
-from streammach.backends.cpu.decode_perm import PermRoom, decode_perm, in_blocks, n_blocks
+from streammach.backends.cpu.decode_perm import PermRoom, codes_in_blocks, decode_perm, n_blocks
 from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
 from streammach.errors import UsageError, clean
 from streammach.forks import Turn
@@ -108,10 +108,6 @@ class Decoder:
             step = max(4, -(-n_rows // (4 * threads)) * 4)
         return [(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
-    def decode(self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]) -> None:
-        """Find the k best classes of at most 64 rows `p` float32 (n, R*B)."""
-        self._range(p, branch, 0, self.spec.n_classes, scores, ids)
-
     def decode_shared(
         self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any], run: Run,
         threads: int,
@@ -124,7 +120,8 @@ class Decoder:
         where = np.empty(best.shape, np.int64)
 
         def part(first: int, last: int) -> None:
-            self._range(p, branch, first, last, best[first // step], where[first // step])
+            i = first // step
+            self.decode(p, branch, best[i], where[i], (first, last))
 
         run(part, edges)
         merge_best(best, where, scores, ids)
@@ -134,15 +131,19 @@ class Decoder:
         n_codes = self.spec.n_classes * self.spec.n_repetitions
         return threads > len(self.parts(n_rows, threads)) and n_codes >= SHARED_CODES
 
-    def _range(
-        self, p: NDArray[Any], branch: int, first: int, last: int, scores: NDArray[Any],
-        ids: NDArray[Any],
+    def decode(
+        self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any],
+        classes: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
-        """Find the best of the classes ``first:last``, -1 where there are no more."""
+        """Find the k best of all or some classes, -1 for no more, for up to 64 rows (n, R*B)."""
+        first, last = classes or (0, self.spec.n_classes)
         spec, way, k = self.spec, self.way(len(p)), scores.shape[1]
         r, b = spec.n_repetitions, spec.n_buckets
         if way == PERM:
-            model = CodedClasses(self._in_blocks(), r, b, branch)
+            with self._lock:
+                if self._blocks is None:
+                    self._blocks = codes_in_blocks(self.spec)
+            model = CodedClasses(self._blocks, r, b, branch)
             least = np.empty(-(-k // LANES) * LANES, np.uint8)
             room = self._room(PERM, lambda: PermRoom.of(r, b))._replace(least=least)
             decode_perm(p, model, first, last, room, scores, ids)
@@ -158,14 +159,7 @@ class Decoder:
             room = self._room(TILE, lambda: TileRoom.of(r, spec.n_columns))
             decode_tile(p, model, first, last, room, scores, ids)
 
-    def _in_blocks(self) -> NDArray[np.uint8]:
-        with self._lock:
-            if self._blocks is None:
-                self._blocks = in_blocks(self.spec)
-            return self._blocks
-
     def _room(self, way: str, make: Callable[[], Any]) -> Any:
-        """Return this thread's scratch for a way."""
         if not hasattr(self._scratch, way):
             setattr(self._scratch, way, make())
         return getattr(self._scratch, way)

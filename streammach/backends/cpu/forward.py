@@ -204,10 +204,6 @@ class Forward(Ranked):
         some = slice(first, last)
         self.decoder.decode(p[some], branch, scores[some], ids[some])
 
-    def decode(self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]) -> None:
-        """Find the best classes from the probabilities of at most 64 rows: float32 (n, R*B)."""
-        self.decoder.decode(p, branch, scores, ids)
-
     def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write ``bias + X W`` to `z`; return the dense rows X, in the basis if there is one."""
         x = self.laid_out(rows)

@@ -125,12 +125,12 @@ def packed_logits(
 
     Parameters
     ----------
-    indptr, features, values, first, last, bias, out : arrays and int
+    indptr, features, values, first, last : arrays and int
         Those of :func:`logits`.
     data, starts : uint8 (n,), uint32 or int64 (d + 1,)
         Those of :class:`streammach.rows.packed.PackedRows`.
-    some, places : int8 (8, C), int64 (8,)
-        Scratch, and the numbers from 0 on.
+    bias, some, places, out : float32 (C,), int8 (8, C), int64 (8,), float32 (n, C)
+        As there; scratch, and the numbers from 0 on.
     """
     # As many rows are unpacked at a time as `add_rows` adds together.
     for i in range(first, last):
@@ -210,15 +210,9 @@ def probabilities(
 def update_row(
     how: OptimizerStep, f: int, gradient: Array, r0: int, r1: int, square: Array
 ) -> None:
-    """Take one optimiser step on the columns of models ``r0:r1`` of row `f` of the table.
-
-    Parameters
-    ----------
-    how, f, r0, r1 : OptimizerStep and int
-        The step, the row and the models.
-    gradient, square : float32 (columns of r0:r1,), float32 (r1 - r0,)
-        The row's gradient, and its squared norm in each model's columns (Adagrad).
-    """
+    """Take one optimiser step on the columns of models ``r0:r1`` of row `f` of the table."""
+    # `gradient` is float32 (columns of r0:r1,), `square` float32 (r1 - r0,) its squared norm in
+    # each model's columns (Adagrad).
     n_buckets, weights = how.n_buckets, how.weights[f]
     accumulated = how.accumulated[f if how.optimizer != SGD else 0]
     second = how.second[f if how.optimizer == ADAM else 0]
@@ -257,10 +251,8 @@ def backward(how: OptimizerStep, batch: ByFeature, out: RowLosses, first: int, l
 
     Parameters
     ----------
-    how, first, last : OptimizerStep and int
-        The step, and which of the features.
-    batch, out : ByFeature, RowLosses
-        The batch by features, its residuals and their squared norms.
+    how, batch, out, first, last : OptimizerStep, ByFeature, RowLosses, int, int
+        The step, the batch by features, its residuals, and which of the features.
     """
     ids, starts, rows, values, z = batch.ids, batch.starts, batch.rows, batch.values, out.z
     columns, n_repetitions = z.shape[1], out.norms.shape[1]
@@ -294,10 +286,8 @@ def update_table(
 
     Parameters
     ----------
-    how, r0, r1, first, last : OptimizerStep and int
-        The step, the models and the rows.
-    gradient : float32 (d, (r1 - r0) * B)
-        The gradient.
+    how, gradient, r0, r1, first, last : OptimizerStep, float32 (d, (r1 - r0) * B), int
+        The step, the gradient, the models and the rows.
     """
     square = np.empty(r1 - r0, np.float32)
     for f in range(first, last):

@@ -186,9 +186,9 @@ def joint_list_residuals(
 
     Parameters
     ----------
-    lists, best, targets, out : TargetLists, RankedClasses, RowTargets, RowLosses
+    lists, best, targets : TargetLists, RankedClasses, RowTargets
         The labels of rows, and what :func:`joint_residuals` takes.
-    rest : float32 (m,)
+    rest, out : float32 (m,), RowLosses
         Room for each label: its part of the softmax, below 0 where it is among the best.
     """
     starts, labels, shares = lists.starts, lists.classes, lists.shares

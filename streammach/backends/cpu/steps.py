@@ -51,6 +51,23 @@ class Parameters(NamedTuple):
     state: dict[str, NDArray[np.float32]]
 
 
+def buffer_shapes(
+    spec: ModelShape, *, dense: bool, batch_size: int, whitened: bool, n_more: int, n_labels: int
+) -> Shapes:
+    """Return the shapes of the float32 buffers, by name; `n_more` of the features are cosines."""
+    per_model, d = (batch_size, spec.n_repetitions), spec.n_features
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {"z": (batch_size, spec.n_columns), "losses": per_model, "norms": per_model}
+    if n_labels:
+        shapes["rest"] = (n_labels,)
+    if dense:
+        models = min(spec.n_repetitions, max(1, GRADIENT_COLUMNS // spec.n_buckets))
+        shapes |= {"x": (batch_size, d), "gradient": (d, models * spec.n_buckets)}
+        if whitened:
+            shapes["plain"] = (batch_size, d - n_more)
+    return shapes
+
+
 class Steps(ABC):
     """Trains a model, which has room for the optimiser's tables and the buffers, on batches."""
 
@@ -61,15 +78,6 @@ class Steps(ABC):
         beside = {name: model.state[f"bias_{name}"] for name in names}
         self._bias = Parameters(model.bias.reshape(1, -1), beside)
         self._all = (0, model.spec.n_repetitions)
-
-    @staticmethod
-    def shapes(
-        spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int, n_labels: int
-    ) -> Shapes:
-        """Return the shapes of the float32 buffers, by name; D of the features are cosines."""
-        per_model = (batch_size, spec.n_repetitions)
-        found = {"z": (batch_size, spec.n_columns), "losses": per_model, "norms": per_model}
-        return {**found, "rest": (n_labels,)} if n_labels else found
 
     def step(self, batch: Batch, rate: float, number: int) -> float:
         """Train on one batch and return the sum of its losses; `number` is the step's, from 1."""
@@ -117,7 +125,7 @@ class Steps(ABC):
         kernels.probabilities(spec.n_buckets, spec.n_repetitions, 0, len(out.z), True, out.z)
         shape = (len(out.z), min(BEST_CLASSES, spec.n_classes))
         best = RankedClasses(np.empty(shape, np.int64), np.empty(shape, np.float32))
-        model.decode(out.z, SUM, best.scores, best.ids)
+        model.decoder.decode(out.z, SUM, best.scores, best.ids)
         targets = targets._replace(importance=batch.importance[rows])
         if batch.labels is None:
             joint_residuals(batch.classes[rows], best, targets, out)
@@ -202,22 +210,6 @@ class SparseSteps(Steps):
 
 class DenseSteps(Steps):
     """Steps on dense rows: a matrix product, the softmax, a matrix product, the optimiser."""
-
-    @staticmethod
-    def shapes(
-        spec: ModelShape, *, batch_size: int, whitened: bool, n_more: int, n_labels: int
-    ) -> Shapes:
-        """Return the shapes of the float32 buffers, by name; D of the features are cosines."""
-        x = (batch_size, spec.n_features)
-        models = min(spec.n_repetitions, max(1, GRADIENT_COLUMNS // spec.n_buckets))
-        return {
-            **Steps.shapes(
-                spec, batch_size=batch_size, whitened=whitened, n_more=n_more, n_labels=n_labels
-            ),
-            "x": x,
-            **({"plain": (batch_size, spec.n_features - n_more)} if whitened else {}),
-            "gradient": (spec.n_features, models * spec.n_buckets),
-        }
 
     def _forward(self, batch: Batch) -> None:
         model = self._model

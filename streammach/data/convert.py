@@ -49,7 +49,7 @@ from streammach.spec.types import Multilabel, Quotes
 
 LOOK_BYTES = 128 << 20  # that are left behind where the first rows of tables are looked at
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
-RUNS = 3  # the way in which rows are put aside; those of another one are not gone on from
+RUNS = 4  # the way in which rows are put aside; those of another one are not gone on from
 
 
 @dataclass(frozen=True, kw_only=True)

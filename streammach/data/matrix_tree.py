@@ -58,7 +58,6 @@ class TreeArray(Protocol):
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return items ``start:stop`` of the first axis, or raise DataError or DiskError."""
-        ...
 
 
 @dataclass(frozen=True)

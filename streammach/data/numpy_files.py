@@ -245,11 +245,9 @@ class NpySource(MatrixSource):
                 return np.array(whole[start:stop])
             width = self._shape[1]
             values = np.fromfile(
-                self.path,
-                self._dtype,
-                (stop - start) * width,
+                self.path, self._dtype, (stop - start) * width,
                 offset=self._start + start * width * self._dtype.itemsize,
-            )
+            )  # fmt: skip
             return values.reshape(stop - start, width)
 
     @contextmanager

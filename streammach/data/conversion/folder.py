@@ -45,12 +45,9 @@ class ConversionMemory:
 
     @classmethod
     def of(
-        cls,
-        given: str | int | float | None,
-        held: Sequence[ReadingBytes],
-        n_threads: int,
+        cls, given: str | int | float | None, held: Sequence[ReadingBytes], n_threads: int,
         more: int,
-    ) -> ConversionMemory:
+    ) -> ConversionMemory:  # fmt: skip
         """Return a budget, or the default; it is compared when the first rows are there.
 
         `more` is in bytes.

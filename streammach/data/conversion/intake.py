@@ -59,17 +59,9 @@ class Intake:
     """Takes in the rows of all sources, and puts them aside in runs when they do not fit."""
 
     def __init__(
-        self,
-        sources: list[Source[Any]],
-        vocabulary: Vocabulary,
-        bad_rows: BadRows,
-        *,
-        folder: Path,
-        seed: int,
-        memory: ConversionMemory,
-        pool: ThreadPoolExecutor,
-        n_threads: int,
-    ) -> None:
+        self, sources: list[Source[Any]], vocabulary: Vocabulary, bad_rows: BadRows, *,
+        folder: Path, seed: int, memory: ConversionMemory, pool: ThreadPoolExecutor, n_threads: int,
+    ) -> None:  # fmt: skip
         self._sources, self._bad_rows = sources, bad_rows
         self._shared = SharedVocabulary(vocabulary)
         self._folder, self._seed, self._memory = folder, seed, memory
@@ -288,16 +280,18 @@ class Intake:
 
     def _ahead(self, source: Source[Any]) -> Iterator[Read]:
         """Yield a source's pieces in their order; several threads read those that follow."""
-        idle: SimpleQueue[PieceReader] = SimpleQueue()
+        idle: SimpleQueue[tuple[RowReader, LocalNames, int]] = SimpleQueue()
+        strict = not self._bad_rows.skip
         for group, names in enumerate(self._names):
-            idle.put(PieceReader(source, names, group, strict=not self._bad_rows.skip))
+            reader = source.reader(names.vocabulary, label_needed=True, strict=strict)
+            idle.put((reader, names, group))
 
         def read(piece: AnyPiece) -> Read:
-            reader = idle.get()
+            tools = idle.get()
             try:
-                return reader.read(piece)
+                return read_piece(piece, *tools)
             finally:
-                idle.put(reader)
+                idle.put(tools)
 
         pieces = source.pieces(self.tally.place)
         for alone, some in itertools.groupby(pieces, lambda piece: piece.large is not None):
@@ -343,38 +337,30 @@ class Read:
     largest: float
 
 
-class PieceReader:
-    """Reads pieces of a source in one thread, with tables of names of its own."""
-
-    def __init__(self, source: Source[Any], names: LocalNames, group: int, *, strict: bool) -> None:
-        self._names = names
-        self._group = group
-        self._rows: RowReader = source.reader(names.vocabulary, label_needed=True, strict=strict)
-
-    def read(self, piece: AnyPiece) -> Read:
-        """Return the rows of a piece; values of one feature are added up."""
-        with self._names.filling():
-            part = self._rows.read(piece)
-        block, facts = part.block, np.zeros(2, np.int64)
-        indptr = np.empty(len(block.indptr), np.int64)
-        largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
-        duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
-        part.block = replace(
-            block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
-        )
-        if block.labels is None:
-            self._names.share(block.classes)
-        else:
-            self._names.share(block.labels.classes)
-            part.block = part.block.with_labels(block.labels)
-        if facts[1]:
-            places = _leave_out_infinite(part)
-            part.bad += [self._rows.bad_row(piece, place, TOO_LARGE) for place in places]
-            part.bad.sort(key=lambda row: row.line)
-        return Read(
-            piece=piece, part=part, group=self._group, duplicates=duplicates,
-            integers=not facts[0], largest=float(largest),
-        )  # fmt: skip
+def read_piece(piece: AnyPiece, reader: RowReader, names: LocalNames, group: int) -> Read:
+    """Return the rows of a piece; values of one feature are added up."""
+    with names.filling():
+        part = reader.read(piece)
+    block, facts = part.block, np.zeros(2, np.int64)
+    indptr = np.empty(len(block.indptr), np.int64)
+    largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
+    duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
+    part.block = replace(
+        block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
+    )
+    if block.labels is None:
+        names.share(block.classes)
+    else:
+        names.share(block.labels.classes)
+        part.block = part.block.with_labels(block.labels)
+    if facts[1]:
+        places = _leave_out_infinite(part)
+        part.bad += [reader.bad_row(piece, place, TOO_LARGE) for place in places]
+        part.bad.sort(key=lambda row: row.line)
+    return Read(
+        piece=piece, part=part, group=group, duplicates=duplicates, integers=not facts[0],
+        largest=float(largest),
+    )  # fmt: skip
 
 
 def _leave_out_infinite(part: PieceRows) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.spills import Spill, bins_that_fit
 from streammach.data.store.writer import RowsWriter
 from streammach.rows.block import RowBlock
-from streammach.rows.canonical import copy_rows, sort_rows
+from streammach.rows.canonical import sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.label_lists import LabelLists
 from streammach.threads import in_order
@@ -62,10 +62,7 @@ class Shuffle:
         """Append rows in the order of their keys, or raise DiskError."""
         order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
         lengths = rows.lengths[order]
-        ends = np.cumsum(lengths)
-        copies = (
-            partial(self._piece, rows, order[a:b], lengths[a:b]) for a, b in _cuts(lengths, ends)
-        )
+        copies = (partial(self._piece, rows, order[a:b]) for a, b in _cuts(lengths))
         for block, sketch in in_order(self._pool, copies, AHEAD):
             self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
             writer.append_rows(block)
@@ -86,32 +83,21 @@ class Shuffle:
             self.write(room, writer)
 
     def _piece(
-        self, rows: RowBuffer, chosen: NDArray[np.int64], lengths: NDArray[np.int64]
+        self, rows: RowBuffer, chosen: NDArray[np.int64]
     ) -> tuple[RowBlock, NDArray[np.uint8]]:
         """Return the chosen rows with their final ids, and the sketch of their pairs."""
-        indptr = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(lengths, out=indptr[1:])
-        nnz = int(indptr[-1])
-        features, values = np.empty(nnz + 1, np.int32), np.empty(nnz + 1, rows.values.dtype)
-        ranks = self._ranks.features
-        copy_rows(
-            chosen, rows.starts, rows.groups, rows.features, rows.values, ranks.ids, ranks.bases,
-            indptr, features, values,
-        )  # fmt: skip
-        sort_rows(indptr, features, values, self._ranks.n_features)
-        features, values = features[:nnz], values[:nnz]
-        lists, classes = rows.lists, np.empty(0, np.int32)
+        block = rows.copy(chosen, self._ranks.features, spare=1)
+        sort_rows(block.indptr, block.features, block.values, self._ranks.n_features)
+        lists, classes = block.labels, block.classes
         if lists is None:
-            classes = self._ranks.classes[rows.classes[chosen]]
+            classes = self._ranks.classes[classes]
         else:
-            lists = lists.take(chosen).renamed(self._ranks.classes)
+            lists = lists.renamed(self._ranks.classes)
+        block = replace(
+            block, features=block.features[:-1], values=block.values[:-1], classes=classes
+        ).with_labels(lists)
         sketch = PairSketch()
-        sketch.add(indptr, features, classes, lists)
-        block = RowBlock(
-            indptr=indptr, features=features, values=values, classes=classes,
-            importance=rows.importance[chosen], numbers=rows.numbers[chosen],
-            tags=None if rows.tags is None else rows.tags.take(chosen),
-        ).with_labels(lists)  # fmt: skip
+        sketch.add(block.indptr, block.features, block.classes, block.labels)
         return block, sketch.registers
 
     def _count_blocks(
@@ -133,9 +119,9 @@ def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64])
         sums[block] += int(n)
 
 
-def _cuts(lengths: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _cuts(lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows of bounded size."""
-    start = 0
+    ends, start = np.cumsum(lengths), 0
     while start < len(lengths):
         before = int(ends[start - 1]) if start else 0
         fits = int(np.searchsorted(ends, before + PIECE_VALUES, "right"))

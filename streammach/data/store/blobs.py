@@ -36,40 +36,31 @@ class Blobs(Protocol):
     @property
     def place(self) -> Path:
         """The store."""
-        ...
 
     @property
     def libraries_bytes(self) -> int:
         """The memory that reading them takes beside what is read."""
-        ...
 
     def root(self, limit: int) -> bytes:
         """Return the root document, or raise UsageError, StoreError or DiskError without one."""
-        ...
 
     def document(self, name: str, limit: int, digest: str) -> bytes:
         """Return a small file, whose digest is compared by the caller, or raise DiskError."""
-        ...
 
     def check(self, documents: Iterable[str], files: Mapping[str, FileFacts]) -> None:
         """Raise StoreError if it can be seen at a glance that files are not those."""
-        ...
 
     def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open; raises DiskError if it cannot be read."""
-        ...
 
     def doubt(self, facts: FileFacts) -> bool:
         """Return whether a shard, in which something was wrong, may be sound when read again."""
-        ...
 
     def n_bytes(self) -> int:
         """Return the bytes of all files."""
-        ...
 
     def close(self) -> None:
         """Close the files."""
-        ...
 
 
 class Folder:

@@ -113,8 +113,6 @@ def run(
 
 
 class _Child:
-    """Another process that works for this one."""
-
     def __init__(
         self, function: str, arguments: tuple[Any, ...], stdout: int | IO[Any] | None,
         stderr: int | IO[Any] | None,

@@ -208,7 +208,6 @@ class Reader:
     def _made(
         self, epoch: int, start: int, free: queue.Queue[BatchSlot | None], workers: Workers | None
     ) -> Iterator[tuple[BatchSlot, Batch]]:
-        """Yield an epoch's batches, each in the slot that holds it."""
         slot = _take(free)
         for block, chosen in self._chosen(epoch, start):
             done = 0

@@ -19,7 +19,7 @@ import filelock
 
 from streammach.errors import DiskError, StoreError, UsageError
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, handle_pieces, regular, sha256
+from streammach.files.reading import disk_error, disk_errors, handle_pieces, regular, sha256
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.forks import Turn
 
@@ -88,7 +88,7 @@ class Cache:
             return None
         except OSError as error:
             raise disk_error(error, path) from error
-        try:
+        with disk_errors(path):
             facts = os.fstat(handle)
             seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
             if self._sound.get(digest) != seen:
@@ -100,8 +100,6 @@ class Cache:
             now = time.time_ns()
             if now - facts.st_atime_ns > TOUCH:
                 os.utime(handle, ns=(now, facts.st_mtime_ns))
-        except OSError as error:
-            raise disk_error(error, path) from error
         return handle
 
     def _filled(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
@@ -185,11 +183,9 @@ def _owned(path: Path) -> int:
     """Open a file that nobody else fills, when others are done with it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
-        try:
+        with disk_errors(path.parent):
             handle = os.open(path, flags, 0o666)
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError as error:
-            raise disk_error(error, path.parent) from error
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(handle).st_ino:
                 return handle

@@ -98,11 +98,13 @@ class Intake:
                 break
             if not self._bad_rows.allow(state.tally.reasons):
                 break
-            for table, (offsets, data) in (("labels", state.labels), ("features", state.features)):
-                names = Names(offsets.array(), data.array(), "")
-                if not self.vocabulary.take_in(table, names):
+            counts = list[NDArray[np.int64]]()
+            for table, packed in state.added.items():
+                offsets, data, count = (one.array() for one in packed)
+                if not self.vocabulary.take_in(table, Names(offsets, data, "")):
                     raise StoreError("its names cannot be told apart", path=path)
-            self._add_counts(state.label_counts.array(), state.feature_counts.array())
+                counts.append(count)
+            self._add_counts(*counts)
             self.spills.append(spill)
             self.tally = state.tally
         kept = {spill.path for spill in self.spills}
@@ -149,15 +151,17 @@ class Intake:
         tally.unknown_values = self._bad_rows.unknown_values
         tally.listed_bytes = self._bad_rows.saved()
         with self._shared.lock:
-            labels = self.vocabulary.names_since("labels", self._named[0])
-            features = self.vocabulary.names_since("features", self._named[1])
-        self._named = [self._named[0] + len(labels), self._named[1] + len(features)]
+            names = {
+                table: self.vocabulary.names_since(table, n)
+                for table, n in zip(("labels", "features"), self._named, strict=True)
+            }
+        self._named = [n + len(new) for n, new in zip(self._named, names.values(), strict=True)]
         counts = self._counted(*self._named)
-        state = SpillState(
-            tally=tally, label_counts=Packed.of(counts[0]), feature_counts=Packed.of(counts[1]),
-            labels=(Packed.of(labels.offsets), Packed.of(labels.data)),
-            features=(Packed.of(features.offsets), Packed.of(features.data)),
-        )  # fmt: skip
+        added = {
+            table: (Packed.of(new.offsets), Packed.of(new.data), Packed.of(count))
+            for (table, new), count in zip(names.items(), counts, strict=True)
+        }
+        state = SpillState(tally=tally, added=added)
         path, ids = self._spill_path(len(self.spills)), Ids.of(self.groups())
         self.spills.append(write_spill(path, rows, ids, state, pool=self._pool))
         self._add_counts(*counts)
@@ -178,7 +182,6 @@ class Intake:
         return self._counts
 
     def _counted(self, n_labels: int, n_features: int) -> Counts:
-        """Return how often each label and each feature occurs in the rows in memory."""
         lists = self.rows.lists
         classes = self.rows.classes[: self.rows.n_rows] if lists is None else lists.classes
         ids = Ids.of(self.groups())
@@ -266,7 +269,6 @@ class Intake:
         return max(sum(found) + max(found) + NAME_BYTES * names, ORDER_BYTES * names)
 
     def _share(self, done: Read) -> float:
-        """Return which share of the sources was read, where that is known."""
         read = self._before[self.tally.source] + done.piece.n_read
         return max(read / self._total, 1e-9) if self._total else 1.0
 

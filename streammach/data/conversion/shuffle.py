@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -24,22 +24,15 @@ PIECE_ROWS = 1 << 17
 AHEAD = 4  # pieces that are being copied
 
 
-@dataclass(frozen=True)
-class FinalIds:
-    """The final id of each provisional one: of classes int32 (K,), of features by group."""
-
-    classes: NDArray[np.int32]
-    features: Ids
-    n_features: int
-
-
 class Shuffle:
     """Writes rows in the order of their keys."""
 
     def __init__(
-        self, ranks: FinalIds, block_rows: int, pool: Executor, progress: Callable[[int], None]
-    ) -> None:
-        self._ranks = ranks
+        self, classes: NDArray[np.int32], features: Ids, n_features: int, block_rows: int,
+        pool: Executor, progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        # the final id of each provisional one: of classes int32 (K,), of features by group
+        self._classes, self._features, self._n_features = classes, features, n_features
         self.block_rows = block_rows  # rows of a block
         self._pool = pool
         self._progress = progress
@@ -86,13 +79,13 @@ class Shuffle:
         self, rows: RowBuffer, chosen: NDArray[np.int64]
     ) -> tuple[RowBlock, NDArray[np.uint8]]:
         """Return the chosen rows with their final ids, and the sketch of their pairs."""
-        block = rows.copy(chosen, self._ranks.features, spare=1)
-        sort_rows(block.indptr, block.features, block.values, self._ranks.n_features)
+        block = rows.copy(chosen, self._features, spare=1)
+        sort_rows(block.indptr, block.features, block.values, self._n_features)
         lists, classes = block.labels, block.classes
         if lists is None:
-            classes = self._ranks.classes[classes]
+            classes = self._classes[classes]
         else:
-            lists = lists.renamed(self._ranks.classes)
+            lists = lists.renamed(self._classes)
         block = replace(
             block, features=block.features[:-1], values=block.values[:-1], classes=classes
         ).with_labels(lists)
@@ -103,7 +96,6 @@ class Shuffle:
     def _count_blocks(
         self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
     ) -> None:
-        """Take rows into the sizes of their blocks."""
         blocks = (first_row + np.arange(len(lengths))) // self.block_rows
         _add(self._nnz, blocks, lengths)
         if lists is not None:
@@ -120,7 +112,6 @@ def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64])
 
 
 def _cuts(lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows of bounded size."""
     ends, start = np.cumsum(lengths), 0
     while start < len(lengths):
         before = int(ends[start - 1]) if start else 0

@@ -25,7 +25,7 @@ from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Place
 from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import DataError, StoreError
-from streammach.files.reading import disk_error, regular
+from streammach.files.reading import disk_errors, regular
 from streammach.files.writing import Writer
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -109,9 +109,8 @@ class Tally(msgspec.Struct, kw_only=True):
             if self.n_columns > 0 and not names and not self.column_names:
                 raise DataError(
                     f"the matrix has {n_columns:,} columns, the one before {self.n_columns:,}",
-                    path=path,
-                    hint="Columns without names are told by their places.",
-                )
+                    path=path, hint="Columns without names are told by their places.",
+                )  # fmt: skip
             self.n_columns = 0
 
     def take_lists(self, lists: LabelLists) -> None:
@@ -126,10 +125,7 @@ class SpillState(msgspec.Struct, frozen=True, kw_only=True):
 
     tally: Tally
     index: Packed = Packed("", b"")  # known when the rows are written
-    label_counts: Packed
-    feature_counts: Packed
-    labels: tuple[Packed, Packed]
-    features: tuple[Packed, Packed]
+    added: dict[str, tuple[Packed, Packed, Packed]]  # offsets and bytes of names, counts of all
 
 
 def write_spill(
@@ -222,10 +218,8 @@ def _starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def read_spill(path: Path) -> tuple[Spill, SpillState]:
     """Return a spill and what it holds behind its rows, or raise StoreError or DiskError."""
-    try:
+    with disk_errors(path):
         size = path.stat().st_size
-    except OSError as error:
-        raise disk_error(error, path) from error
     footer = _read(path, size - FOOTER.size - 4, FOOTER.size + 4)
     if not is_sealed(footer):
         raise _damaged(path)
@@ -254,14 +248,11 @@ def bins_that_fit(
 
 
 def _read(path: Path, start: int, size: int) -> bytes:
-    try:
-        with open(path, "rb", buffering=0, opener=regular) as file:
-            file.seek(max(start, 0))
-            data = b""
-            while len(data) < size and (more := file.read(size - len(data))):
-                data += more
-    except OSError as error:
-        raise disk_error(error, path) from error
+    with disk_errors(path), open(path, "rb", buffering=0, opener=regular) as file:
+        file.seek(max(start, 0))
+        data = b""
+        while len(data) < size and (more := file.read(size - len(data))):
+            data += more
     if len(data) != size:
         raise _damaged(path)
     return data
@@ -269,7 +260,6 @@ def _read(path: Path, start: int, size: int) -> bytes:
 
 def _damaged(path: Path) -> StoreError:
     return StoreError(
-        "a file of the conversion is damaged",
-        path=path,
+        "a file of the conversion is damaged", path=path,
         hint="Remove its folder and convert again.",
-    )
+    )  # fmt: skip

@@ -26,7 +26,7 @@ from streammach.data.store.blobs import Blobs, FileFacts
 from streammach.data.store.codecs import WRITTEN, Codec
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, handle_pieces, sha256
+from streammach.files.reading import disk_error, disk_errors, handle_pieces, sha256
 from streammach.files.writing import Writer
 
 CHUNK = 1 << 16  # values
@@ -220,11 +220,9 @@ class ArrayReader:
             return self._indices[number]
         place, facts = self._place(number), self._files[f"c/{number}"]
         with self._opened(number) as handle:
-            try:
+            with disk_errors(place):
                 size = os.fstat(handle).st_size
                 table = os.pread(handle, INDEX_BYTES, max(0, size - INDEX_BYTES))
-            except OSError as error:
-                raise disk_error(error, place) from error
             tail = int.from_bytes(table[-4:], "little")
             whole = len(table) == INDEX_BYTES and is_sealed(table)
             if not whole or size != facts.size or tail != facts.tail:

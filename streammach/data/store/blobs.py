@@ -13,7 +13,7 @@ import msgspec
 
 from streammach.errors import StoreError, UsageError, clean
 from streammach.files.objects import MissingObject, RemoteError
-from streammach.files.reading import disk_error, read_small, regular
+from streammach.files.reading import disk_errors, read_small, regular
 
 CONVERT_AGAIN = "Convert the source again."
 
@@ -118,10 +118,8 @@ class Folder:
 
     def _kept(self, name: str) -> int:
         path = self.place / name
-        try:
+        with disk_errors(path):
             handle = regular(path)
-        except OSError as error:
-            raise disk_error(error, path) from error
         kept = self._handles.setdefault(name, handle)
         if kept != handle:  # another thread was first
             os.close(handle)

@@ -18,7 +18,7 @@ import msgspec
 import platformdirs
 
 from streammach.data.store.blobs import Blobs, FileFacts, Folder, damaged
-from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE
+from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE, names_of
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, UsageError, clean
 from streammach.files.cache import Cache, CachePlace
@@ -177,16 +177,13 @@ class Upload:
                 mark = msgspec.json.decode(self._text(MARK, MAX_MANIFEST), type=_Mark)
                 names.update(mark.names if mark.streammach == "upload" else [])
             if whole:
-                root = msgspec.json.decode(self._text(ROOT, MAX_DOCUMENT), type=dict[str, Any])
-                if "streammach" not in root["attributes"]:
-                    return set()
-                manifest = msgspec.json.decode(self._text(MANIFEST, MAX_MANIFEST), type=Manifest)
-                return names | {ROOT, MANIFEST, *manifest.files, *manifest.metadata}
+                known = names_of(self._text(ROOT, MAX_DOCUMENT), self._text(MANIFEST, MAX_MANIFEST))
+                return known and names | known
         except RemoteError as error:
             if isinstance(error, MissingObject):
                 return set()
             raise
-        except (ValueError, KeyError, TypeError, RecursionError, DiskError):
+        except (ValueError, RecursionError, DiskError):
             return set()
         return names if len(names) > 1 else set()
 
@@ -225,7 +222,6 @@ class Upload:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return the digests of a store's files by their names."""
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     ends = {name: sha256(file_pieces(folder / name)) for name in (MANIFEST, ROOT)}
     return {**{n: f.sha256 for n, f in manifest.files.items()}, **manifest.metadata, **ends}

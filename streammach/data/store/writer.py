@@ -97,7 +97,6 @@ class RowsWriter(ABC):
             arrays["tag/bytes"].append(tags.data[tags.offsets[0] : tags.offsets[-1]])
 
     def _append_lists(self, lists: LabelLists) -> None:
-        """Append the labels of rows: a matrix of rows x classes, as X is one."""
         arrays, weights = self._arrays, lists.weights
         arrays["y/indptr"].append(lists.starts[1:] + arrays["y/indices"].n_values)
         arrays["y/indices"].append(lists.classes)

@@ -164,6 +164,7 @@ class Reader:
         ready: queue.Queue[_Item] = queue.Queue()
         free: queue.Queue[BatchSlot | None] = queue.Queue()
         for slot in self._slots:
+            slot.clear()
             free.put(slot)
         thread = threading.Thread(
             target=self._produce, args=(epoch, start, ready, free), name="reader", daemon=True
@@ -175,6 +176,7 @@ class Reader:
                     raise item
                 slot, batch = item
                 yield batch
+                slot.clear()
                 free.put(slot)
         finally:
             free.put(None)
@@ -200,26 +202,26 @@ class Reader:
                 for made in self._made(epoch, start, free, workers):
                     ready.put(made)
             ready.put(None)
-        except _Stopped:
-            return
         except BaseException as error:  # whatever it is, the caller must see it
             ready.put(error)
 
     def _made(
         self, epoch: int, start: int, free: queue.Queue[BatchSlot | None], workers: Workers | None
     ) -> Iterator[tuple[BatchSlot, Batch]]:
-        slot = _take(free)
+        slot = free.get()  # None: the caller wants no more
         for block, chosen in self._chosen(epoch, start):
             done = 0
-            while done < len(chosen):
+            while slot is not None and done < len(chosen):
                 wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
                 added = slot.add(block, chosen[done : done + wanted], self._transform, workers)
                 done += added
                 assert added or slot.n_rows, "a batch holds the longest row"
                 if added < wanted or slot.n_rows == self._batch_size:
                     yield slot, slot.batch()
-                    slot = _take(free)
-        if slot.n_rows:
+                    slot = free.get()
+            if slot is None:
+                return
+        if slot is not None and slot.n_rows:
             yield slot, slot.batch()
 
     def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
@@ -253,15 +255,3 @@ class Reader:
             return pool
 
         return decoder.submit(fill)
-
-
-class _Stopped(Exception):
-    """The caller wants no more batches."""
-
-
-def _take(free: queue.Queue[BatchSlot | None]) -> BatchSlot:
-    slot = free.get()
-    if slot is None:
-        raise _Stopped
-    slot.clear()
-    return slot

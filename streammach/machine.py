@@ -192,7 +192,7 @@ def check_address_space() -> None:
             f"the address space is limited to {size_text(soft)}, {size_text(least)} are needed",
             path="RLIMIT_AS",
             hint=f"Raise it (ulimit -v {-(-least // 1024)} or more); --memory limits what is held.",
-        )
+        )  # fmt: skip
 
 
 def within(limit: MemoryLimit, asked: str | int | float) -> int:
@@ -201,9 +201,8 @@ def within(limit: MemoryLimit, asked: str | int | float) -> int:
     if n_bytes > limit.n_bytes:
         raise BudgetError(
             f"{size_text(n_bytes)} asked, {size_text(limit.n_bytes)} may be used ({limit.source})",
-            path="--memory",
-            hint=f"Use --memory {limit.n_bytes // 10**7 / 100}GB or less.",
-        )
+            path="--memory", hint=f"Use --memory {limit.n_bytes // 10**7 / 100}GB or less.",
+        )  # fmt: skip
     return n_bytes
 
 

@@ -26,7 +26,6 @@ INTERRUPTED = 130
 STOPPING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-LENGTH_BYTES = 8
 AGAIN_SECONDS = 0.02  # until a signal comes again that was lost
 ROOT = str(Path(__file__).parents[1])  # where the package was imported from
 # What a child runs: only what is named here is imported, from the folders that are named here.
@@ -77,11 +76,14 @@ def _lost(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 @contextmanager
-def handled(handler: Handler) -> Iterator[None]:
-    """Handle stopping signals in another way while a block runs, where that can be: main thread."""
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, handler) for number in heeded()}
+def handled(handler: Handler, suspend: Handler | None = None) -> Iterator[None]:
+    """Handle stopping signals, and Ctrl-Z, in another way in a block; in the main thread alone."""
+    handlers = dict.fromkeys(heeded(), handler)
+    ctrl_z = getattr(signal, "SIGTSTP", None)
+    if suspend is not None and ctrl_z and signal.getsignal(ctrl_z) is not signal.SIG_IGN:
+        handlers[ctrl_z] = suspend
+    main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, new) for n, new in handlers.items()} if main else {}
     try:
         yield
     finally:
@@ -90,18 +92,12 @@ def handled(handler: Handler) -> Iterator[None]:
 
 
 def run(
-    function: str,
-    *arguments: Any,
-    patience: float | None = None,
-    stdout: int | IO[Any] | None = None,
-    stderr: int | IO[Any] | None = None,
-) -> Any:
-    """Return what a function returns in a fresh process.
-
-    `patience` is in seconds.
-    """
+    function: str, *arguments: Any, patience: float | None = None,
+    stdout: int | IO[Any] | None = None, stderr: int | IO[Any] | None = None,
+) -> Any:  # fmt: skip
+    """Return what a function returns in a fresh process; `patience` is in seconds."""
     child = _Child(function, arguments, stdout, stderr)
-    with handled(lambda number, _: child.pass_on(number, patience)), _stopped_together(child):
+    with handled(lambda number, _: child.pass_on(number, patience), child.suspend):
         answer = child.answer()
     if answer is None:
         if child.signals:
@@ -117,27 +113,24 @@ def run(
 
 
 class _Child:
-    """Another process that works for this one."""
-
     def __init__(
-        self,
-        function: str,
-        arguments: tuple[Any, ...],
-        stdout: int | IO[Any] | None,
+        self, function: str, arguments: tuple[Any, ...], stdout: int | IO[Any] | None,
         stderr: int | IO[Any] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.signals = 0
         self.code: int | None = None
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
         code = BOOT.format(path=_search_path(), ends=f"{orders}, {answers}")
+        # Stopping signals wait; a child that is started meanwhile lets them wait until it is ready.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
-            with _held():
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", code], stdout=stdout, stderr=stderr,
-                    pass_fds=(orders, answers), process_group=0,
-                )  # fmt: skip
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code], stdout=stdout, stderr=stderr,
+                pass_fds=(orders, answers), process_group=0,
+            )  # fmt: skip
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(orders)
             os.close(answers)
         with suppress(BrokenPipeError):  # it is gone already: there will be no answer
@@ -165,36 +158,11 @@ class _Child:
             timer.daemon = True
             timer.start()
 
-    def stop(self, number: int, frame: FrameType | None) -> None:
+    def suspend(self, number: int, frame: FrameType | None) -> None:
         """Stop both processes together, as Ctrl-Z does, and let both go on together."""
         self._process.send_signal(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._process.send_signal(signal.SIGCONT)
-
-
-@contextmanager
-def _held() -> Iterator[None]:
-    """Hold stopping signals back; a child that is started meanwhile does so until it is ready."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _stopped_together(child: _Child) -> Iterator[None]:
-    """Let Ctrl-Z stop the child as well, which is in a process group of its own."""
-    number = getattr(signal, "SIGTSTP", None)
-    main = threading.current_thread() is threading.main_thread()
-    if number is None or not main or signal.getsignal(number) is signal.SIG_IGN:
-        yield
-        return
-    before = signal.signal(number, child.stop)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 def _search_path() -> list[str]:
@@ -244,24 +212,12 @@ def _end_with_parent(orders: int) -> None:
 
 
 def _send(pipe: int, value: Any) -> None:
-    data = pickle.dumps(value)
-    rest = memoryview(len(data).to_bytes(LENGTH_BYTES, "little") + data)
-    while rest:
-        rest = rest[os.write(pipe, rest) :]
+    with open(pipe, "wb", closefd=False) as file:
+        pickle.dump(value, file)
 
 
 def _receive(pipe: int) -> Any:
     """Return what was sent; None where the other end was closed before all of it came."""
-    head = _read(pipe, LENGTH_BYTES)
-    data = _read(pipe, int.from_bytes(head, "little")) if head else b""
-    return pickle.loads(data) if data else None
-
-
-def _read(pipe: int, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = os.read(pipe, min(size - len(data), 1 << 20))
-        if not more:
-            return b""
-        data += more
-    return data
+    with open(pipe, "rb", closefd=False) as file, suppress(EOFError, pickle.UnpicklingError):
+        return pickle.load(file)
+    return None

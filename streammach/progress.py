@@ -249,7 +249,6 @@ def _mode(wanted: bool | str | None) -> str:
 
 
 def _bar() -> Any:
-    """Return a bar of one line on standard error."""
     from rich.console import Console  # only where there is a terminal
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar

@@ -49,7 +49,7 @@ from streammach.spec.types import Multilabel, Quotes
 
 LOOK_BYTES = 128 << 20  # that are left behind where the first rows of tables are looked at
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
-RUNS = 3  # the way in which rows are put aside; those of another one are not gone on from
+RUNS = 4  # the way in which rows are put aside; those of another one are not gone on from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,38 +109,18 @@ class Conversion:
 
 @at_urls
 def convert(
-    sources: Paths | Any,
-    out: str | os.PathLike[str],
-    *,
-    format: str | None = None,
-    labels: Paths = (),
-    x_path: str | None = None,
-    y_path: str | None = None,
-    first_label: bool = False,
-    multilabel: Multilabel = "auto",
-    label: str | None = None,
-    text: str | Sequence[str] = (),
-    category: str | Sequence[str] = (),
-    number: str | Sequence[str] = (),
-    date: str | Sequence[str] = (),
-    names: str | Sequence[str] = (),
-    weight: str | None = None,
-    tag: str | None = None,
-    label_separator: str | None = None,
-    ngrams: int | None = None,
-    chars: str | None = None,
-    quotes: Quotes = "auto",
-    header: bool = True,
-    columns: str | Sequence[str] = (),
-    like: str | os.PathLike[str] | None = None,
-    on_bad_row: str = "error",
-    max_bad: int | None = None,
-    memory: str | int | float | None = None,
-    threads: int | None = None,
-    seed: int = 0,
-    force: bool = False,
-    progress: Wanted = None,
-) -> Conversion:
+    sources: Paths | Any, out: str | os.PathLike[str], *, format: str | None = None,
+    labels: Paths = (), x_path: str | None = None, y_path: str | None = None,
+    first_label: bool = False, multilabel: Multilabel = "auto", label: str | None = None,
+    text: str | Sequence[str] = (), category: str | Sequence[str] = (),
+    number: str | Sequence[str] = (), date: str | Sequence[str] = (),
+    names: str | Sequence[str] = (), weight: str | None = None, tag: str | None = None,
+    label_separator: str | None = None, ngrams: int | None = None, chars: str | None = None,
+    quotes: Quotes = "auto", header: bool = True, columns: str | Sequence[str] = (),
+    like: str | os.PathLike[str] | None = None, on_bad_row: str = "error",
+    max_bad: int | None = None, memory: str | int | float | None = None, threads: int | None = None,
+    seed: int = 0, force: bool = False, progress: Wanted = None,
+) -> Conversion:  # fmt: skip
     """Convert text files or matrices into one store.
 
     The order of the rows, the ids and every byte of the store follow from the sources, their order
@@ -324,7 +304,6 @@ def _make(
     opened: list[Source[Any]], states: list[FileState], folder: ConversionFolder,
     request: ConversionRequest,
 ) -> tuple[Made, bool]:  # fmt: skip
-    """Make the store in a folder; return whether it went on from an interrupted one."""
     piped = any(not source.files() for source in opened)
     if piped:
         folder.remove()

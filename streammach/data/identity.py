@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from streammach.errors import DataError
-from streammach.files.reading import crc32c, disk_error, file_pieces
+from streammach.files.reading import crc32c, disk_errors, file_pieces
 
 
 class ChangedError(DataError):
@@ -37,10 +37,8 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
 
 def state_of(path: Path) -> FileState:
     """Return the present state of a file, or raise DiskError."""
-    try:
+    with disk_errors(path):
         facts = path.stat()
-    except OSError as error:
-        raise disk_error(error, path) from error
     return FileState(name_of(path.resolve()), facts.st_size, facts.st_mtime_ns)
 
 

@@ -164,11 +164,9 @@ class Sparse:
             stop = min(max(start + 1, fits), start + PIECE_ROWS, self.n_rows)
             b = int(self._indptr[stop])
             yield Piece(
-                start,
-                self._indptr[start : stop + 1] - a,
-                self._indices(a, b).astype(np.int64),
+                start, self._indptr[start : stop + 1] - a, self._indices(a, b).astype(np.int64),
                 _as_float32(self._data(a, b)),
-            )
+            )  # fmt: skip
             start = stop
 
 

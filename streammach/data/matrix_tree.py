@@ -58,7 +58,6 @@ class TreeArray(Protocol):
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return items ``start:stop`` of the first axis, or raise DataError or DiskError."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,6 @@ class TreeSource(MatrixSource):
         return columns & tree.groups or (plain | columns & tree.masked) - {tree.index("obs")}
 
     def _only(self, names: set[str], usual: tuple[str, ...], what: str, option: str) -> str:
-        """Return the one name that can be meant."""
         preferred = [name for name in usual if name in names]
         if len(names) == 1 or len(preferred) == 1:
             return preferred[0] if preferred else next(iter(names))
@@ -236,7 +234,7 @@ class TreeSource(MatrixSource):
                 f"{clean(self._x) or 'the matrix'} is not in compressed sparse rows (CSR)",
                 path=self.path,
                 hint="Write it again from matrix.tocsr(), with a row for each label.",
-            )
+            )  # fmt: skip
         return Sparse(
             self._whole(tree, inside(self._x, "indptr")), indices.read, data.read,
             (indices.shape[0], data.shape[0]), shape or (n_rows, ANY_WIDTH), self.path,
@@ -293,7 +291,6 @@ class TreeSource(MatrixSource):
         return Nullable.of(values, self._whole(tree, mask), self.path, name)
 
     def _whole(self, tree: Tree, name: str) -> NDArray[Any]:
-        """Return an array of numbers or strings."""
         array = tree.arrays[name]
         array.check()
         if not array.shape:

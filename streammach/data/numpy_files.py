@@ -26,7 +26,7 @@ from streammach.data.matrix import (
 )
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_errors
 from streammach.spec.types import Multilabel
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -43,17 +43,15 @@ MOST_PACKED = 1100  # deflate makes no byte from less than a thousandth of one
 def damage_said(path: Path) -> Iterator[None]:
     """Turn what the readers of files raise into a DataError or DiskError of one line."""
     try:
-        yield
+        with disk_errors(path):
+            yield
     except StreammachError:
         raise
-    except OSError as error:
-        raise disk_error(error, path) from error
     except DAMAGED as error:
         raise DataError(
-            f"it is damaged or cut short ({clean(error, 100) or type(error).__name__})",
-            path=path,
+            f"it is damaged or cut short ({clean(error, 100) or type(error).__name__})", path=path,
             hint=COPY_HINT,
-        ) from None
+        ) from None  # fmt: skip
 
 
 def read_header(file: IO[bytes], path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -70,10 +68,9 @@ def check_plain(dtype: np.dtype[Any], path: Path, what: str) -> None:
     """Raise DataError for Python objects."""
     if dtype.hasobject:
         raise DataError(
-            f"{clean(what)} holds Python objects, which are pickles and are never read",
-            path=path,
+            f"{clean(what)} holds Python objects, which are pickles and are never read", path=path,
             hint="Write it as numbers or fixed strings: y.astype(str).",
-        )
+        )  # fmt: skip
 
 
 def load_npy(path: Path) -> NDArray[Any]:
@@ -199,10 +196,9 @@ def guessed_labels(path: Path) -> Path | None:
     found = [file for file in found if file.is_file()]
     if len(found) > 1:
         raise UsageError(
-            f"the labels may be {' or '.join(clean(f.name) for f in found)}",
-            path=path,
+            f"the labels may be {' or '.join(clean(f.name) for f in found)}", path=path,
             hint="Name one with --labels.",
-        )
+        )  # fmt: skip
     return found[0] if found else None
 
 
@@ -233,9 +229,8 @@ class NpySource(MatrixSource):
         if have != shape[0] * shape[1] * self._dtype.itemsize:
             raise DataError(
                 f"{have:,} bytes of data for {shape[0]:,} x {shape[1]:,} values of {self._dtype}",
-                path=path,
-                hint=COPY_HINT,
-            )
+                path=path, hint=COPY_HINT,
+            )  # fmt: skip
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows; a map of the file is made for each piece, so that pages do not pile up."""
@@ -245,11 +240,9 @@ class NpySource(MatrixSource):
                 return np.array(whole[start:stop])
             width = self._shape[1]
             values = np.fromfile(
-                self.path,
-                self._dtype,
-                (stop - start) * width,
+                self.path, self._dtype, (stop - start) * width,
                 offset=self._start + start * width * self._dtype.itemsize,
-            )
+            )  # fmt: skip
             return values.reshape(stop - start, width)
 
     @contextmanager

@@ -10,12 +10,13 @@ that share its work. Memory does not depend on the size of the store: see
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,6 @@ class _Pool:
         self.rows = order.rows_of(blocks)
 
     def _part(self, indptr: NDArray[np.int64], rows: slice, values: slice) -> RowBlock:
-        """Return room for some of the rows, with their row pointers in the store."""
         arrays = self._arrays
         return RowBlock(
             indptr=indptr, features=arrays["features"][values], values=arrays["values"][values],
@@ -105,17 +105,12 @@ class _Pool:
     @property
     def block(self) -> RowBlock:
         """The decoded rows."""
-        arrays, n = self._arrays, len(self.rows)
-        labels = None
+        arrays, n, labels = self._arrays, len(self.rows), None
         if "label_starts" in arrays:
             labels = LabelLists(
                 arrays["label_starts"][: n + 1], arrays["label_classes"], arrays["label_weights"]
             )
-        return RowBlock(
-            indptr=arrays["indptr"][: n + 1], features=arrays["features"],
-            values=arrays["values"], classes=arrays["classes"][:n],
-            importance=arrays["importance"][:n] if "importance" in arrays else None, labels=labels,
-        )  # fmt: skip
+        return replace(self._part(arrays["indptr"][: n + 1], slice(n), slice(None)), labels=labels)
 
 
 class Reader:
@@ -125,29 +120,16 @@ class Reader:
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        *,
-        seed: int,
-        batch_size: int,
-        batch_nnz: int,
-        pool_blocks: int,
-        transform: Transform,
-        by_feature: bool,
-        held: NDArray[np.bool_] | None = None,
-        rows: int | None = None,
-        batch_labels: int = 0,
-        shared: bool = True,
-        threads: int = 1,
-    ) -> None:
+        self, dataset: Dataset, *, seed: int, batch_size: int, batch_nnz: int, pool_blocks: int,
+        transform: Transform, by_feature: bool, held: NDArray[np.bool_] | None = None,
+        rows: int | None = None, batch_labels: int = 0, shared: bool = True, threads: int = 1,
+    ) -> None:  # fmt: skip
         facts = dataset.facts
         self._threads = threads
         order = RowOrder(facts, seed=seed, pool_blocks=pool_blocks, held=held, rows=rows)
         self._dataset, self._order, self._transform = dataset, order, transform
-        self._pools = [
-            _Pool(facts, order.pool_blocks)
-            for _ in range(1 if order.pool_blocks == order.n_blocks else 2)
-        ]
+        pools = 1 if order.pool_blocks == order.n_blocks else 2
+        self._pools = [_Pool(facts, order.pool_blocks) for _ in range(pools)]
         self._kept = False  # whether a single pool is filled already
         self._slots = [
             BatchSlot(
@@ -162,15 +144,9 @@ class Reader:
 
     @staticmethod
     def footprint(
-        facts: DataFacts,
-        *,
-        batch_size: int,
-        batch_nnz: int,
-        pool_blocks: int,
-        by_feature: bool,
-        batch_labels: int = 0,
-        threads: int = 1,
-    ) -> dict[str, int]:
+        facts: DataFacts, *, batch_size: int, batch_nnz: int, pool_blocks: int, by_feature: bool,
+        batch_labels: int = 0, threads: int = 1,
+    ) -> dict[str, int]:  # fmt: skip
         """Return the bytes of the buffers of such a reader, by name."""
         pool_blocks = min(pool_blocks, n_blocks(facts))
         arrays = block_arrays(facts, pool_blocks)
@@ -188,6 +164,7 @@ class Reader:
         ready: queue.Queue[_Item] = queue.Queue()
         free: queue.Queue[BatchSlot | None] = queue.Queue()
         for slot in self._slots:
+            slot.clear()
             free.put(slot)
         thread = threading.Thread(
             target=self._produce, args=(epoch, start, ready, free), name="reader", daemon=True
@@ -199,6 +176,7 @@ class Reader:
                     raise item
                 slot, batch = item
                 yield batch
+                slot.clear()
                 free.put(slot)
         finally:
             free.put(None)
@@ -224,27 +202,26 @@ class Reader:
                 for made in self._made(epoch, start, free, workers):
                     ready.put(made)
             ready.put(None)
-        except _Stopped:
-            return
         except BaseException as error:  # whatever it is, the caller must see it
             ready.put(error)
 
     def _made(
         self, epoch: int, start: int, free: queue.Queue[BatchSlot | None], workers: Workers | None
     ) -> Iterator[tuple[BatchSlot, Batch]]:
-        """Yield an epoch's batches, each in the slot that holds it."""
-        slot = _take(free)
+        slot = free.get()  # None: the caller wants no more
         for block, chosen in self._chosen(epoch, start):
             done = 0
-            while done < len(chosen):
+            while slot is not None and done < len(chosen):
                 wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
                 added = slot.add(block, chosen[done : done + wanted], self._transform, workers)
                 done += added
                 assert added or slot.n_rows, "a batch holds the longest row"
                 if added < wanted or slot.n_rows == self._batch_size:
                     yield slot, slot.batch()
-                    slot = _take(free)
-        if slot.n_rows:
+                    slot = free.get()
+            if slot is None:
+                return
+        if slot is not None and slot.n_rows:
             yield slot, slot.batch()
 
     def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
@@ -258,17 +235,10 @@ class Reader:
                 yield pool.block, self._order.within(pool.rows, epoch, number)[skip:]
                 skip = 0
 
-    @contextlib.contextmanager
-    def _workers(self, name: str) -> Iterator[Workers | None]:
-        """Hold threads that share work, if there are several."""
-        if self._threads == 1:
-            yield None
-            return
-        workers = Workers(self._threads, name)
-        try:
-            yield workers
-        finally:
-            workers.close()
+    def _workers(self, name: str) -> AbstractContextManager[Workers | None]:
+        """Return threads that share work, if there are several."""
+        alone = self._threads == 1
+        return nullcontext() if alone else closing(Workers(self._threads, name))
 
     def _decode(
         self, decoder: ThreadPoolExecutor, groups: list[NDArray[np.int64]], number: int,
@@ -285,15 +255,3 @@ class Reader:
             return pool
 
         return decoder.submit(fill)
-
-
-class _Stopped(Exception):
-    """The caller wants no more batches."""
-
-
-def _take(free: queue.Queue[BatchSlot | None]) -> BatchSlot:
-    slot = free.get()
-    if slot is None:
-        raise _Stopped
-    slot.clear()
-    return slot

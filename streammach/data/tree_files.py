@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.matrix import MAX_PIECE_BYTES, check_numbers
-from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource
+from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource, inside
 from streammach.data.numpy_files import COPY_HINT, NPZ_MAGIC, npz_arrays
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
@@ -36,8 +36,12 @@ class Hdf5Source(TreeSource):
 
         try:
             with h5py.File(self.path, "r") as file:
-                found = {n: _Dataset(d, n, self.path) for n, d in _datasets_of(file)}
-                yield Tree(found, lambda name: _attributes(file, name))
+                nodes = dict(_nodes_of(file))
+                sets = {n: d for n, d in nodes.items() if isinstance(d, h5py.Dataset)}
+                yield Tree(
+                    {name: _Dataset(one, name, self.path) for name, one in sets.items()},
+                    lambda name: dict(nodes[name].attrs) if name in nodes else {},
+                )
         except StreammachError:
             raise
         except OSError as error:
@@ -68,8 +72,6 @@ class NpzSource(TreeSource):
 
 
 class _Dataset:
-    """A dataset of a file."""
-
     def __init__(self, dataset: Any, name: str, path: Path) -> None:
         self.shape: tuple[int, ...] = dataset.shape or ()
         self.dtype: np.dtype[Any] = dataset.dtype
@@ -103,35 +105,19 @@ class _Dataset:
         return values
 
 
-def _datasets_of(file: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the datasets of a file with their paths; links to elsewhere are not followed."""
+def _nodes_of(file: Any) -> Iterator[tuple[str, Any]]:
+    """Yield groups and datasets by their paths; links to elsewhere are not followed."""
     import h5py
 
     left, seen = [("", file, 0)], 0
     while left:
-        prefix, group, depth = left.pop()
-        for name in group:
+        path, node, depth = left.pop()
+        yield path, node
+        for name in node if isinstance(node, h5py.Group) else ():
             seen += 1
             if seen > MAX_NODES or depth > MAX_DEPTH:
                 return
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                continue
-            node = group[name]
-            if isinstance(node, h5py.Dataset):
-                yield prefix + name, node
-            elif isinstance(node, h5py.Group):
-                left.append((f"{prefix}{name}/", node, depth + 1))
-
-
-def _attributes(file: Any, name: str) -> dict[str, Any]:
-    """Return the attributes of a group or dataset; none of what a link leads to."""
-    import h5py
-
-    node = file
-    for part in name.split("/") if name else ():
-        if not isinstance(node, h5py.Group) or part not in node:
-            return {}
-        if not isinstance(node.get(part, getlink=True), h5py.HardLink):
-            return {}
-        node = node[part]
-    return dict(node.attrs)
+            if isinstance(node.get(name, getlink=True), h5py.HardLink):
+                inner = node[name]
+                if isinstance(inner, h5py.Dataset | h5py.Group):
+                    left.append((inside(path, name), inner, depth + 1))

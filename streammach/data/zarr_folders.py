@@ -27,7 +27,7 @@ from streammach.data.identity import files_in
 from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, OBJECT_BYTES, Tree, TreeSource
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, clean
-from streammach.files.reading import disk_error, read_small, regular, zstd_size
+from streammach.files.reading import disk_error, disk_errors, read_small, regular, zstd_size
 from streammach.spec.documents import from_json
 
 MAX_DOCUMENT = 16 << 20  # the root of a group may repeat the metadata of all its members
@@ -93,11 +93,8 @@ def _exists(path: Path) -> bool:
 
 
 def _check_kind(path: Path, top: Path) -> None:
-    """Raise DataError for what is neither a file nor a folder."""
-    try:
+    with disk_errors(path):
         mode = path.lstat().st_mode
-    except OSError as error:
-        raise disk_error(error, path) from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         what = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
         raise DataError(

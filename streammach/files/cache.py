@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ import filelock
 
 from streammach.errors import DiskError, StoreError, UsageError
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, handle_pieces, regular, sha256
+from streammach.files.reading import disk_error, disk_errors, handle_pieces, regular, sha256
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.forks import Turn
 
 ENTRY = re.compile(r"[0-9a-f]{64}")
-UNFINISHED = re.compile(r"\.([0-9a-f]{64})\.[0-9a-f]{8}\.tmp")  # locked by who fills it
+UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.tmp")  # locked by who fills it
 FETCHES = 4  # of a file whose bytes are wrong each time
 PATIENCE = 600.0  # seconds for others, who fetch
 GLANCE = 0.05  # seconds between looks at what others do
@@ -89,7 +88,7 @@ class Cache:
             return None
         except OSError as error:
             raise disk_error(error, path) from error
-        try:
+        with disk_errors(path):
             facts = os.fstat(handle)
             seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
             if self._sound.get(digest) != seen:
@@ -101,24 +100,19 @@ class Cache:
             now = time.time_ns()
             if now - facts.st_atime_ns > TOUCH:
                 os.utime(handle, ns=(now, facts.st_mtime_ns))
-        except OSError as error:
-            raise disk_error(error, path) from error
         return handle
 
     def _filled(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
         """Return a file that is fetched now, by this process or another one, open."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            began = self._begun(digest, size, until)
-            if began is not None:
-                return self._fetched(digest, *began, place, fetch)
-            time.sleep(GLANCE)
-            handle = self._open(digest, size)
-            if handle is not None:
-                return handle
-
-    def _fetched(self, digest: str, handle: int, path: Path, place: Path, fetch: Fetch) -> int:
+        path = self._files / f".{digest}.tmp"
+        handle = _owned(path)
         try:
+            sound = self._open(digest, size)
+            if sound is not None:  # others were done with it meanwhile
+                path.unlink()
+                os.close(handle)
+                return sound
+            self._take_room(handle, size)
             for _ in range(FETCHES):
                 fetch(handle)
                 if sha256(handle_pieces(handle)) == digest:
@@ -132,76 +126,70 @@ class Cache:
             fcntl.flock(handle, fcntl.LOCK_UN)
             facts = os.fstat(handle)
         except BaseException as error:
-            os.close(handle)
             with contextlib.suppress(OSError):
                 path.unlink()
+            os.close(handle)
             if isinstance(error, OSError) and not isinstance(error, DiskError):
                 raise disk_error(error, self.place.folder) from error
             raise
         self._sound[digest] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
         return handle
 
-    def _begun(self, digest: str, size: int, until: float) -> tuple[int, Path] | None:
-        """Return a new file with room for its bytes; None while there is none, or others fetch it.
-
-        Its bytes count from now on.
-        """
-        folder, path = self.place.folder, self._files / f".{digest}.{secrets.token_hex(4)}.tmp"
-        lock = filelock.FileLock(folder / LOCK, timeout=PATIENCE)
+    def _take_room(self, handle: int, size: int) -> None:
+        """Give a new file its size, which counts from now on, when there is room for it."""
+        folder, until = self.place.folder, time.monotonic() + PATIENCE
+        os.ftruncate(handle, 0)
         try:
-            with lock:
-                if (self._files / digest).exists():  # others were done with it meanwhile
-                    return None
-                others = self._make_room(size)
-                late = time.monotonic() > until
-                if others is None or (digest in others and not late):
-                    if others is None and late:
-                        raise DiskError(
-                            "the cache is full of files that are being fetched", path=folder,
-                            hint="Give it more room: --cache-size.",
-                        )  # fmt: skip
-                    return None
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-                handle = os.open(path, flags, 0o666)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                os.ftruncate(handle, size)
+            while True:
+                with filelock.FileLock(folder / LOCK, timeout=PATIENCE):
+                    if self._make_room(size):
+                        os.ftruncate(handle, size)
+                        return
+                if time.monotonic() > until:
+                    raise DiskError(
+                        "the cache is full of files that are being fetched", path=folder,
+                        hint="Give it more room: --cache-size.",
+                    )  # fmt: skip
+                time.sleep(GLANCE)
         except filelock.Timeout:
             raise DiskError("another process keeps the cache locked", path=folder) from None
-        except OSError as error:
-            if isinstance(error, DiskError):
-                raise
-            raise disk_error(error, folder) from error
-        return handle, path
 
-    def _make_room(self, size: int) -> set[str] | None:
-        """Remove what was read least recently; return digests that others fetch, None if too many.
-
-        Files that killed processes left unfinished go, too.
-        """
+    def _make_room(self, size: int) -> bool:
+        """Remove what was read least recently, and what killed processes left unfinished."""
         if size > self.place.n_bytes:
             raise UsageError(
                 f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}",
                 path=self.place.folder, hint="Give it more room: --cache-size.",
             )  # fmt: skip
-        kept, others, busy = list[tuple[int, int, Path]](), set[str](), 0
+        kept, total = list[tuple[int, int, Path]](), 0
         for entry in os.scandir(self._files):
-            unfinished = UNFINISHED.fullmatch(entry.name)
-            if not entry.is_file(follow_symlinks=False):
+            path, unfinished = Path(entry.path), UNFINISHED.fullmatch(entry.name)
+            if not entry.is_file(follow_symlinks=False) or (unfinished and _left(path)):
                 continue
-            if unfinished and not _left(Path(entry.path)):
-                others.add(unfinished[1])
-                busy += entry.stat(follow_symlinks=False).st_size
-            elif ENTRY.fullmatch(entry.name):
+            if unfinished or ENTRY.fullmatch(entry.name):
                 facts = entry.stat(follow_symlinks=False)
-                kept.append((facts.st_atime_ns, facts.st_size, Path(entry.path)))
-        kept.sort()
-        total = busy + sum(n for _, n, _ in kept)
-        for _, n, path in kept:
+                total += facts.st_size
+                if not unfinished:
+                    kept.append((facts.st_atime_ns, facts.st_size, path))
+        for _, n, path in sorted(kept):
             if total + size <= self.place.n_bytes:
                 break
             path.unlink(missing_ok=True)
             total -= n
-        return others if total + size <= self.place.n_bytes else None
+        return total + size <= self.place.n_bytes
+
+
+def _owned(path: Path) -> int:
+    """Open a file that nobody else fills, when others are done with it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        with disk_errors(path.parent):
+            handle = os.open(path, flags, 0o666)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(handle).st_ino:
+                return handle
+        os.close(handle)  # it has its final name, or is gone
 
 
 def _left(path: Path) -> bool:

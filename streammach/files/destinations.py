@@ -142,9 +142,8 @@ def check_place(path: Path) -> None:
         if any(all((folder / name).is_file() for name in names) for names in WHOLE):
             raise UsageError(
                 f"it would lie in {clean(folder, 100)}, to which nothing is added",
-                path=clean(path, 300),
-                hint="Name another path.",
-            )
+                path=clean(path, 300), hint="Name another path.",
+            )  # fmt: skip
 
 
 def is_stream(path: Path) -> bool:

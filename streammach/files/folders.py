@@ -16,7 +16,7 @@ from pathlib import Path
 import filelock
 
 from streammach.errors import DiskError, LockedError, UsageError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_error, disk_errors
 from streammach.files.writing import fsync_file, fsync_folder
 
 MARKER = "streammach.json"  # says that a folder is ours, and what it is
@@ -44,10 +44,8 @@ def check_ours(folder: Path, known: re.Pattern[str]) -> None:
 
 def make_folder(path: Path) -> None:
     """Make a folder and its parents, or raise DiskError."""
-    try:
+    with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(error, path) from error
 
 
 @contextlib.contextmanager
@@ -88,7 +86,7 @@ def scratch(beside: Path) -> Iterator[Path]:
     file in them, which a live owner holds locked, and not by their names.
     """
     remove_left(beside)
-    try:
+    with disk_errors(beside):
         place = tempfile.mkdtemp(prefix=f".{beside.name}.", suffix=".scratch", dir=beside.parent)
         folder = Path(place)
         lock = filelock.FileLock(folder / MARKER, blocking=False)
@@ -98,8 +96,6 @@ def scratch(beside: Path) -> Iterator[Path]:
         except BaseException:  # a full disk for example
             shutil.rmtree(folder, ignore_errors=True)
             raise
-    except OSError as error:
-        raise disk_error(error, beside) from error
     try:
         try:
             yield folder / CONTENT
@@ -107,10 +103,8 @@ def scratch(beside: Path) -> Iterator[Path]:
             with contextlib.suppress(OSError):  # what stays goes with the next
                 _empty(folder)
             raise
-        try:
+        with disk_errors(folder):
             _empty(folder)
-        except OSError as error:
-            raise disk_error(error, folder) from error
     finally:
         lock.release()
 
@@ -193,10 +187,8 @@ def give_name(made: Path, name: Path) -> None:
 
 def commit_folder(made: Path, name: Path) -> None:
     """Give a finished folder a name in a folder of ours, or raise DiskError."""
-    try:
+    with disk_errors(name):
         give_name(made, name)
-    except OSError as error:
-        raise disk_error(error, name) from error
 
 
 def rename_new(old: Path, new: Path) -> None:

@@ -195,7 +195,6 @@ def timeout() -> float:
 
 
 def _client(url: Url, seconds: float) -> Any:
-    """Return the library's client of a URL."""
     from obstore.store import GCSStore, HTTPStore, S3Store
 
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""

@@ -8,11 +8,12 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import google_crc32c
 
-from streammach.errors import DiskError, clean
+from streammach.errors import DiskError, StreammachError, clean
 
 Buffer = bytes | bytearray | memoryview
 PIECE = 4 << 20  # bytes handed to one read or write call
@@ -28,6 +29,17 @@ def disk_error(error: OSError, path: object) -> DiskError:
     return DiskError(reason, path=clean(path, 300), hint=hint)
 
 
+@contextmanager
+def disk_errors(path: object) -> Iterator[None]:
+    """Turn what the system says of a file in a block into a DiskError."""
+    try:
+        yield
+    except StreammachError:
+        raise
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
 def check_free(path: Path, needed: int, what: str) -> None:
     """Refuse work whose result would not fit the disk, or raise DiskError.
 
@@ -37,9 +49,8 @@ def check_free(path: Path, needed: int, what: str) -> None:
     if free < needed:
         raise DiskError(
             f"{what} needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
-            path=clean(path, 300),
-            hint="Free some space or choose another disk.",
-        )
+            path=clean(path, 300), hint="Free some space or choose another disk.",
+        )  # fmt: skip
 
 
 def regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
@@ -54,13 +65,10 @@ def regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
 def read_small(path: Path, limit: int) -> bytes:
     """Read a small regular file, or raise DiskError."""
-    try:
-        with open(path, "rb", opener=regular) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size <= limit:
-                return file.read()
-    except OSError as error:
-        raise disk_error(error, path) from error
+    with disk_errors(path), open(path, "rb", opener=regular) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= limit:
+            return file.read()
     raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=clean(path, 300))
 
 
@@ -81,12 +89,9 @@ def in_pieces(data: Buffer) -> Iterator[memoryview]:
 
 def file_pieces(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file in pieces, or raise DiskError."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            while piece := file.read(PIECE):
-                yield piece
-    except OSError as error:
-        raise disk_error(error, path) from error
+    with disk_errors(path), open(path, "rb", buffering=0) as file:
+        while piece := file.read(PIECE):
+            yield piece
 
 
 def handle_pieces(handle: int) -> Iterator[bytes]:

@@ -49,9 +49,8 @@ class Workplace:
         if self.facts() is None and any(name != LOCK for name in os.listdir(path)):
             raise UsageError(
                 f"the folder holds other files and is not that of a {self.kind}",
-                path=clean(path, 300),
-                hint="Name a new folder.",
-            )
+                path=clean(path, 300), hint="Name a new folder.",
+            )  # fmt: skip
 
     def facts(self) -> Mapping[str, object] | None:
         """Return what the marker says; None without one of this kind."""

@@ -14,7 +14,7 @@ import re
 import secrets
 from pathlib import Path
 
-from streammach.files.reading import Buffer, disk_error, in_pieces, regular
+from streammach.files.reading import Buffer, disk_errors, in_pieces, regular
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # names that Writer gives by itself
 
@@ -56,32 +56,26 @@ class Writer:
             temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
             flags |= os.O_EXCL
         self._temporary = temporary
-        try:
+        with disk_errors(path):
             self._handle: int | None = regular(self._temporary, flags)
             os.ftruncate(self._handle, 0)
-        except OSError as error:
-            raise disk_error(error, path) from error
 
     def write(self, data: Buffer) -> None:
         """Append bytes; all of them are written or DiskError is raised."""
-        try:
+        with disk_errors(self.path):
             for piece in in_pieces(data):
                 rest = piece
                 while len(rest):
                     rest = rest[os.write(self._open_handle(), rest) :]
                 self.size += len(piece)
-        except OSError as error:
-            raise disk_error(error, self.path) from error
 
     def commit(self) -> None:
         """Sync the file and give it its name; the folder is synced too."""
-        try:
+        with disk_errors(self.path):
             os.fsync(self._open_handle())
             self._close()
             os.replace(self._temporary, self.path)
             fsync_folder(self.path.parent)
-        except OSError as error:
-            raise disk_error(error, self.path) from error
 
     def _open_handle(self) -> int:
         assert self._handle is not None, "the file is closed"
@@ -116,10 +110,8 @@ def write_atomic(path: Path, *pieces: Buffer) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove a file of ours if it is there, or raise DiskError."""
-    try:
+    with disk_errors(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise disk_error(error, path) from error
 
 
 def remove_temporaries(folder: Path) -> None:

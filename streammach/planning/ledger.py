@@ -5,7 +5,7 @@ from __future__ import annotations
 from streammach.backends.registry import BACKENDS
 from streammach.data.near_rows import Signatures
 from streammach.data.reader import Reader
-from streammach.data.resident import OrderReader
+from streammach.data.row_order import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
 from streammach.parts.registry import planned, said_of
 from streammach.prediction.narrowed import Narrowed

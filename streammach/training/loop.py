@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 from streammach.backends.base import Backend, Loss, joined
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
-from streammach.data.resident import OrderReader, block_batches, label_lengths, row_lengths
-from streammach.data.row_order import RowOrder
+from streammach.data.row_order import (
+    OrderReader,
+    RowOrder,
+    block_batches,
+    label_lengths,
+    row_lengths,
+)
 from streammach.errors import DivergedError
 from streammach.spec.training import TrainSpec
 from streammach.training.session import Session

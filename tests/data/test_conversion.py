@@ -9,7 +9,6 @@ import pytest
 
 from streammach.data.bad_rows import LIST
 from streammach.data.conversion import build, folder, intake, spills
-from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import STORE
@@ -406,11 +405,6 @@ def test_names_that_are_known_are_not_reckoned_as_growing(tiny, monkeypatch):
     foreseen = [(others, in_the_end) for others, in_the_end in asked if in_the_end]
     assert len(foreseen) > 10
     assert all(in_the_end < 1.5 * others for others, in_the_end in foreseen)
-
-
-def test_rows_that_do_not_fit_are_refused():
-    with pytest.raises(BudgetError, match="memory"):
-        RowBuffer(1000).more(10, 200, 0)
 
 
 def test_text_is_read_from_standard_input(tiny):

@@ -5,8 +5,13 @@ import pytest
 
 from streammach.data.convert import convert
 from streammach.data.reader import Reader
-from streammach.data.resident import OrderReader, block_batches, label_lengths, row_lengths
-from streammach.data.row_order import RowOrder
+from streammach.data.row_order import (
+    OrderReader,
+    RowOrder,
+    block_batches,
+    label_lengths,
+    row_lengths,
+)
 from streammach.data.store.dataset import Dataset
 from streammach.rows.transforms import transformed
 

@@ -174,7 +174,7 @@ def test_a_folder_of_somebody_else_is_no_cache(stored, proxy, tmp_path):
 
 def test_what_a_killed_process_left_goes_and_what_another_one_fetches_stays(tmp_path):
     cache = Cache(CachePlace(tmp_path / "c", 1000))
-    left = tmp_path / "c/files" / f".{'a' * 64}.00000000.tmp"
+    left = tmp_path / "c/files" / f".{'a' * 64}.tmp"
     left.write_bytes(b"x" * 900)
     digest, size, place, fetch = _random(1, 500)
     with cache.opened(digest, size, place, fetch):

@@ -12,6 +12,7 @@ from streammach.errors import BudgetError
 from streammach.jit import Array, kernel
 from streammach.machine import size_text
 from streammach.rows.block import RowBlock, Values
+from streammach.rows.canonical import copy_rows
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
 
@@ -25,27 +26,29 @@ LABEL_BYTES = 4 + 4  # of a label in a list, and of its weight
 ORDER_BYTES = 8 + 8  # two orders, while rows are brought into theirs
 
 
-class RowBuffer:
-    """Rows of several sources, as many as fit some bytes.
+@dataclass(frozen=True)
+class Ids:
+    """Ids of the features of all groups: int32, and where each group's begin: int64 (groups,)."""
 
-    Attributes
-    ----------
-    n_rows, nnz : int
-        Rows and values held.
-    tag_ends : int64 (rows + 1,)
-        Where each row's tag ends; only of use where `tagged`.
-    tag_data : uint8 (bytes,)
-        The tags.
-    """
+    ids: NDArray[np.int32]
+    bases: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, groups: list[NDArray[np.int32]]) -> Ids:
+        """Return those of groups, in their order."""
+        bases = np.cumsum([0] + [len(group) for group in groups[:-1]])
+        return cls(np.concatenate(groups), bases)
+
+
+class RowBuffer:
+    """Rows of several sources, as many as fit some bytes."""
 
     def __init__(self, n_bytes: int, *, wide: bool = False) -> None:
         self.n_bytes = n_bytes
         self.n_rows = self.nnz = 0
         rows = n_bytes // (ROW_BYTES + ORDER_BYTES) + 1
-        # starts, groups, classes, importance, keys, numbers: arrays (rows,): where each row's
-        # values start (int64), whose ids it has (int16), its class (int32), importance (float32),
-        # the key that decides where it goes (uint64) and its number among the rows of all sources
-        # (int64)
+        # arrays (rows,): where each row's values start, whose ids it has, its class and importance,
+        # the key that decides where it goes, its number among the rows of all sources
         self.starts = np.zeros(rows + 1, np.int64)
         self.groups = np.empty(rows, np.int16)
         self.classes = np.empty(rows, np.int32)
@@ -53,11 +56,11 @@ class RowBuffer:
         self.keys = np.empty(rows, np.uint64)
         self.numbers = np.empty(rows, np.int64)
         self.tagged = False
+        # int64 (rows + 1,), uint8 (bytes,): where each row's tag ends, and the tags
         self.tag_ends, self.tag_data = np.zeros(1, np.int64), np.empty(0, np.uint8)
         self.listed = False
-        # list_ends, list_classes, list_weights: int64 (rows + 1,), int32 (labels,), float32
-        # (labels,): where each row's labels end, the labels and their weights; only of use where
-        # `listed`
+        # int64 (rows + 1,), int32 (labels,), float32 (labels,): where each row's labels end, the
+        # labels and their weights
         self.list_ends = np.zeros(1, np.int64)
         self.list_classes, self.list_weights = np.empty(0, np.int32), np.empty(0, np.float32)
         most = n_bytes // (FEATURE_BYTES + (4 if wide else 1)) + 1
@@ -75,11 +78,6 @@ class RowBuffer:
         """Hold float32 values from now on."""
         old, self.values = self.values, np.empty(len(self.values), np.float32)
         self.values[: self.nnz] = old[: self.nnz]
-
-    @property
-    def used(self) -> int:
-        """Bytes that the rows take."""
-        return self.bytes_of(self.n_rows, self.nnz, self.n_tag_bytes, self.n_labels)
 
     @property
     def n_labels(self) -> int:
@@ -101,33 +99,43 @@ class RowBuffer:
     def room_for(self, block: RowBlock) -> int:
         """Return the bytes that the rows take with those of a block."""
         more = 0 if block.tags is None else block.tags.n_bytes
-        labels = self.n_labels
+        labels = 0
         if self.listed or block.labels is not None:
-            labels = (labels or self.n_rows) + block.lists.n_labels
+            labels = (self.n_labels if self.listed else self.n_rows) + block.lists.n_labels
         return self.bytes_of(
             self.n_rows + block.n_rows, self.nnz + block.nnz, self.n_tag_bytes + more, labels
         )
 
     def add(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> None:
-        """Append rows with their keys uint64 (n,), whose features have a group's ids."""
-        assert block.importance is not None
-        assert block.numbers is not None
-        tags = block.tags
+        """Append rows with their keys uint64 (n,), whose features have a group's ids.
+
+        Raise BudgetError if there is no room.
+        """
         if block.labels is not None:
             self.list_labels()
-        lists = block.lists if self.listed else None
-        rows, values = self.more(
-            block.n_rows, block.nnz, 0 if tags is None else tags.n_bytes,
-            0 if lists is None else lists.n_labels,
-        )  # fmt: skip
+        tags, lists = block.tags, block.lists if self.listed else None
+        assert block.numbers is not None, "places among the rows of all sources"
+        if tags is not None and tags.n_bytes and not self.tagged:
+            self.tagged = True
+            self.tag_ends = np.zeros(len(self.starts), np.int64)
+            self.tag_data = np.empty(self.n_bytes, np.uint8)
+        needed = self.room_for(block)
+        if needed > self.n_bytes:
+            raise BudgetError(
+                f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed",
+                hint="Give more with --memory.",
+            )
+        rows = slice(self.n_rows, self.n_rows + block.n_rows)
+        values = slice(self.nnz, self.nnz + block.nnz)
+        if lists is not None:
+            self._add_lists(rows, lists)
+        if self.tagged:
+            self._add_tags(rows, tags)
         self.starts[rows.start + 1 : rows.stop + 1] = block.indptr[1:] + values.start
         self.classes[rows], self.importance[rows] = block.classes, block.importance
         self.keys[rows], self.numbers[rows], self.groups[rows] = keys, block.numbers, group
         self.features[values], self.values[values] = block.features, block.values
-        if tags is not None:
-            self.add_tags(rows, np.diff(tags.offsets), tags.data)
-        if lists is not None:
-            self.add_lists(rows, lists)
+        self.n_rows, self.nnz = rows.stop, values.stop
 
     def list_labels(self) -> None:
         """Hold a list of labels for each row from now on."""
@@ -140,8 +148,7 @@ class RowBuffer:
         self.list_ends[: n + 1] = np.arange(n + 1)
         self.list_classes[:n], self.list_weights[:n] = self.classes[:n], 1
 
-    def add_lists(self, rows: slice, lists: LabelLists) -> None:
-        """Take in the labels of the last rows that were added."""
+    def _add_lists(self, rows: slice, lists: LabelLists) -> None:
         start = int(self.list_ends[rows.start])
         self.list_ends[rows.start : rows.stop + 1] = start + lists.starts
         some = slice(start, start + lists.n_labels)
@@ -157,37 +164,36 @@ class RowBuffer:
         ends = self.list_ends[: self.n_rows + 1]
         return LabelLists(ends, self.list_classes[:m], self.list_weights[:m])
 
-    def add_tags(self, rows: slice, lengths: NDArray[np.integer], data: NDArray[np.uint8]) -> None:
-        """Take in the tags of the last rows that were added."""
+    def _add_tags(self, rows: slice, tags: Texts | None) -> None:
         start = int(self.tag_ends[rows.start])
-        self.tag_ends[rows.start + 1 : rows.stop + 1] = start + np.cumsum(lengths)
-        self.tag_data[start : start + len(data)] = data
+        ends = self.tag_ends[rows.start + 1 : rows.stop + 1]
+        ends[:] = start
+        if tags is not None:
+            ends += tags.offsets[1:] - tags.offsets[0]
+            self.tag_data[start : int(ends[-1])] = tags.data[tags.offsets[0] : tags.offsets[-1]]
 
     @property
     def tags(self) -> Texts | None:
         """The tags of all rows, if there are any."""
         return Texts(self.tag_ends[: self.n_rows + 1], self.tag_data) if self.tagged else None
 
-    def more(self, n_rows: int, nnz: int, tag_bytes: int, n_labels: int = 0) -> tuple[slice, slice]:
-        """Take room; return where rows and values go, or raise BudgetError if there is none."""
-        if tag_bytes and not self.tagged:
-            self.tagged = True
-            self.tag_ends = np.zeros(len(self.starts), np.int64)
-            self.tag_data = np.empty(self.n_bytes, np.uint8)
-        held = self.n_tag_bytes
-        labels = self.n_labels + n_labels
-        needed = self.bytes_of(self.n_rows + n_rows, self.nnz + nnz, held + tag_bytes, labels)
-        if needed > self.n_bytes:
-            raise BudgetError(
-                f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed",
-                hint="Give more with --memory.",
-            )
-        rows = slice(self.n_rows, self.n_rows + n_rows)
-        values = slice(self.nnz, self.nnz + nnz)
-        self.n_rows, self.nnz = rows.stop, values.stop
-        if self.tagged:
-            self.tag_ends[rows.start + 1 : rows.stop + 1] = held
-        return rows, values
+    def copy(self, chosen: NDArray[np.int64], ids: Ids, spare: int = 0) -> RowBlock:
+        """Return chosen rows in their order, with other ids; `spare` values follow the last."""
+        lengths = self.starts[chosen + 1] - self.starts[chosen]
+        indptr = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(lengths, out=indptr[1:])
+        n = int(indptr[-1]) + spare
+        features, values = np.empty(n, np.int32), np.empty(n, self.values.dtype)
+        copy_rows(
+            chosen, self.starts, self.groups, self.features, self.values, ids.ids, ids.bases,
+            indptr, features, values,
+        )  # fmt: skip
+        return RowBlock(
+            indptr=indptr, features=features, values=values, classes=self.classes[chosen],
+            importance=self.importance[chosen], numbers=self.numbers[chosen],
+            tags=None if self.tags is None else self.tags.take(chosen),
+            labels=None if self.lists is None else self.lists.take(chosen),
+        )  # fmt: skip
 
     def clear(self) -> None:
         """Forget all rows."""
@@ -202,20 +208,6 @@ class RowBuffer:
 def fit_bytes(integers: bool, largest: float) -> bool:
     """Return whether values fit uint8: all are integers of 0 or more, and this is the largest."""
     return integers and largest <= MAX_BYTE
-
-
-@dataclass(frozen=True)
-class Ids:
-    """Ids of the features of all groups: int32, and where each group's begin: int64 (groups,)."""
-
-    ids: NDArray[np.int32]
-    bases: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, groups: list[NDArray[np.int32]]) -> Ids:
-        """Return those of groups, in their order."""
-        bases = np.cumsum([0] + [len(group) for group in groups[:-1]])
-        return cls(np.concatenate(groups), bases)
 
 
 def counted(rows: RowBuffer, ids: Ids, n_ids: int, pool: Executor, *, parts: int) -> Counts:
@@ -237,15 +229,9 @@ def counted(rows: RowBuffer, ids: Ids, n_ids: int, pool: Executor, *, parts: int
 
 @kernel()
 def count_ids(
-    first: int,
-    stop: int,
-    starts: Array,
-    groups: Array,
-    features: Array,
-    ids: Array,
-    bases: Array,
+    first: int, stop: int, starts: Array, groups: Array, features: Array, ids: Array, bases: Array,
     counts: Array,
-) -> None:
+) -> None:  # fmt: skip
     """Add 1 to `counts` for each id of the features of rows ``first:stop``."""
     for i in range(first, stop):
         base = bases[groups[i]]

@@ -17,7 +17,7 @@ from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.intake import Intake
 from streammach.data.conversion.request import ConversionRequest, Known, RankedNames, decided
-from streammach.data.conversion.shuffle import FinalIds, Shuffle
+from streammach.data.conversion.shuffle import Shuffle
 from streammach.data.conversion.spills import Tally
 from streammach.data.source import Source
 from streammach.data.store.dataset import MAX_BLOCK_ROWS
@@ -129,7 +129,7 @@ class Build:
         groups = [features.rank[ids] for ids in groups] or [features.rank]
         told = self._told(WRITE)
         shuffle = Shuffle(
-            FinalIds(labels.rank, Ids.of(groups), len(features.names)), block_rows(tally), pool,
+            labels.rank, Ids.of(groups), len(features.names), block_rows(tally), pool,
             lambda done: told(done, tally.rows),
         )  # fmt: skip
         if not spills and not self._request.held_bytes:
@@ -148,7 +148,6 @@ class Build:
             writer.release()
 
     def _writer(self, tally: Tally, pool: ThreadPoolExecutor) -> StoreWriter | HeldWriter:
-        """Return what takes the rows in their final order: a store's files, or memory."""
         types, labels = value_type(tally), None
         if tally.listed:
             labels = np.float32 if tally.label_weights else np.uint8
@@ -160,7 +159,6 @@ class Build:
         return StoreWriter(self._folder.store, types, tagged=tally.tagged, pool=pool, **content)
 
     def _room_beside(self, labels: RankedNames, features: RankedNames, tally: Tally) -> RowBuffer:
-        """Return a buffer for rows of spills, in the memory that is free now."""
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))
         held = psutil.Process().memory_info().rss
         free = min(self._memory.room(names, names), self._memory.n_bytes - held)

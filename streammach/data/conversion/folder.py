@@ -45,12 +45,9 @@ class ConversionMemory:
 
     @classmethod
     def of(
-        cls,
-        given: str | int | float | None,
-        held: Sequence[ReadingBytes],
-        n_threads: int,
+        cls, given: str | int | float | None, held: Sequence[ReadingBytes], n_threads: int,
         more: int,
-    ) -> ConversionMemory:
+    ) -> ConversionMemory:  # fmt: skip
         """Return a budget, or the default; it is compared when the first rows are there.
 
         `more` is in bytes.
@@ -84,10 +81,9 @@ class ConversionMemory:
             if others < LEAST_ROOM:
                 what = f"{size_text(enough)} are needed"
             raise BudgetError(
-                f"{what}, {size_text(self.n_bytes)} are too little",
-                path="--memory",
+                f"{what}, {size_text(self.n_bytes)} are too little", path="--memory",
                 hint=f"Use --memory {advised(enough)} or more.",
-            )
+            )  # fmt: skip
         return left
 
 
@@ -130,10 +126,9 @@ class ConversionFolder:
                 check_ours(self.folder, FILES)
                 return True
         raise UsageError(
-            "it has the name of an unfinished conversion and is none",
-            path=self.folder,
+            "it has the name of an unfinished conversion and is none", path=self.folder,
             hint="Move it away, or name another store.",
-        )
+        )  # fmt: skip
 
     def prepare(self, identity: bytes) -> bool:
         """Make or keep the folder; return whether an equal `identity` left something in it."""

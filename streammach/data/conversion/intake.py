@@ -58,17 +58,9 @@ class Intake:
     """Takes in the rows of all sources, and puts them aside in runs when they do not fit."""
 
     def __init__(
-        self,
-        sources: list[Source[Any]],
-        vocabulary: Vocabulary,
-        bad_rows: BadRows,
-        *,
-        folder: Path,
-        seed: int,
-        memory: ConversionMemory,
-        pool: ThreadPoolExecutor,
-        n_threads: int,
-    ) -> None:
+        self, sources: list[Source[Any]], vocabulary: Vocabulary, bad_rows: BadRows, *,
+        folder: Path, seed: int, memory: ConversionMemory, pool: ThreadPoolExecutor, n_threads: int,
+    ) -> None:  # fmt: skip
         self._sources, self._bad_rows = sources, bad_rows
         self._shared = SharedVocabulary(vocabulary)
         self._folder, self._seed, self._memory = folder, seed, memory
@@ -105,11 +97,13 @@ class Intake:
                 break
             if not self._bad_rows.allow(state.tally.reasons):
                 break
-            for table, (offsets, data) in (("labels", state.labels), ("features", state.features)):
-                names = Names(offsets.array(), data.array(), "")
-                if not self.vocabulary.take_in(table, names):
+            counts = list[NDArray[np.int64]]()
+            for table, packed in state.added.items():
+                offsets, data, count = (one.array() for one in packed)
+                if not self.vocabulary.take_in(table, Names(offsets, data, "")):
                     raise StoreError("its names cannot be told apart", path=path)
-            self._add_counts(state.label_counts.array(), state.feature_counts.array())
+                counts.append(count)
+            self._add_counts(*counts)
             self.spills.append(spill)
             self.tally = state.tally
         kept = {spill.path for spill in self.spills}
@@ -156,15 +150,17 @@ class Intake:
         tally.unknown_values = self._bad_rows.unknown_values
         tally.listed_bytes = self._bad_rows.saved()
         with self._shared.lock:
-            labels = self.vocabulary.names_since("labels", self._named[0])
-            features = self.vocabulary.names_since("features", self._named[1])
-        self._named = [self._named[0] + len(labels), self._named[1] + len(features)]
+            names = {
+                table: self.vocabulary.names_since(table, n)
+                for table, n in zip(("labels", "features"), self._named, strict=True)
+            }
+        self._named = [n + len(new) for n, new in zip(self._named, names.values(), strict=True)]
         counts = self._counted(*self._named)
-        state = SpillState(
-            tally=tally, label_counts=Packed.of(counts[0]), feature_counts=Packed.of(counts[1]),
-            labels=(Packed.of(labels.offsets), Packed.of(labels.data)),
-            features=(Packed.of(features.offsets), Packed.of(features.data)),
-        )  # fmt: skip
+        added = {
+            table: (Packed.of(new.offsets), Packed.of(new.data), Packed.of(count))
+            for (table, new), count in zip(names.items(), counts, strict=True)
+        }
+        state = SpillState(tally=tally, added=added)
         path, ids = self._spill_path(len(self.spills)), Ids.of(self.groups())
         self.spills.append(write_spill(path, rows, ids, state, pool=self._pool))
         self._add_counts(*counts)
@@ -185,7 +181,6 @@ class Intake:
         return self._counts
 
     def _counted(self, n_labels: int, n_features: int) -> Counts:
-        """Return how often each label and each feature occurs in the rows in memory."""
         lists = self.rows.lists
         classes = self.rows.classes[: self.rows.n_rows] if lists is None else lists.classes
         ids = Ids.of(self.groups())
@@ -273,7 +268,6 @@ class Intake:
         return max(sum(found) + max(found) + NAME_BYTES * names, ORDER_BYTES * names)
 
     def _share(self, done: Read) -> float:
-        """Return which share of the sources was read, where that is known."""
         read = self._before[self.tally.source] + done.piece.n_read
         return max(read / self._total, 1e-9) if self._total else 1.0
 
@@ -287,16 +281,18 @@ class Intake:
 
     def _ahead(self, source: Source[Any]) -> Iterator[Read]:
         """Yield a source's pieces in their order; several threads read those that follow."""
-        idle: SimpleQueue[PieceReader] = SimpleQueue()
+        idle: SimpleQueue[tuple[RowReader, LocalNames, int]] = SimpleQueue()
+        strict = not self._bad_rows.skip
         for group, names in enumerate(self._names):
-            idle.put(PieceReader(source, names, group, strict=not self._bad_rows.skip))
+            reader = source.reader(names.vocabulary, label_needed=True, strict=strict)
+            idle.put((reader, names, group))
 
         def read(piece: AnyPiece) -> Read:
-            reader = idle.get()
+            tools = idle.get()
             try:
-                return reader.read(piece)
+                return read_piece(piece, *tools)
             finally:
-                idle.put(reader)
+                idle.put(tools)
 
         pieces = source.pieces(self.tally.place)
         for alone, some in itertools.groupby(pieces, lambda piece: piece.large is not None):
@@ -342,38 +338,30 @@ class Read:
     largest: float
 
 
-class PieceReader:
-    """Reads pieces of a source in one thread, with tables of names of its own."""
-
-    def __init__(self, source: Source[Any], names: LocalNames, group: int, *, strict: bool) -> None:
-        self._names = names
-        self._group = group
-        self._rows: RowReader = source.reader(names.vocabulary, label_needed=True, strict=strict)
-
-    def read(self, piece: AnyPiece) -> Read:
-        """Return the rows of a piece; values of one feature are added up."""
-        with self._names.filling():
-            part = self._rows.read(piece)
-        block, facts = part.block, np.zeros(2, np.int64)
-        indptr = np.empty(len(block.indptr), np.int64)
-        largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
-        duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
-        part.block = replace(
-            block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
-        )
-        if block.labels is None:
-            self._names.share(block.classes)
-        else:
-            self._names.share(block.labels.classes)
-            part.block = part.block.with_labels(block.labels)
-        if facts[1]:
-            places = _leave_out_infinite(part)
-            part.bad += [self._rows.bad_row(piece, place, TOO_LARGE) for place in places]
-            part.bad.sort(key=lambda row: row.line)
-        return Read(
-            piece=piece, part=part, group=self._group, duplicates=duplicates,
-            integers=not facts[0], largest=float(largest),
-        )  # fmt: skip
+def read_piece(piece: AnyPiece, reader: RowReader, names: LocalNames, group: int) -> Read:
+    """Return the rows of a piece; values of one feature are added up."""
+    with names.filling():
+        part = reader.read(piece)
+    block, facts = part.block, np.zeros(2, np.int64)
+    indptr = np.empty(len(block.indptr), np.int64)
+    largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
+    duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
+    part.block = replace(
+        block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
+    )
+    if block.labels is None:
+        names.share(block.classes)
+    else:
+        names.share(block.labels.classes)
+        part.block = part.block.with_labels(block.labels)
+    if facts[1]:
+        places = _leave_out_infinite(part)
+        part.bad += [reader.bad_row(piece, place, TOO_LARGE) for place in places]
+        part.bad.sort(key=lambda row: row.line)
+    return Read(
+        piece=piece, part=part, group=group, duplicates=duplicates, integers=not facts[0],
+        largest=float(largest),
+    )  # fmt: skip
 
 
 def _leave_out_infinite(part: PieceRows) -> list[int]:

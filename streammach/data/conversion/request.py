@@ -126,14 +126,10 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
 
 
 def difference_from(
-    store: str | os.PathLike[str],
-    sources: Sequence[str | os.PathLike[str]],
-    options: Sequence[SourceOptions],
-    *,
-    like: str | os.PathLike[str] | None,
-    on_bad_row: str,
+    store: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]],
+    options: Sequence[SourceOptions], *, like: str | os.PathLike[str] | None, on_bad_row: str,
     seed: int,
-) -> str | None:
+) -> str | None:  # fmt: skip
     """Return why a store is not the one that a conversion would make; None if it is.
 
     The content of the sources is read.

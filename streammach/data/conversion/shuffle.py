@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.spills import Spill, bins_that_fit
 from streammach.data.store.writer import RowsWriter
 from streammach.rows.block import RowBlock
-from streammach.rows.canonical import copy_rows, sort_rows
+from streammach.rows.canonical import sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.label_lists import LabelLists
 from streammach.threads import in_order
@@ -24,22 +24,15 @@ PIECE_ROWS = 1 << 17
 AHEAD = 4  # pieces that are being copied
 
 
-@dataclass(frozen=True)
-class FinalIds:
-    """The final id of each provisional one: of classes int32 (K,), of features by group."""
-
-    classes: NDArray[np.int32]
-    features: Ids
-    n_features: int
-
-
 class Shuffle:
     """Writes rows in the order of their keys."""
 
     def __init__(
-        self, ranks: FinalIds, block_rows: int, pool: Executor, progress: Callable[[int], None]
-    ) -> None:
-        self._ranks = ranks
+        self, classes: NDArray[np.int32], features: Ids, n_features: int, block_rows: int,
+        pool: Executor, progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        # the final id of each provisional one: of classes int32 (K,), of features by group
+        self._classes, self._features, self._n_features = classes, features, n_features
         self.block_rows = block_rows  # rows of a block
         self._pool = pool
         self._progress = progress
@@ -62,10 +55,7 @@ class Shuffle:
         """Append rows in the order of their keys, or raise DiskError."""
         order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
         lengths = rows.lengths[order]
-        ends = np.cumsum(lengths)
-        copies = (
-            partial(self._piece, rows, order[a:b], lengths[a:b]) for a, b in _cuts(lengths, ends)
-        )
+        copies = (partial(self._piece, rows, order[a:b]) for a, b in _cuts(lengths))
         for block, sketch in in_order(self._pool, copies, AHEAD):
             self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
             writer.append_rows(block)
@@ -86,38 +76,26 @@ class Shuffle:
             self.write(room, writer)
 
     def _piece(
-        self, rows: RowBuffer, chosen: NDArray[np.int64], lengths: NDArray[np.int64]
+        self, rows: RowBuffer, chosen: NDArray[np.int64]
     ) -> tuple[RowBlock, NDArray[np.uint8]]:
         """Return the chosen rows with their final ids, and the sketch of their pairs."""
-        indptr = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(lengths, out=indptr[1:])
-        nnz = int(indptr[-1])
-        features, values = np.empty(nnz + 1, np.int32), np.empty(nnz + 1, rows.values.dtype)
-        ranks = self._ranks.features
-        copy_rows(
-            chosen, rows.starts, rows.groups, rows.features, rows.values, ranks.ids, ranks.bases,
-            indptr, features, values,
-        )  # fmt: skip
-        sort_rows(indptr, features, values, self._ranks.n_features)
-        features, values = features[:nnz], values[:nnz]
-        lists, classes = rows.lists, np.empty(0, np.int32)
+        block = rows.copy(chosen, self._features, spare=1)
+        sort_rows(block.indptr, block.features, block.values, self._n_features)
+        lists, classes = block.labels, block.classes
         if lists is None:
-            classes = self._ranks.classes[rows.classes[chosen]]
+            classes = self._classes[classes]
         else:
-            lists = lists.take(chosen).renamed(self._ranks.classes)
+            lists = lists.renamed(self._classes)
+        block = replace(
+            block, features=block.features[:-1], values=block.values[:-1], classes=classes
+        ).with_labels(lists)
         sketch = PairSketch()
-        sketch.add(indptr, features, classes, lists)
-        block = RowBlock(
-            indptr=indptr, features=features, values=values, classes=classes,
-            importance=rows.importance[chosen], numbers=rows.numbers[chosen],
-            tags=None if rows.tags is None else rows.tags.take(chosen),
-        ).with_labels(lists)  # fmt: skip
+        sketch.add(block.indptr, block.features, block.classes, block.labels)
         return block, sketch.registers
 
     def _count_blocks(
         self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
     ) -> None:
-        """Take rows into the sizes of their blocks."""
         blocks = (first_row + np.arange(len(lengths))) // self.block_rows
         _add(self._nnz, blocks, lengths)
         if lists is not None:
@@ -133,9 +111,8 @@ def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64])
         sums[block] += int(n)
 
 
-def _cuts(lengths: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows of bounded size."""
-    start = 0
+def _cuts(lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    ends, start = np.cumsum(lengths), 0
     while start < len(lengths):
         before = int(ends[start - 1]) if start else 0
         fits = int(np.searchsorted(ends, before + PIECE_VALUES, "right"))

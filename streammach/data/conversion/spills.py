@@ -25,9 +25,9 @@ from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Place
 from streammach.data.store.arrays import is_sealed, sealed
 from streammach.errors import DataError, StoreError
-from streammach.files.reading import disk_error, regular
+from streammach.files.reading import disk_errors, regular
 from streammach.files.writing import Writer
-from streammach.rows.canonical import copy_rows
+from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
 from streammach.threads import in_order
@@ -38,8 +38,6 @@ BINS = 1 << BIN_BITS
 # Columns of the index: where a bin starts, its bytes, and what is in it.
 OFFSET, SIZE, ROWS, VALUES, TAG_BYTES, LABELS = range(6)
 INDEX_COLUMNS = 6
-NO_LISTS = LabelLists(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-NO_TAGS = Texts.of([])
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
 
@@ -111,9 +109,8 @@ class Tally(msgspec.Struct, kw_only=True):
             if self.n_columns > 0 and not names and not self.column_names:
                 raise DataError(
                     f"the matrix has {n_columns:,} columns, the one before {self.n_columns:,}",
-                    path=path,
-                    hint="Columns without names are told by their places.",
-                )
+                    path=path, hint="Columns without names are told by their places.",
+                )  # fmt: skip
             self.n_columns = 0
 
     def take_lists(self, lists: LabelLists) -> None:
@@ -128,10 +125,7 @@ class SpillState(msgspec.Struct, frozen=True, kw_only=True):
 
     tally: Tally
     index: Packed = Packed("", b"")  # known when the rows are written
-    label_counts: Packed
-    feature_counts: Packed
-    labels: tuple[Packed, Packed]
-    features: tuple[Packed, Packed]
+    added: dict[str, tuple[Packed, Packed, Packed]]  # offsets and bytes of names, counts of all
 
 
 def write_spill(
@@ -157,49 +151,29 @@ def write_spill(
     return Spill(path, index)
 
 
-class _Bin(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Rows of a bin; tags and lists of labels are empty where no row of the spill has any."""
-
-    lengths: Packed
-    keys: Packed
-    numbers: Packed
-    classes: Packed
-    importance: Packed
-    features: Packed
-    values: Packed
-    tag_lengths: Packed
-    tags: Packed
-    list_lengths: Packed
-    list_classes: Packed
-    list_weights: Packed
-
-
 def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[bytes, tuple[int, ...]]:
     """Return the bytes of a bin that holds the chosen rows, and its line of the index."""
     if not len(chosen):
         return b"", (0,) * (INDEX_COLUMNS - 1)
-    lengths = rows.starts[chosen + 1] - rows.starts[chosen]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    features, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], rows.values.dtype)
-    copy_rows(
-        chosen, rows.starts, rows.groups, rows.features, rows.values, ids.ids, ids.bases, indptr,
-        features, values,
-    )  # fmt: skip
-    tags = NO_TAGS if rows.tags is None else rows.tags.take(chosen)
-    lists = NO_LISTS if rows.lists is None else rows.lists.take(chosen)
-    n_labels = len(chosen) if rows.lists is None else lists.n_labels
-    assert lists.weights is not None
-    arrays: dict[str, NDArray[Any]] = {
-        "lengths": lengths.astype(np.int32), "keys": rows.keys[chosen],
-        "numbers": rows.numbers[chosen], "classes": rows.classes[chosen],
-        "importance": rows.importance[chosen], "features": features, "values": values,
-        "tag_lengths": np.diff(tags.offsets).astype(np.int32), "tags": tags.data,
-        "list_lengths": lists.lengths.astype(np.int32), "list_classes": lists.classes,
-        "list_weights": lists.weights,
+    block = rows.copy(chosen, ids)
+    arrays: dict[str, NDArray[Any] | None] = {
+        "lengths": np.diff(block.indptr).astype(np.int32), "keys": rows.keys[chosen],
+        "numbers": block.numbers, "classes": block.classes, "importance": block.importance,
+        "features": block.features, "values": block.values,
     }  # fmt: skip
-    part = _Bin(**{name: Packed.of(array, 1) for name, array in arrays.items()})
-    body = sealed(msgspec.msgpack.encode(part))
-    return body, (len(body), len(chosen), len(features), len(tags.data), n_labels)
+    if block.tags is not None:
+        lengths = np.diff(block.tags.offsets).astype(np.int32)
+        arrays |= {"tag_lengths": lengths, "tags": block.tags.data}
+    if block.labels is not None:
+        lists = block.labels
+        arrays |= {
+            "list_lengths": lists.lengths.astype(np.int32), "list_classes": lists.classes,
+            "list_weights": lists.weights,
+        }  # fmt: skip
+    parts = {name: Packed.of(array, 1) for name, array in arrays.items() if array is not None}
+    body = sealed(msgspec.msgpack.encode(parts))
+    n_tags = 0 if block.tags is None else block.tags.n_bytes
+    return body, (len(body), len(chosen), block.nnz, n_tags, block.lists.n_labels)
 
 
 @dataclass(frozen=True)
@@ -222,34 +196,30 @@ class Spill:
     def _decode(self, body: memoryview, line: NDArray[np.int64], rows: RowBuffer) -> None:
         if not is_sealed(bytes(body)):
             raise _damaged(self.path)
-        part = msgspec.msgpack.decode(body[:-4], type=_Bin)
-        n_labels = int(line[LABELS]) if rows.listed else 0
-        where, values = rows.more(
-            int(line[ROWS]), int(line[VALUES]), int(line[TAG_BYTES]), n_labels
-        )
-        ends = np.cumsum(part.lengths.array(), dtype=np.int64)
-        rows.starts[where.start + 1 : where.stop + 1] = values.start + ends
-        rows.groups[where] = 0
-        rows.keys[where], rows.numbers[where] = part.keys.array(), part.numbers.array()
-        rows.classes[where], rows.importance[where] = part.classes.array(), part.importance.array()
-        rows.features[values], rows.values[values] = part.features.array(), part.values.array()
+        parts = msgspec.msgpack.decode(body[:-4], type=dict[str, Packed])
+        arrays = {name: part.array() for name, part in parts.items()}
+        tags, labels = None, None
         if line[TAG_BYTES]:
-            rows.add_tags(where, part.tag_lengths.array(), part.tags.array())
-        if rows.listed:
-            lengths, lists = part.list_lengths.array(), part.list_classes.array()
-            weights: NDArray[Any] | None = part.list_weights.array()
-            if not len(lengths):  # there were no lists yet: each row has its class
-                lengths, lists, weights = np.ones(line[ROWS], np.int32), part.classes.array(), None
-            starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-            rows.add_lists(where, LabelLists(starts, lists, weights))
+            tags = Texts(_starts(arrays["tag_lengths"]), arrays["tags"])
+        if "list_lengths" in arrays:
+            starts = _starts(arrays["list_lengths"])
+            labels = LabelLists(starts, arrays["list_classes"], arrays["list_weights"])
+        names = ("features", "values", "classes", "importance", "numbers")
+        block = RowBlock(
+            indptr=_starts(arrays["lengths"]), **{name: arrays[name] for name in names}, tags=tags,
+            labels=labels,
+        )  # fmt: skip
+        rows.add(block, arrays["keys"], 0)
+
+
+def _starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def read_spill(path: Path) -> tuple[Spill, SpillState]:
     """Return a spill and what it holds behind its rows, or raise StoreError or DiskError."""
-    try:
+    with disk_errors(path):
         size = path.stat().st_size
-    except OSError as error:
-        raise disk_error(error, path) from error
     footer = _read(path, size - FOOTER.size - 4, FOOTER.size + 4)
     if not is_sealed(footer):
         raise _damaged(path)
@@ -278,14 +248,11 @@ def bins_that_fit(
 
 
 def _read(path: Path, start: int, size: int) -> bytes:
-    try:
-        with open(path, "rb", buffering=0, opener=regular) as file:
-            file.seek(max(start, 0))
-            data = b""
-            while len(data) < size and (more := file.read(size - len(data))):
-                data += more
-    except OSError as error:
-        raise disk_error(error, path) from error
+    with disk_errors(path), open(path, "rb", buffering=0, opener=regular) as file:
+        file.seek(max(start, 0))
+        data = b""
+        while len(data) < size and (more := file.read(size - len(data))):
+            data += more
     if len(data) != size:
         raise _damaged(path)
     return data
@@ -293,7 +260,6 @@ def _read(path: Path, start: int, size: int) -> bytes:
 
 def _damaged(path: Path) -> StoreError:
     return StoreError(
-        "a file of the conversion is damaged",
-        path=path,
+        "a file of the conversion is damaged", path=path,
         hint="Remove its folder and convert again.",
-    )
+    )  # fmt: skip

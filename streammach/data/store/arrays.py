@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -26,7 +26,7 @@ from streammach.data.store.blobs import Blobs, FileFacts
 from streammach.data.store.codecs import WRITTEN, Codec
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, handle_pieces, sha256
+from streammach.files.reading import disk_error, disk_errors, handle_pieces, sha256
 from streammach.files.writing import Writer
 
 CHUNK = 1 << 16  # values
@@ -36,7 +36,7 @@ CRC_OF_SEALED = 0x48674BC7  # crc32c of any bytes followed by their own crc32c
 SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
 CRC_BYTES = 4
 INDEX_BYTES = 16 * SHARD_CHUNKS + CRC_BYTES
-DTYPES = ("int64", "int32", "uint8", "float32")
+Look = Callable[[NDArray[Any]], None]
 
 
 def sealed(body: bytes) -> bytes:
@@ -57,12 +57,7 @@ def encoded(dtype: np.dtype[np.generic], chunk: NDArray[np.generic]) -> bytes:
 class ArrayWriter:
     """Writes an array of unknown length, one shard file after another."""
 
-    def __init__(
-        self,
-        folder: Path,
-        dtype: np.dtype[np.generic] | type[np.generic],
-        pool: Executor | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, dtype: Any, pool: Executor | None = None) -> None:
         self.dtype = np.dtype(dtype)
         self.n_values = 0
         self.files: dict[str, FileFacts] = {}
@@ -128,59 +123,22 @@ class ArrayWriter:
         self._sha256.update(part)
 
 
-class ReadArray(Protocol):
-    """An array that is read by ranges, wherever its values are; see :class:`ArrayReader`."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        ...
-
-    @property
-    def n_values(self) -> int:
-        """Length of the array."""
-        ...
-
-    def read(
-        self,
-        start: int,
-        stop: int,
-        out: NDArray[Any] | None = None,
-        look: Callable[[NDArray[Any]], None] | None = None,
-    ) -> NDArray[Any]:
-        """Return values ``start:stop``; `look` is called with them, chunk by chunk."""
-        ...
-
-
 class ArrayReader:
     """Reads ranges of an array; safe to use from several threads."""
 
     def __init__(
-        self,
-        blobs: Blobs,
-        name: str,
-        dtype: np.dtype[np.generic],
-        n_values: int,
-        files: dict[str, FileFacts],
-        codec: Codec = WRITTEN,
-    ) -> None:
-        self.dtype: np.dtype[Any] = dtype
-        self.n_values = n_values
-        self._blobs = blobs
-        self._name = name
-        self._files = files
-        self._codec = codec
+        self, blobs: Blobs, name: str, dtype: np.dtype[Any], n_values: int,
+        files: dict[str, FileFacts], codec: Codec = WRITTEN,
+    ) -> None:  # fmt: skip
+        self.dtype, self.n_values = dtype, n_values
+        self._blobs, self._name, self._files, self._codec = blobs, name, files, codec
         self._indices: dict[int, NDArray[np.uint64]] = {}
         self._local = threading.local()
 
     def read(
-        self,
-        start: int,
-        stop: int,
-        out: NDArray[Any] | None = None,
-        look: Callable[[NDArray[Any]], None] | None = None,
+        self, start: int, stop: int, out: NDArray[Any] | None = None, look: Look | None = None
     ) -> NDArray[Any]:
-        """Return values ``start:stop``.
+        """Return values ``start:stop``; `look` is called with them, chunk by chunk.
 
         `out` is array (stop - start,).
         """
@@ -262,11 +220,9 @@ class ArrayReader:
             return self._indices[number]
         place, facts = self._place(number), self._files[f"c/{number}"]
         with self._opened(number) as handle:
-            try:
+            with disk_errors(place):
                 size = os.fstat(handle).st_size
                 table = os.pread(handle, INDEX_BYTES, max(0, size - INDEX_BYTES))
-            except OSError as error:
-                raise disk_error(error, place) from error
             tail = int.from_bytes(table[-4:], "little")
             whole = len(table) == INDEX_BYTES and is_sealed(table)
             if not whole or size != facts.size or tail != facts.tail:
@@ -286,6 +242,54 @@ class ArrayReader:
 
     def _place(self, number: int) -> Path:
         return self._blobs.place / self._name / "c" / str(number)
+
+
+class HeldArray:
+    """A one-dimensional array in memory, filled from its start, then read like one in a file."""
+
+    def __init__(self, dtype: np.dtype[Any] | type[np.generic], room: int) -> None:
+        self._values = np.empty(room, dtype)
+        self.n_values = 0
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> HeldArray:
+        """Return one that is full."""
+        found = cls(values.dtype, 0)
+        found._values, found.n_values = values, len(values)
+        return found
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return self._values.dtype
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All values, which nobody may change."""
+        found = self._values[: self.n_values]
+        found.flags.writeable = False
+        return found
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Append values, which are cast to the array's type."""
+        stop = self.n_values + len(values)
+        self._values[self.n_values : stop] = values
+        self.n_values = stop
+
+    def read(
+        self, start: int, stop: int, out: NDArray[Any] | None = None, look: Look | None = None
+    ) -> NDArray[Any]:
+        """Return values ``start:stop``, as a view where there is no `out` to receive them."""
+        found = self.values[start:stop]
+        if out is not None:
+            out[:] = found
+            found = out
+        if look is not None:
+            look(found)
+        return found
+
+
+ReadArray = ArrayReader | HeldArray
 
 
 def _damaged(file: Path, what: str) -> StoreError:

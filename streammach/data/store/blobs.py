@@ -13,7 +13,7 @@ import msgspec
 
 from streammach.errors import StoreError, UsageError, clean
 from streammach.files.objects import MissingObject, RemoteError
-from streammach.files.reading import disk_error, read_small, regular
+from streammach.files.reading import disk_errors, read_small, regular
 
 CONVERT_AGAIN = "Convert the source again."
 
@@ -36,40 +36,31 @@ class Blobs(Protocol):
     @property
     def place(self) -> Path:
         """The store."""
-        ...
 
     @property
     def libraries_bytes(self) -> int:
         """The memory that reading them takes beside what is read."""
-        ...
 
     def root(self, limit: int) -> bytes:
         """Return the root document, or raise UsageError, StoreError or DiskError without one."""
-        ...
 
     def document(self, name: str, limit: int, digest: str) -> bytes:
         """Return a small file, whose digest is compared by the caller, or raise DiskError."""
-        ...
 
     def check(self, documents: Iterable[str], files: Mapping[str, FileFacts]) -> None:
         """Raise StoreError if it can be seen at a glance that files are not those."""
-        ...
 
     def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open; raises DiskError if it cannot be read."""
-        ...
 
     def doubt(self, facts: FileFacts) -> bool:
         """Return whether a shard, in which something was wrong, may be sound when read again."""
-        ...
 
     def n_bytes(self) -> int:
         """Return the bytes of all files."""
-        ...
 
     def close(self) -> None:
         """Close the files."""
-        ...
 
 
 class Folder:
@@ -127,10 +118,8 @@ class Folder:
 
     def _kept(self, name: str) -> int:
         path = self.place / name
-        try:
+        with disk_errors(path):
             handle = regular(path)
-        except OSError as error:
-            raise disk_error(error, path) from error
         kept = self._handles.setdefault(name, handle)
         if kept != handle:  # another thread was first
             os.close(handle)

@@ -27,7 +27,6 @@ class Codec(Protocol):
 
     def encode(self, values: NDArray[Any]) -> bytes:
         """Return the bytes of a chunk, C-contiguous."""
-        ...
 
     def decode(self, body: Buffer, out: NDArray[Any]) -> None:
         """Write the values of a chunk to `out`, C-contiguous.
@@ -44,11 +43,9 @@ class Codec(Protocol):
         ValueError, RuntimeError
             If the bytes are not those of just such a chunk.
         """
-        ...
 
     def document(self, dtype: np.dtype[np.generic]) -> list[Any]:
         """Return the codecs as zarr-python takes them."""
-        ...
 
 
 class BloscLz4:

@@ -140,11 +140,8 @@ class Dataset(StoredRows, Reported):
     @property
     def facts(self) -> DataFacts:
         """What a plan needs to know."""
-        names = sum(
-            self._arrays[f"{group}/{part}"].n_values * (8 if part == "offsets" else 1)
-            for group in ("labels", "features")
-            for part in ("offsets", "bytes")
-        )
+        sizes = {name: array.n_values for name, array in self._arrays.items()}
+        names = sum(8 * sizes[f"{g}/offsets"] + sizes[f"{g}/bytes"] for g in ("labels", "features"))
         return DataFacts(
             path=name_of(self.path), digest=self.digest, n_rows=self.n_rows,
             n_classes=self.n_classes, n_features=self.n_features, nnz=self.nnz,
@@ -184,10 +181,8 @@ class Dataset(StoredRows, Reported):
 
     @property
     def _row_postings(self) -> int:
-        """About how many pairs the features of a row have together.
-
-        A feature's classes are at most its rows and K; the same share of that for all of them.
-        """
+        """About how many pairs the features of a row have together."""
+        # A feature's classes are at most its rows and K; the same share of that for all of them.
         rows = self.feature_counts.astype(np.float64)
         most = np.minimum(rows, self.n_classes)
         return int(product(most, rows) / max(most.sum(), 1.0) * self.root.pairs / self.n_rows)
@@ -245,7 +240,6 @@ class Dataset(StoredRows, Reported):
         return Counting(unit, labels / unit)
 
     def _counts(self, group: str, total: int) -> NDArray[np.int64]:
-        """Return how many rows the names of a group have, which add up to a total."""
         counts = self.array(f"{group}/count")
         if counts.min() < 0 or counts.max() > self.n_rows or int(counts.sum()) != total:
             raise damaged(self.path, f"{group}/count cannot be")
@@ -278,13 +272,10 @@ class Dataset(StoredRows, Reported):
         nnz = int(features.sum())
         digest = sha256([f"{self.digest} {n}".encode()])
         root = msgspec.structs.replace(
-            self.root,
-            rows=n,
-            nnz=nnz,
-            manifest=digest,
+            self.root, rows=n, nnz=nnz, manifest=digest,
             pairs=min(pairs.estimate(), nnz * max(1, self.root.max_row_labels)),
             labels=int(classes.sum()) if self.listed else 0,
-        )
+        )  # fmt: skip
         view = self._seen_as(root)
         view.feature_counts, view.label_counts = features, classes
         view._class_weights = self._class_weights
@@ -304,7 +295,6 @@ class Dataset(StoredRows, Reported):
         return view
 
     def _seen_as(self, root: Root) -> Dataset:
-        """Return a view of the same rows that says another thing of them."""
         return Dataset(self.path, root, self._arrays, self._blobs, self._documents)
 
     def verify(self, *, deep: bool = True, progress: Wanted = None) -> list[str]:

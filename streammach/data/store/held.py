@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.store.arrays import HeldArray
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Root, RootFacts
 from streammach.data.store.writer import RowsWriter, StoreWriter
@@ -22,55 +22,6 @@ PLACE = Path("rows in memory")  # where files have a path
 ROW_BYTES = 8 + 4 + 8 + 4  # of a row: pointer, class, number, importance
 FEATURE_BYTES = 4
 LIST_BYTES, LABEL_BYTES = 8, 4 + 4  # of a row's list of labels, and of a label in it
-
-
-class HeldArray:
-    """A one-dimensional array in memory, filled from its start, then read like one in a file."""
-
-    def __init__(self, dtype: np.dtype[Any] | type[np.generic], room: int) -> None:
-        self._values = np.empty(room, dtype)
-        self.n_values = 0
-
-    @classmethod
-    def of(cls, values: NDArray[Any]) -> HeldArray:
-        """Return one that is full."""
-        found = cls(values.dtype, 0)
-        found._values, found.n_values = values, len(values)
-        return found
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self._values.dtype
-
-    @property
-    def values(self) -> NDArray[Any]:
-        """All values, which nobody may change."""
-        found = self._values[: self.n_values]
-        found.flags.writeable = False
-        return found
-
-    def append(self, values: NDArray[Any]) -> None:
-        """Append values, which are cast to the array's type."""
-        stop = self.n_values + len(values)
-        self._values[self.n_values : stop] = values
-        self.n_values = stop
-
-    def read(
-        self,
-        start: int,
-        stop: int,
-        out: NDArray[Any] | None = None,
-        look: Callable[[NDArray[Any]], None] | None = None,
-    ) -> NDArray[Any]:
-        """Return values ``start:stop``, as a view where there is no `out` to receive them."""
-        found = self.values[start:stop]
-        if out is not None:
-            out[:] = found
-            found = out
-        if look is not None:
-            look(found)
-        return found
 
 
 class HeldWriter(RowsWriter):
@@ -112,15 +63,7 @@ class HeldWriter(RowsWriter):
 
 
 class HeldDataset(Dataset):
-    """Labelled rows in memory, in a full random order, which are trained on as a store is.
-
-    Attributes
-    ----------
-    intake_bytes : int
-        The memory that it took to make them, these arrays included.
-    """
-
-    intake_bytes = 0
+    """Labelled rows in memory, in a full random order, which are trained on as a store is."""
 
     def __init__(self, root: Root, arrays: dict[str, HeldArray], kinds: dict[str, str]) -> None:
         super().__init__(PLACE, root, arrays)

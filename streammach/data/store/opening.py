@@ -64,10 +64,9 @@ def read_root(blobs: Blobs) -> Root:
         found = attributes["format"]
         if found != STORE_FORMAT:
             raise StoreError(
-                f"its format is {clean(found)}, this release reads {STORE_FORMAT}",
-                path=place,
+                f"its format is {clean(found)}, this release reads {STORE_FORMAT}", path=place,
                 hint="Use the release that wrote it, or convert the source again.",
-            )
+            )  # fmt: skip
         root = msgspec.convert(attributes, Root)
     except (ValueError, KeyError, TypeError, DiskError) as error:
         if isinstance(error, StoreError | UsageError) or is_remote(error):
@@ -96,10 +95,9 @@ def read_manifest(blobs: Blobs, root: Root) -> Manifest:
         if is_remote(error):
             raise
         raise StoreError(
-            f"the manifest is missing or damaged ({clean(error, 120)})",
-            path=blobs.place,
+            f"the manifest is missing or damaged ({clean(error, 120)})", path=blobs.place,
             hint=CONVERT_AGAIN,
-        ) from None
+        ) from None  # fmt: skip
 
 
 def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
@@ -173,21 +171,32 @@ def _document(folder: Path, name: str, documents: Mapping[str, bytes]) -> dict[s
         raise damaged(folder, f"{name}/zarr.json ({clean(error)})") from None
 
 
+def names_of(root: bytes, manifest: bytes) -> set[str]:
+    """Return the files of a store of ours by its documents; none where these are no store's."""
+    try:
+        document = from_json(root, dict[str, Any])
+        files = msgspec.json.decode(manifest, type=dict[str, dict[str, Any]])
+    except (ValueError, RecursionError):
+        return set()
+    attributes = document.get("attributes")
+    ours = isinstance(attributes, dict) and "streammach" in attributes
+    return {"zarr.json", "manifest.json"}.union(*files.values()) if ours else set()
+
+
 def foreign(path: Path) -> str | None:
     """Return why a folder is not a store of ours, with nothing else in it; None if it is."""
     if not path.is_dir():
         return NO_STORE
     try:
-        root = from_json(read_small(path / "zarr.json", MAX_DOCUMENT), dict[str, Any])
-        manifest = msgspec.json.decode(
-            read_small(path / "manifest.json", MAX_MANIFEST), type=dict[str, dict[str, Any]]
+        documents = (
+            read_small(path / "zarr.json", MAX_DOCUMENT),
+            read_small(path / "manifest.json", MAX_MANIFEST),
         )
-    except (ValueError, DiskError, RecursionError):
+    except DiskError:
         return NO_STORE
-    attributes = root.get("attributes")
-    if not isinstance(attributes, dict) or "streammach" not in attributes:
+    known = names_of(*documents)
+    if not known:
         return NO_STORE
-    known = {"zarr.json", "manifest.json"}.union(*manifest.values())
     for parent, folders, files in os.walk(path):
         for name in (*folders, *files):
             place = Path(parent, name)

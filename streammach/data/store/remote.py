@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import re
@@ -17,7 +18,7 @@ import msgspec
 import platformdirs
 
 from streammach.data.store.blobs import Blobs, FileFacts, Folder, damaged
-from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE
+from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE, names_of
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, UsageError, clean
 from streammach.files.cache import Cache, CachePlace
@@ -158,11 +159,9 @@ class Upload:
     def check(self) -> dict[str, int]:
         """Return what is there already, by name, or raise UsageError if it is to stay."""
         found = self._objects.sizes()
-        if not found:
-            return found
-        known = self._names(ROOT in found)
+        known = self._names(ROOT in found) if found else set()
         foreign = sorted(found.keys() - known) if known else []
-        if not known or foreign:
+        if found and (not known or foreign):
             why = f"{clean(foreign[0])} in it was not made by streammach" if foreign else NO_STORE
             hint = "Remove it yourself, or name another place."
             raise UsageError(f"{why}, and is not replaced", path=self.url, hint=hint)
@@ -173,27 +172,20 @@ class Upload:
     def _names(self, whole: bool) -> set[str]:
         """Return what streammach made there: of a store, or of one that is not finished."""
         try:
-            names = {MARK, *self._marked()}
+            names = {MARK}
+            with contextlib.suppress(MissingObject):
+                mark = msgspec.json.decode(self._text(MARK, MAX_MANIFEST), type=_Mark)
+                names.update(mark.names if mark.streammach == "upload" else [])
             if whole:
-                root = msgspec.json.decode(self._text(ROOT, MAX_DOCUMENT), type=dict[str, Any])
-                if "streammach" not in root["attributes"]:
-                    return set()
-                manifest = msgspec.json.decode(self._text(MANIFEST, MAX_MANIFEST), type=Manifest)
-                return names | {ROOT, MANIFEST, *manifest.files, *manifest.metadata}
+                known = names_of(self._text(ROOT, MAX_DOCUMENT), self._text(MANIFEST, MAX_MANIFEST))
+                return known and names | known
         except RemoteError as error:
             if isinstance(error, MissingObject):
                 return set()
             raise
-        except (ValueError, KeyError, TypeError, RecursionError, DiskError):
+        except (ValueError, RecursionError, DiskError):
             return set()
         return names if len(names) > 1 else set()
-
-    def _marked(self) -> list[str]:
-        try:
-            mark = msgspec.json.decode(self._text(MARK, MAX_MANIFEST), type=_Mark)
-        except MissingObject:
-            return []
-        return mark.names if mark.streammach == "upload" else []
 
     def _text(self, name: str, limit: int) -> bytes:
         return self._objects.read(name, limit, lambda text: True)
@@ -230,7 +222,6 @@ class Upload:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Return the digests of a store's files by their names."""
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     ends = {name: sha256(file_pieces(folder / name)) for name in (MANIFEST, ROOT)}
     return {**{n: f.sha256 for n, f in manifest.files.items()}, **manifest.metadata, **ends}

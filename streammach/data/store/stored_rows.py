@@ -7,14 +7,14 @@ numbers are compared as integers of a word, many at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.arrays import ReadArray
+from streammach.data.store.arrays import Look, ReadArray
 from streammach.data.store.blobs import damaged
 from streammach.data.store.root import Root
 from streammach.jit import Array, kernel
@@ -34,7 +34,6 @@ from streammach.rows.texts import Texts
 
 MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
 MOST_LEFT_OUT = 16  # rows of the sources for each that is there, of which a list is kept
-Look = Callable[[NDArray[Any]], None]
 
 
 @kernel()

@@ -38,36 +38,22 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RowsWriter(ABC):
     """Takes in rows in their final order, and names, as the arrays of a store.
 
-    Parameters
-    ----------
-    value_type : dtype
-        uint8 or float32.
-    weighted : bool
-        Whether rows have an importance.
-    tagged : bool
-        Whether rows have tags.
-    labels : dtype or None
-        Where rows have lists of labels: float32 where these have weights, else uint8.
+    `value_type` is uint8 or float32; `labels`, where rows have lists of labels, float32 where these
+    have weights, else uint8.
     """
 
     def __init__(
-        self,
-        value_type: type[np.generic],
-        *,
-        weighted: bool,
-        tagged: bool = False,
+        self, value_type: type[np.generic], *, weighted: bool, tagged: bool = False,
         labels: type[np.generic] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._tagged, self._listed = tagged, labels is not None
         self._kinds: dict[str, str] = {}
         types: dict[str, type[np.generic]] = {
-            "X/indptr": np.int64,
-            "X/indices": np.int32,
-            "X/data": value_type,
-            **({"y": np.int32} if labels is None else {}),
-            "row": np.int64,
-        }
-        if labels is not None:
+            "X/indptr": np.int64, "X/indices": np.int32, "X/data": value_type, "row": np.int64
+        }  # fmt: skip
+        if labels is None:
+            types["y"] = np.int32
+        else:
             types |= {"y/indptr": np.int64, "y/indices": np.int32, "y/data": labels}
         if weighted:
             types["weight"] = np.float32
@@ -87,19 +73,9 @@ class RowsWriter(ABC):
         return int(self._arrays["row"].n_values)
 
     def append_rows(self, rows: RowBlock) -> None:
-        """Append rows in their final order.
-
-        Parameters
-        ----------
-        rows : RowBlock
-            The rows: ids of features rise within each; values fit the store's type; each has its
-            number, and its importance and tag where the store has them.
-
-        Raises
-        ------
-        DiskError
-            If a file cannot be written.
-        """
+        """Append rows in their final order, or raise DiskError."""
+        # Ids of features rise within each; values fit the store's type; each row has its number,
+        # and its importance and tag where the store has them.
         assert rows.numbers is not None
         arrays = self._arrays
         arrays["X/indptr"].append(rows.indptr[1:] + arrays["X/indices"].n_values)
@@ -120,7 +96,6 @@ class RowsWriter(ABC):
             arrays["tag/bytes"].append(tags.data[tags.offsets[0] : tags.offsets[-1]])
 
     def _append_lists(self, lists: LabelLists) -> None:
-        """Append the labels of rows: a matrix of rows x classes, as X is one."""
         arrays, weights = self._arrays, lists.weights
         arrays["y/indptr"].append(lists.starts[1:] + arrays["y/indices"].n_values)
         arrays["y/indices"].append(lists.classes)
@@ -138,12 +113,7 @@ class RowsWriter(ABC):
 
     def add_names(self, group: str, names: Names, counts: NDArray[np.int64]) -> None:
         """Write names of ``labels`` or ``features`` and their counts, or raise DiskError."""
-        parts: dict[str, NDArray[np.generic]] = {
-            "offsets": names.offsets,
-            "bytes": names.data,
-            "count": counts,
-        }
-        for name, values in parts.items():
+        for name, values in (("offsets", names.offsets), ("bytes", names.data), ("count", counts)):
             self._add(f"{group}/{name}", values)
         self._kinds[group] = names.kind
 
@@ -157,13 +127,9 @@ class StoreWriter(RowsWriter):
     """Writes the arrays of a store into a folder, then what makes it a store."""
 
     def __init__(
-        self,
-        folder: Path,
-        value_type: type[np.generic],
-        *,
-        pool: Executor | None = None,
+        self, folder: Path, value_type: type[np.generic], *, pool: Executor | None = None,
         **content: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._folder, self._pool = folder, pool
         make_folder(folder)
         super().__init__(value_type, **content)
@@ -222,16 +188,10 @@ class StoreWriter(RowsWriter):
             zarr.create_group(store, path=group, attributes=said)
         for name, array in self._arrays.items():
             zarr.create_array(
-                store,
-                name=name,
-                shape=(array.n_values,),
-                dtype=array.dtype,
-                chunks=(CHUNK,),
-                shards=(CHUNK * SHARD_CHUNKS,),
-                fill_value=0,
+                store, name=name, shape=(array.n_values,), dtype=array.dtype, chunks=(CHUNK,),
+                shards=(CHUNK * SHARD_CHUNKS,), fill_value=0, attributes=dict(ARRAY_ENCODING),
                 compressors=[*WRITTEN.document(array.dtype), zarr.codecs.Crc32cCodec()],
-                attributes=dict(ARRAY_ENCODING),
-            )
+            )  # fmt: skip
         del content["zarr.json"]
         return {name: document.to_bytes() for name, document in content.items()}
 

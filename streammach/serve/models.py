@@ -23,8 +23,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, About, ModelColumn, RowPrediction
-from streammach.serve.reading import Question, RequestReader, Row
-from streammach.serve.room import WORK_BYTES, RequestRoom
+from streammach.serve.reading import WORK_BYTES, Question, RequestReader, RequestRoom, Row
 from streammach.spec.recipe import Recipe
 
 OTHERS = "other models"

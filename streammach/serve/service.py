@@ -15,7 +15,7 @@ from streammach.serve.limits import Refused, ServiceLimits, mistake
 from streammach.serve.messages import About, Reloaded
 from streammach.serve.metrics import ServiceMetrics
 from streammach.serve.models import Computing, Loader, Served
-from streammach.serve.room import RequestRoom
+from streammach.serve.reading import RequestRoom
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAMING = "A name has letters, digits, dots, dashes and underscores: NAME=RUN."

@@ -48,7 +48,7 @@ def compile_(runs: tuple[Path, ...], as_json: bool) -> None:
     """
     from streammach.jit import CACHE_DIR, kept_kernels  # loads numba
     from streammach.model.model import Model
-    from streammach.prediction.queries import compile_model
+    from streammach.prediction.diagnose import compile_model
 
     if CACHE_DIR is None:
         raise DiskError(

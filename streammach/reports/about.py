@@ -15,8 +15,8 @@ from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.order import Predictions
+from streammach.prediction.reached import Slice
 from streammach.prediction.set_metrics import SetMetrics
-from streammach.prediction.slices import Slice
 from streammach.reports import html as pieces
 from streammach.reports.plan_text import plan_lines, plan_tables
 from streammach.spec.plan import Plan

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from streammach.errors import StreammachError, UsageError, clean
 from streammach.progress import tell
-from streammach.serve.batches import Lane
+from streammach.serve.batches import Lane, ServiceMetrics
 from streammach.serve.limits import Refused, ServiceLimits, mistake
 from streammach.serve.messages import About, Reloaded
-from streammach.serve.metrics import ServiceMetrics
 from streammach.serve.models import Computing, Loader, Served
 from streammach.serve.reading import RequestRoom
 

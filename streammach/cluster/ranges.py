@@ -27,8 +27,14 @@ from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, Room, is_store, source_order
 from streammach.prediction.memory import NOTHING, Task, room_before
 from streammach.prediction.order import Order, Predictions, in_source_order
-from streammach.prediction.output.writing import output_of, target
-from streammach.prediction.predict import UNITS, Predicted, PredictionRequest, write_table
+from streammach.prediction.predict import (
+    UNITS,
+    Predicted,
+    PredictionRequest,
+    output_of,
+    target,
+    write_table,
+)
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown

@@ -217,9 +217,12 @@ def _size(name: str, value: object) -> int:
 
 
 def _characters(number: int, value: Any, depth: int = 0) -> int:
-    """Return how many characters the strings within a row have, and one for each other value."""
+    """Return the characters of the strings within a row in normal form; 1 for another value."""
     if isinstance(value, str):
-        return _normal(value)
+        if value.isascii():
+            return len(value)
+        pieces = (value[start : start + PIECE] for start in range(0, len(value), PIECE))
+        return sum(len(unicodedata.normalize("NFKC", piece)) for piece in pieces)
     if depth > MOST_DEPTH:
         raise Refused(422, f"row {number:,} has lists within lists: no cell is read so")
     if isinstance(value, dict):
@@ -227,14 +230,6 @@ def _characters(number: int, value: Any, depth: int = 0) -> int:
     if isinstance(value, list):
         return max(1, sum(_characters(number, v, depth + 1) for v in value))
     return 1
-
-
-def _normal(text: str) -> int:
-    """Return how many characters a text has in its normal form, which may be 18 times as many."""
-    if text.isascii():
-        return len(text)
-    pieces = (text[start : start + PIECE] for start in range(0, len(text), PIECE))
-    return sum(len(unicodedata.normalize("NFKC", piece)) for piece in pieces)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from typing import TypedDict
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_matrix
 
 from streammach.data.store.opening import STORE
 from streammach.errors import UsageError, clean, escaped
@@ -181,16 +181,17 @@ def baselines(train: list[Row], test: list[Row]) -> tuple[Accuracies, Accuracies
     names = {name: i for i, name in enumerate({f: 0 for row in train for f in row.features})}
     ids = [names[name] for row in train for name in row.features]
     owners = np.repeat(own, [len(row.features) for row in train])
-    gains = csr_array((np.ones(len(ids)), (ids, owners)), shape=(len(names), len(labels)))
-    absent = np.log(SMOOTHING / (gains.sum(axis=0) + SMOOTHING * len(names)))
+    gains = csr_matrix((np.ones(len(ids)), (ids, owners)), shape=(len(names), len(labels)))
+    totals = np.bincount(owners, minlength=len(labels))
+    absent = np.log(SMOOTHING / (totals + SMOOTHING * len(names)))
     gains.data = np.log1p(gains.data / SMOOTHING)
     counts, best = np.bincount(own), []
     for start in range(0, len(test), BATCH):
         rows = test[start : start + BATCH]
         known = [[names[f] for f in row.features if f in names] for row in rows]
         ends = np.cumsum([0, *map(len, known)])
-        x = csr_array((np.ones(ends[-1]), [*chain(*known)], ends), shape=(len(rows), len(names)))
-        scores = (x @ gains).toarray() + np.log(counts / len(train))
+        x = csr_matrix((np.ones(ends[-1]), [*chain(*known)], ends), shape=(len(rows), len(names)))
+        scores = (x * gains).toarray() + np.log(counts / len(train))
         scores += np.diff(ends)[:, None] * absent
         top = np.argpartition(-scores, 5, axis=1)[:, :5]
         order = np.argsort(-np.take_along_axis(scores, top, axis=1), axis=1)

@@ -142,7 +142,7 @@ def compile_(*, runs: tuple[Path, ...], given: Arguments) -> None:
     """
     from streammach.jit import CACHE_DIR, kept_kernels  # loads numba
     from streammach.model.model import Model
-    from streammach.prediction.queries import compile_model
+    from streammach.prediction.diagnose import compile_model
 
     if CACHE_DIR is None:
         raise DiskError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streammach.cluster.at_work import FURTHER, in_turn
-from streammach.cluster.range_task import RangeDone, RowsTask, do_range, document_digest
+from streammach.cluster.worker import RangeDone, RowsTask, do_range, document_digest
 from streammach.cluster.workers import ClusterWorkers, check_installed
 from streammach.data.raw_text import is_piped
 from streammach.data.store.dataset import Dataset
@@ -27,8 +27,14 @@ from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, Room, is_store, source_order
 from streammach.prediction.memory import NOTHING, Task, room_before
 from streammach.prediction.order import Order, Predictions, in_source_order
-from streammach.prediction.output.writing import output_of, target
-from streammach.prediction.predict import UNITS, Predicted, PredictionRequest, write_table
+from streammach.prediction.predict import (
+    UNITS,
+    Predicted,
+    PredictionRequest,
+    output_of,
+    target,
+    write_table,
+)
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown
@@ -46,9 +52,9 @@ Tell = Callable[[str], None]
 def predict(
     run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
     out: str | os.PathLike[str], k: int = 5, threshold: float | None = None,
-    probabilities: bool = False, out_format: str | None = None, ranges: int | None = None,
-    force: bool = False, memory: str | int | None = None, decode: Decoding = "auto",
-    progress: Wanted = None, tell: Tell | None = None,
+    probabilities: bool = False, out_format: str | None = None, force: bool = False,
+    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
+    memory: str | int | None = None, tell: Tell | None = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of a store, ranked by the workers of a Dask cluster.
 
@@ -67,26 +73,13 @@ def predict(
         The connection to the cluster; it stays open.
     out : path-like
         The table.
-    k : int
-        Most classes a row.
-    threshold : float, optional
-        As for :func:`streammach.predict`.
-    probabilities : bool
-        Give calibrated probabilities in place of scores.
-    out_format : str, optional
-        ``tsv``, ``csv``, ``jsonl`` or ``parquet``; told by the name of `out` otherwise.
+    k, threshold, probabilities, out_format, force, decode, progress : as there
+        They are those of :func:`streammach.predict`.
     ranges : int, optional
         Into how many ranges rows are cut, at least; by default four a worker, or as many as their
         memory and 262,144 rows each ask for.
-    force : bool
-        Whether a table of predictions that is there may be replaced.
     memory : str or int, optional
         Bytes that each worker may take, such as ``"1GB"``; 2 GB or what the model needs otherwise.
-    decode : str
-        How workers find the best classes; see
-        :class:`streammach.prediction.predictor.Predictor`.
-    progress : bool, str or callable, optional
-        As for :func:`streammach.predict`.
     tell : callable, optional
         Given a line for each worker in the end.
 
@@ -148,8 +141,8 @@ def evaluate(
     run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
     estimator: str | None = None, threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B), estimators: bool = False,
-    by: str | None = None, ranges: int | None = None, memory: str | int | None = None,
-    decode: Decoding = "auto", progress: Wanted = None, tell: Tell | None = None,
+    by: str | None = None, decode: Decoding = "auto", progress: Wanted = None,
+    ranges: int | None = None, memory: str | int | None = None, tell: Tell | None = None,
 ) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, whose rows the workers of a Dask cluster rank.
 
@@ -168,26 +161,10 @@ def evaluate(
         The connection to the cluster; it stays open.
     estimator : str, optional
         How classes are ranked; as the model says otherwise.
-    threshold : float
-        Probability from which on a label is predicted, where rows have lists of labels.
-    propensity : (float, float)
-        A and B of the propensities then.
-    estimators : bool
-        Rank the rows by all estimators that the model has, too.
-    by : str, optional
-        A namespace, or a column of a table: how many rows are right by its values.
-    ranges : int, optional
-        Into how many ranges rows are cut, at least, as for
-        :func:`streammach.distributed.predict`.
-    memory : str or int, optional
-        Bytes that each worker may take, such as ``"1GB"``; 2 GB or what the model needs otherwise.
-    decode : str
-        How workers find the best classes; see
-        :class:`streammach.prediction.predictor.Predictor`.
-    progress : bool, str or callable, optional
-        As for :func:`streammach.evaluate`.
-    tell : callable, optional
-        Given a line for each worker in the end.
+    threshold, propensity, estimators, by, decode, progress : as there
+        They are those of :func:`streammach.evaluate` and :class:`streammach.Predictor`.
+    ranges, memory, tell : as there
+        They are those of :func:`streammach.distributed.predict`.
 
     Raises
     ------
@@ -211,11 +188,8 @@ def evaluate(
     pieces = site.cut(ranges, MOST_ROWS, site.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = EvaluationSums(model, wanted)
-    task = replace(site.task(wanted, decode), estimator=estimator)
-    with (
-        shown(progress, "rows") as told,
-        closing(site.results(task, pieces, tell)) as results,
-    ):
+    task = site.task(wanted, decode, estimator)
+    with shown(progress, "rows") as told, closing(site.results(task, pieces, tell)) as results:
         told("evaluate", 0, 0)
         for done in results:
             for more in done.measured:
@@ -276,11 +250,14 @@ class Site:
         n = RANGES_A_WORKER * self.n_workers if wanted is None else wanted
         return cuts(self.order.n_rows, max(n, least), unit)
 
-    def task(self, wanted: PredictionRequest | EvaluationRequest, decode: Decoding) -> RowsTask:
+    def task(
+        self, wanted: PredictionRequest | EvaluationRequest, decode: Decoding,
+        estimator: str | None = None,
+    ) -> RowsTask:  # fmt: skip
         """Return what workers are told of the rows."""
         return RowsTask(
             run=str(self.model), document=document_digest(self.model), store=self.store,
-            digest=self.digest, room=self.room, decode=decode, wanted=wanted,
+            digest=self.digest, room=self.room, decode=decode, estimator=estimator, wanted=wanted,
         )  # fmt: skip
 
     def results(

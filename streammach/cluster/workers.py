@@ -24,7 +24,7 @@ INSTALL = 'pip install "streammach[dask]"'
 USABLE = 0.8  # of a worker's memory limit: beyond it Dask pauses the worker
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0  # until the first worker has to be there
-PRELOADED = "streammach.cluster.part_tasks"
+PRELOADED = "streammach.cluster.worker"
 # Dask's figures of itself, for pages that are not shown here, cost 2% of a core a process.
 QUIET = {
     "distributed.worker.profile.enabled": False,  # looks at what is called 100 times a second

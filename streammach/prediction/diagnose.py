@@ -1,12 +1,17 @@
-"""Where a model is right on labelled rows: by probability, class frequency, labels, repetitions."""
+"""Where a model is right on labelled rows, by probability, frequency, repetitions; its queries."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import numpy as np
 
 from streammach.errors import DataError, clean
 from streammach.files.urls import located
@@ -14,6 +19,7 @@ from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Depth, depth_of
 from streammach.prediction.inputs import InputCounts, Room, rows_of
+from streammach.prediction.memory import LEAST_VALUES
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import (
     LEAST_LABELS,
@@ -26,10 +32,14 @@ from streammach.prediction.set_metrics import PLACES, Tenth
 from streammach.prediction.sums import Bin, Decile, Reliability, reliability
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
+from streammach.simd import LANES
 from streammach.spec.types import Ranker
 
 ROWS = 20_000
 DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every point
+QUERIES = 200
+ANSWERS = 5  # of a query
+BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go side by side
 GROUPED = ("P@1", "P@5", "N@5", "R@5")  # what is said of a group of rows
 
 
@@ -172,3 +182,40 @@ def _first_rows(model: Model, path: Path, room: Room, rows: int) -> Iterator[Row
         yield part
         if not rows:
             return
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryTime:
+    """How long a query took."""
+
+    seconds: float  # the median, on one thread of the CPU
+    n_queries: int  # how many were asked, one after the other
+
+
+def query_time(model: Model, path: str | os.PathLike[str], *, queries: int = QUERIES) -> QueryTime:
+    """Ask for the five best classes of an input's first rows, one row at a time."""
+    seconds = []
+    # A few rows, beside what the page was planned with.
+    few = Room(rows=queries, values=LEAST_VALUES, sorted_bytes=0, lines=())
+    with Predictor(model, device="cpu", threads=1) as predictor:
+        blocks = rows_of(located(path), model, InputCounts(), few)
+        rows = (block.part(i, i + 1) for block in blocks for i in range(block.n_rows))
+        for row in islice(rows, queries):
+            began = time.perf_counter()
+            predictor.topk_ids(row, ANSWERS)
+            seconds.append(time.perf_counter() - began)
+    return QueryTime(seconds=median(seconds), n_queries=len(seconds))
+
+
+def compile_model(model: Model) -> None:
+    """Have all kernels compiled that predictions of a model call."""
+    each = min(2, model.spec.n_features)
+    for threads in (1, 2):
+        with Predictor(model, device="cpu", threads=threads) as predictor:
+            for n in BATCHES:
+                features = np.tile(np.arange(each, dtype=np.int32), n)
+                rows = RowBlock(
+                    indptr=each * np.arange(n + 1, dtype=np.int64), features=features,
+                    values=np.ones(len(features), np.float32), classes=np.full(n, -1, np.int32),
+                )  # fmt: skip
+                predictor.topk_ids(rows, ANSWERS)

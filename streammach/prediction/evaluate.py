@@ -29,9 +29,8 @@ from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_hashes
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums, measure
+from streammach.prediction.reached import EvaluationRequest, EvaluationSums, Slices, measure
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1, SetMetrics
-from streammach.prediction.slices import Slices
 from streammach.prediction.sums import Decile
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock

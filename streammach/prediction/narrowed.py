@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +12,7 @@ from streammach.hashing import code_type
 from streammach.model.coding import PIECE_WORDS
 from streammach.model.document import Width
 from streammach.model.shrink import narrowed_as
+from streammach.prediction.inputs import Room
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
@@ -66,12 +66,15 @@ class Narrowed(Forward):
         if self.dense:
             return super().outputs(rows, logarithms=logarithms)
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
-        for start, part in self._parts(rows):
+        most = max(1, PIECE_BYTES // (4 * max(self.spec.n_columns, 1)))
+        few = Room(rows=rows.n_rows, values=most, sorted_bytes=0, lines=())
+        for some in few.ranges(rows.indptr):
+            part = rows.part(some.start, some.stop)
             features, own = np.unique(part.features, return_inverse=True)
             self.weights = self._trained[:0]  # goes before others come
             self.weights = self._rounded(self._trained[features])
             own_rows = replace(part, features=own.reshape(-1).astype(np.int32))
-            z[start : start + part.n_rows] = super().outputs(own_rows, logarithms=logarithms)
+            z[some] = super().outputs(own_rows, logarithms=logarithms)
         return z
 
     def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -83,16 +86,6 @@ class Narrowed(Forward):
             z[:, some] = product(x, self._rounded(self._trained[:, some]))
         z += self.bias
         return x
-
-    def _parts(self, rows: RowBlock) -> Iterator[tuple[int, RowBlock]]:
-        """Yield rows in parts whose features have few weights."""
-        most = max(1, PIECE_BYTES // (4 * max(self.spec.n_columns, 1)))
-        start = 0
-        while start < rows.n_rows:
-            end = int(np.searchsorted(rows.indptr, rows.indptr[start] + most, "right")) - 1
-            stop = min(max(end, start + 1), rows.n_rows)
-            yield start, rows.part(start, stop)
-            start = stop
 
     def _rounded(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights as they are when they come back from this type."""

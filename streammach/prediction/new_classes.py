@@ -52,7 +52,12 @@ def new_rows(
             part = rows.take(own)
             n_bytes += KEPT_VALUE * part.nnz + KEPT_ROW * part.n_rows
             if n_bytes > most_bytes:
-                raise _too_many(n_bytes, most_bytes)
+                raise BudgetError(
+                    f"the rows of new classes take more than the {size_text(most_bytes)} that are "
+                    "left",
+                    hint=f"Nothing was written; use {advised(n_bytes)} of --memory more, or fewer "
+                         "rows a class.",
+                )  # fmt: skip
             n_distinct += len(np.unique(owners[own]))
             if len(own):
                 kept.append(part)
@@ -66,14 +71,6 @@ def new_rows(
         classes=np.sort(ids),
     )  # fmt: skip
     return NewRows(rows=rows, n_distinct=n_distinct, left_out=n_read - n_distinct), present
-
-
-def _too_many(n_bytes: int, most_bytes: int) -> BudgetError:
-    return BudgetError(
-        f"the rows of new classes take more than the {size_text(most_bytes)} that are left",
-        hint=f"Nothing was written; use {advised(n_bytes)} of --memory more, or fewer "
-             "rows a class.",
-    )  # fmt: skip
 
 
 def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) -> NewClasses:

@@ -114,7 +114,8 @@ class _Range:
     """Predictions of a range of numbers: so many rows in memory, or any number in two files."""
 
     def __init__(self, k: int, *, room: int = 0, path: Path | None = None) -> None:
-        self._type, self._path = record_type(k), path
+        self._type = record_type(k)
+        self._files = None if path is None else (path, path.with_name(f"{path.name}.tags"))
         self._records, self._n = np.empty(room, self._type), 0
         self._tags = bytearray()
 
@@ -126,9 +127,13 @@ class _Range:
         if part.tags is not None:
             texts = part.tags.take(chosen)
             records["tag"], tags = np.diff(texts.offsets), texts.data.tobytes()
-        if self._path is not None:
-            _append(self._path, records.tobytes())
-            _append(_tags_of(self._path), tags)
+        for path, content in zip(self._files or (), (records.tobytes(), tags), strict=False):
+            try:
+                with open(path, "ab", opener=regular) as file:
+                    file.write(content)
+            except OSError as error:
+                raise disk_error(error, path) from error
+        if self._files is not None:
             return
         self._records[self._n : self._n + len(records)] = records
         self._n += len(records)
@@ -152,23 +157,10 @@ class _Range:
             )  # fmt: skip
 
     def _all(self) -> tuple[NDArray[Any], bytes | bytearray]:
-        if self._path is None:
+        if self._files is None:
             return self._records[: self._n], self._tags
         try:
-            names = (self._path, _tags_of(self._path))
-            rows, tags = [name.read_bytes() if name.exists() else b"" for name in names]
+            rows, tags = [path.read_bytes() if path.exists() else b"" for path in self._files]
         except OSError as error:
-            raise disk_error(error, self._path) from error
+            raise disk_error(error, self._files[0]) from error
         return np.frombuffer(rows, self._type), tags
-
-
-def _append(path: Path, content: bytes) -> None:
-    try:
-        with open(path, "ab", opener=regular) as file:
-            file.write(content)
-    except OSError as error:
-        raise disk_error(error, path) from error
-
-
-def _tags_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.tags")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,24 +14,27 @@ from numpy.typing import NDArray
 from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
+from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import UsageError, clean
+from streammach.errors import DataError, UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
-from streammach.prediction.calibrate import CANDIDATES
+from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.memory import NOTHING, Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
-from streammach.prediction.ranking import Ranks
+from streammach.prediction.ranking import Ranking, Top, by_counts, by_hashes
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
 
+FEW_IDS = 256  # whose labels are looked up one by one
 
-class Predictor(Ranks):
+
+class Predictor:
     """Applies a model.
 
     Parameters
@@ -91,19 +95,15 @@ class Predictor(Ranks):
             raise UsageError("the model has no counts to blend: --estimator blend")
         if model.spec.unhashed and estimator not in (None, BLEND):
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
-        scorer = None if model.counts is None else CountScorer(model.counts, threads or cores())
         self.threads, self._budget = threads or cores(), budget(memory)
+        self._scorer = None if model.counts is None else CountScorer(model.counts, self.threads)
         self._held = size_in_memory(model)
-        self.device, backend = open_to_predict(
-            device,
-            model.spec,
-            dense=model.dense,
-            threads=self.threads,
-            weights=model.hashed,
-            logistic=model.training.logistic,
-            decode=decode,
-        )
-        super().__init__(model, estimator, backend, scorer)
+        self.device, self._backend = open_to_predict(
+            device, model.spec, dense=model.dense, threads=self.threads, weights=model.hashed,
+            logistic=model.training.logistic, decode=decode,
+        )  # fmt: skip
+        self.model, self.estimator, self._named = model, estimator or model.estimator, estimator
+        self._rankings: dict[Ranker, Ranking] = {}
         ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
         self.decoding = "" if model.spec.unhashed else ways or self.device
         self.rows, self._rooms = ModelRows(model), dict[int, Room]()
@@ -214,7 +214,7 @@ class Predictor(Ranks):
 
     def ranked(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, probabilities: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    ) -> Top:
         """Return what :meth:`topk_ids` does, of any number of rows in bounded memory."""
         if probabilities:
             self._check_calibrated(estimator)
@@ -300,6 +300,98 @@ class Predictor(Ranks):
             ranked = ranked_blocks(rows, k, rank, told)
             parts = in_source_order(ranked, order, k, room.sorted_bytes, beside)
         return _followed(parts, room)
+
+    def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
+        """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
+        ids, scores = self._ranking(estimator or self.estimator)(block, k)
+        # Weights and values that are finite may have sums that are not: no class is the best then.
+        if ids.min(initial=0) < 0 or np.isnan(scores).any():
+            wrong = np.flatnonzero((ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
+            row = int(wrong[0]) if block.numbers is None else int(block.numbers[wrong[0]])
+            raise DataError(
+                f"the scores of row {row:,} (counted from 0) are no numbers: its values or the "
+                "model's weights are too large",
+                hint="Scale the values as they were for the training.",
+            )
+        return ids, scores
+
+    def _ranking(self, name: Ranker) -> Ranking:
+        if name not in self._rankings:
+            transform = self.model.training.transform
+            if name == "blend":
+                assert self._scorer is not None
+                self._rankings[name] = by_counts(self._backend, self._scorer, transform)
+            else:
+                self._rankings[name] = by_hashes(self._backend, name, transform)
+        return self._rankings[name]
+
+    def ranking(self, *, threshold: float | None, probabilities: bool) -> Ranking:
+        """Return how rows are ranked for :meth:`stream`, which says what is raised."""
+        if threshold is not None and not self.model.listed:
+            raise UsageError("rows have one label each: --threshold")
+        if probabilities:
+            self._check_calibrated()
+        if threshold is not None:
+            return partial(self.likely_ids, threshold=threshold)
+        return self._probable_ids if probabilities else self.topk_ids
+
+    def likely_ids(self, block: RowBlock, k: int, threshold: float) -> Top:
+        """Return the labels of each row with at least a probability of their own, and these."""
+        ids, p = self._probable_ids(block, k)
+        likely = p >= threshold
+        return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
+
+    def most(self, k: int) -> int:
+        """Return how many classes there are of k, or raise UsageError for less than one."""
+        if k < 1:
+            raise UsageError(f"k is {k}: 1 or more labels are asked for")
+        return min(k, self.model.spec.n_classes)
+
+    def labels(self, ids: NDArray[np.int64], kind: str = "") -> NDArray[Any]:
+        """Return the labels of class ids, in the type of the training data, or in another kind."""
+        if kind:
+            some, places = np.unique(ids, return_inverse=True)
+            own = label_values(self.model.labels.raws(some), kind, self.model.labels.kind)
+            return own[places].reshape(ids.shape)
+        # Of the id -1 it is the empty string, in an array of objects.
+        names, few = self.model.labels, ids.size <= FEW_IDS
+        unique, where = (ids.reshape(-1), ...) if few else np.unique(ids, return_inverse=True)
+        there = unique >= 0
+        whole = names.kind == "integer" and there.all()
+        found = np.full(len(unique), 0 if whole else "", np.int64 if whole else object)
+        found[there] = names.values(unique[there])
+        return found[where].reshape(ids.shape)
+
+    def _check_calibrated(self, estimator: Ranker | None = None) -> None:
+        """Refuse probabilities of a ranking that was named and is not the calibrated one."""
+        named, known = estimator or self._named, self.model.calibrated
+        if named not in (None, known):
+            raise UsageError(
+                f"probabilities are those of the ranking {known}, not of {named}: --estimator",
+                hint=f"Leave it out, or name {known}.",
+            )
+
+    def _probable_ids(self, block: RowBlock, k: int) -> Top:
+        """Return the k best class ids by the calibrated ranking and their probabilities."""
+        model = self.model
+        ids, scores = self.topk_ids(block, max(k, CANDIDATES), model.calibrated)
+        if model.listed:
+            p = label_probabilities(scores, model.calibration)
+        else:
+            p, _ = class_probabilities(scores, model.spec.n_classes, model.calibration)
+        return ids[:, :k], p[:, :k].astype(np.float32)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._backend.close()
+        if self._scorer is not None:
+            self._scorer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 def _followed(parts: Iterator[Predictions], room: Room) -> Iterator[Predictions]:

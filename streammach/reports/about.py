@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.order import Predictions
+from streammach.prediction.reached import Slice
 from streammach.prediction.set_metrics import SetMetrics
-from streammach.prediction.slices import Slice
 from streammach.reports import html as pieces
 from streammach.reports.plan_text import plan_lines, plan_tables
 from streammach.spec.plan import Plan
 from streammach.spec.reported import FigureTable
 from streammach.training.events import read_log
-from streammach.training.run import Result, Run, RunSettings
+from streammach.training.run import Run, RunSettings
 from streammach.training.run_part import RunPart
 
 DECODINGS = {
@@ -62,11 +62,11 @@ def html(value: Any) -> str:
 
 def lines_of(value: Any) -> Lines:
     """Return what is said of a store, a run, a model or an evaluation, by name."""
-    known: dict[type, Callable[[Any], Lines]] = {
-        Dataset: store_lines, Run: run_lines, Evaluation: evaluation_lines,
-        Model: model_lines,
-    }  # fmt: skip
-    return next(said for kind, said in known.items() if isinstance(value, kind))(value)
+    if isinstance(value, Dataset):
+        return store_lines(value)
+    if isinstance(value, Run):
+        return run_lines(value)
+    return model_lines(value) if isinstance(value, Model) else evaluation_lines(value)
 
 
 def store_lines(dataset: Dataset) -> Lines:
@@ -97,20 +97,33 @@ def store_lines(dataset: Dataset) -> Lines:
 def run_lines(run: Run, model: Model | None = None) -> Lines:
     """Return what a run decided, planned beside measured."""
     plan, result, training = run.plan, run.result, run.settings.training
-    ratio = result.peak_bytes / result.projected_bytes
-    best, listed = result.best, plan.facts.listed
-    validation = "no held-out rows"
+    ratio, device = result.peak_bytes / result.projected_bytes, []
+    best, listed, n = result.best, plan.facts.listed, len(result.history)
+    validation, epochs = "no held-out rows", "no epochs"
     if best is not None:
         validation = f"{figures_text(best, listed=listed)} on {run.settings.held_out}"
+    if n:
+        epochs = f"{n} epochs, best {result.best_epoch + 1}"
+    if result.device_peak_bytes:
+        share = result.device_peak_bytes / result.device_projected_bytes
+        device = [
+            ("device", device_text(plan)),
+            ("GPU", f"buffers projected {size_text(result.device_projected_bytes)}  measured "
+                    f"{size_text(result.device_peak_bytes)} ({share:.2f})"),
+        ]  # fmt: skip
+    time = f"measured {time_text(result.seconds)}"
+    if plan.expected is not None:  # of a training with everything searched
+        share = result.seconds / plan.expected.seconds
+        time = f"expected {time_text(plan.expected.seconds)}  {time} ({share:.2f})"
     return [
-        ("run", f"{clean(run.path, 60)}: {_epochs(result)}; store {plan.facts.digest[:8]}"),
+        ("run", f"{clean(run.path, 60)}: {epochs}; store {plan.facts.digest[:8]}"),
         *model_lines(run.model if model is None else model, run.path),
         ("training", f"{plan.config.placement.numbers}, {training.text}"),
         *(("why", reason) for reason in run.reasons),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
-        *_device_lines(plan, result),
-        ("time", _time(plan, result)),
+        *device,
+        ("time", time),
         (words(listed).kind, validation),
     ]  # fmt: skip
 
@@ -150,32 +163,6 @@ def part_lines(part: RunPart) -> Lines:
     else:
         found.append(("next", "streammach merge RUN PART... joins all parts"))
     return found
-
-
-def _device_lines(plan: Plan, result: Result) -> Lines:
-    if not result.device_peak_bytes:
-        return []
-    ratio = result.device_peak_bytes / result.device_projected_bytes
-    return [
-        ("device", device_text(plan)),
-        ("GPU", f"buffers projected {size_text(result.device_projected_bytes)}  measured "
-                       f"{size_text(result.device_peak_bytes)} ({ratio:.2f})"),
-    ]  # fmt: skip
-
-
-def _time(plan: Plan, result: Result) -> str:
-    """Return what a training took beside what was expected of one with everything searched."""
-    said = f"measured {time_text(result.seconds)}"
-    if plan.expected is None:
-        return said
-    ratio = result.seconds / plan.expected.seconds
-    return f"expected {time_text(plan.expected.seconds)}  {said} ({ratio:.2f})"
-
-
-def _epochs(result: Result) -> str:
-    if not result.history:
-        return "no epochs"
-    return f"{len(result.history)} epochs, best {result.best_epoch + 1}"
 
 
 def decoding_of(model: Model) -> str:
@@ -288,14 +275,11 @@ def _class_lines(found: Evaluation) -> Lines:
 
 def predictions_table(found: Predictions) -> FigureTable:
     """Return the first classes of the first rows: ids and scores."""
-    n, k = (min(most, size) for most, size in zip(
-        (SHOWN_ROWS, SHOWN_CLASSES), found.ids.shape, strict=True
-    ))  # fmt: skip
+    ids, scores = (all_[:SHOWN_ROWS, :SHOWN_CLASSES] for all_ in (found.ids, found.scores))
     best = {
         f"class {i + 1}": [
-            f"{c} ({s:.3f})"
-            for c, s in zip(found.ids[:n, i].tolist(), found.scores[:n, i].tolist(), strict=True)
+            f"{c} ({s:.3f})" for c, s in zip(ids[:, i].tolist(), scores[:, i].tolist(), strict=True)
         ]
-        for i in range(k)
+        for i in range(ids.shape[1])
     }
-    return FigureTable({"row": found.rows[:n].tolist(), **best})
+    return FigureTable({"row": found.rows[:SHOWN_ROWS].tolist(), **best})

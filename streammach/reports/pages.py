@@ -16,9 +16,15 @@ from streammach.machine import size_text, time_text
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.diagnose import ROWS, Diagnosis, ListDiagnosis, diagnose
+from streammach.prediction.diagnose import (
+    ROWS,
+    Diagnosis,
+    ListDiagnosis,
+    QueryTime,
+    diagnose,
+    query_time,
+)
 from streammach.prediction.memory import room_before
-from streammach.prediction.queries import QueryTime, query_time
 from streammach.progress import Wanted, shown
 from streammach.reports import html
 from streammach.reports.drawing import Plot, percent, require

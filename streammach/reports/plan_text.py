@@ -52,16 +52,14 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         *_ledger_lines(plan),
         *_stage_lines(plan),
     ]
-    if plan.budgets:
-        rows += _wrapped("budgets", "; ".join(
-            f"{size_text(one.allowed_bytes)}: {_best_text(one.best, 'nothing fits')}"
-            for one in plan.budgets
-        ))  # fmt: skip
-    if plan.deadlines:
-        rows += _wrapped("times", "; ".join(
-            f"{time_text(one.seconds)}: {_best_text(one.best, 'too short')}"
-            for one in plan.deadlines
-        ))  # fmt: skip
+    sizes = [(size_text(one.allowed_bytes), one.best, "nothing fits") for one in plan.budgets]
+    times = [(time_text(one.seconds), one.best, "too short") for one in plan.deadlines]
+    for head, bests in (("budgets", sizes), ("times", times)):
+        said = [
+            f"{size}: {nothing if best is None else f'{best.shape}, {best.loss:.1f} lost'}"
+            for size, best, nothing in bests
+        ]
+        rows += _wrapped(head, "; ".join(said)) if said else []
     if following is not None:
         rows.append(f"next     {following}")
     return rows
@@ -140,7 +138,6 @@ def _times(option: Option, plan: Plan) -> tuple[str, str]:
 
 
 def _range_text(option: Option) -> str:
-    """Return between which times a training is expected to end."""
     spread = option.seconds_spread
     return time_range_text(option.seconds / spread, option.seconds * spread)
 
@@ -151,10 +148,6 @@ def pilot_line(one: Pilot, *, listed: bool) -> str:
         f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out "
         f"{figures_text(one, listed=listed)}  {time_text(one.seconds)}"
     )
-
-
-def _best_text(best: Option | None, nothing: str) -> str:
-    return nothing if best is None else f"{best.shape}, {best.loss:.1f} lost"
 
 
 def _stage_lines(plan: Plan) -> list[str]:
@@ -229,15 +222,15 @@ def plan_document(plan: Plan) -> Document:
             "parts": {part.name: part.size for part in plan.config.parts},
         },
         "accuracy": dataclasses.asdict(expectation(plan)),
-        "expected": _best_document(plan.expected),
+        "expected": _option_document(plan.expected),
         "options": [_option_document(option) for option in plan.options],
         "budgets": [
-            {"allowed_bytes": one.allowed_bytes, "best": _best_document(one.best)}
+            {"allowed_bytes": one.allowed_bytes, "best": _option_document(one.best)}
             for one in plan.budgets
         ],
         "stages": [dataclasses.asdict(stage) for stage in plan.stages],
         "deadlines": [
-            {"seconds": one.seconds, "best": _best_document(one.best)} for one in plan.deadlines
+            {"seconds": one.seconds, "best": _option_document(one.best)} for one in plan.deadlines
         ],
         "pilots": [
             {**_shape_document(one.shape, one.parts), **_others(one, "shape", "parts")}
@@ -255,12 +248,8 @@ def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> Document:
     }  # fmt: skip
 
 
-def _best_document(option: Option | None) -> Document | None:
-    return None if option is None else _option_document(option)
-
-
-def _option_document(option: Option) -> Document:
-    return {
+def _option_document(option: Option | None) -> Document | None:
+    return None if option is None else {
         **_shape_document(option.shape, option.config.parts),
         "batch_size": option.config.batching.batch_size, **_others(option, "config"),
     }  # fmt: skip

@@ -24,10 +24,21 @@ from starlette.routing import Route
 
 from streammach.errors import clean
 from streammach.serve.limits import Refused, beyond, mistake, too_late
-from streammach.serve.messages import Answer, Health, Models, Refusal, Reloaded
-from streammach.serve.openapi import ENDPOINTS, HTML, JSON, METRICS, Endpoint, document, endpoint
-from streammach.serve.reading import Question, RequestReader
-from streammach.serve.room import SMALL
+from streammach.serve.messages import (
+    ENDPOINTS,
+    HTML,
+    JSON,
+    METRICS,
+    Answer,
+    Endpoint,
+    Health,
+    Models,
+    Refusal,
+    Reloaded,
+    document,
+    endpoint,
+)
+from streammach.serve.reading import SMALL, Question, RequestReader
 from streammach.serve.service import Service
 
 PAGE = (Path(__file__).parent / "page.html").read_text("utf-8")

@@ -23,9 +23,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, About, ModelColumn, RowPrediction
-from streammach.serve.reading import Question, RequestReader, Row
-from streammach.serve.room import WORK_BYTES, RequestRoom
-from streammach.spec.recipe import Recipe
+from streammach.serve.reading import WORK_BYTES, Question, RequestReader, RequestRoom, Row
 
 OTHERS = "other models"
 NOT_KEPT = (OTHERS, "requests", "values", "rows")  # of the ledger: what no model takes for itself
@@ -54,14 +52,16 @@ class Served:
         self._predictor = Predictor(
             model, device=computing.device, threads=computing.threads, memory=computing.memory
         )
-        self._recipe = model.recipe
         self._plain = model.labels.kind != "bytes"
         self.reader = _reader(model, limits)
-        columns = () if model.recipe is None else model.recipe.columns
+        recipe, kind = model.recipe, "features"
+        if recipe is not None:
+            kind = "text" if len(recipe.columns) == len(recipe.texts) == 1 else "fields"
+        columns = () if recipe is None else recipe.columns
         self.about = About(
             name=name, version=version, classes=model.spec.n_classes,
             features=len(model.features), scores=self._predictor.estimator,
-            rows=_kind(model.recipe), columns=[ModelColumn(c.name, c.role) for c in columns],
+            rows=kind, columns=[ModelColumn(c.name, c.role) for c in columns],
             bytes=model.n_bytes,
         )  # fmt: skip
 
@@ -118,11 +118,12 @@ class Served:
 
     def warm(self) -> None:
         """Answer rows of its kind, so that all kernels are compiled."""
-        if self._recipe is None:
-            features = self._predictor.model.features
+        model = self._predictor.model
+        if model.recipe is None:
+            features = model.features
             row: Row = {features.raw(0).decode("utf-8", "replace"): 1.0} if len(features) else {}
         else:
-            row = {c.name: SAMPLES.get(c.role, "a") for c in self._recipe.columns if not c.width}
+            row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
             self.predicted([Question([row] * n, [0] * n, [1] * n, DEFAULT_K, probabilities=False)])
         self._predictor.room("rows", None, self._limits.k).done()
@@ -194,12 +195,6 @@ def _slices(sizes: Sequence[int]) -> Iterator[slice]:
             first, taken = number, 0
         taken += size
     yield slice(first, len(sizes))
-
-
-def _kind(recipe: Recipe | None) -> str:
-    if recipe is None:
-        return "features"
-    return "text" if len(recipe.columns) == len(recipe.texts) == 1 else "fields"
 
 
 def _reader(model: Model, limits: ServiceLimits) -> RequestReader:

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from streammach.errors import StreammachError, UsageError, clean
 from streammach.progress import tell
-from streammach.serve.batches import Lane
+from streammach.serve.batches import Lane, ServiceMetrics
 from streammach.serve.limits import Refused, ServiceLimits, mistake
 from streammach.serve.messages import About, Reloaded
-from streammach.serve.metrics import ServiceMetrics
-from streammach.serve.models import Computing, Loader, Served
-from streammach.serve.room import RequestRoom
+from streammach.serve.models import Computing, Loader
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAMING = "A name has letters, digits, dots, dashes and underscores: NAME=RUN."
@@ -46,11 +44,14 @@ class Service:
         self.metrics, self.stopping = ServiceMetrics(), False
         self.lanes: dict[str, Lane] = {}
         self._loader = Loader(limits, computing)
+        self.room = self._loader.room  # the memory of requests
         self._reloading: set[str] = set()
         self._lock = threading.Lock()
         try:
             for name, folder in self.folders.items():
-                self.lanes[name] = Lane(self._load(name, folder), limits, self.metrics)
+                self.lanes[name] = Lane(
+                    self._loader.load(name, folder, self._takes), limits, self.metrics
+                )
                 self._settle()
         except BaseException:
             self.close(limits.grace)
@@ -61,20 +62,12 @@ class Service:
         """Bytes that the models take."""
         return sum(lane.served.takes for lane in self.lanes.values())
 
-    def _load(self, name: str, folder: Path) -> Served:
-        return self._loader.load(name, folder, self._takes)
-
     def _settle(self) -> None:
         """Leave to requests what the models do not take, and show their versions."""
         self._loader.settle(self._takes)
         self.metrics.versions.clear()
         for name, lane in self.lanes.items():
             self.metrics.versions.labels(name, lane.served.version).set(1)
-
-    @property
-    def room(self) -> RequestRoom:
-        """The memory of requests."""
-        return self._loader.room
 
     @property
     def models(self) -> list[About]:
@@ -102,7 +95,8 @@ class Service:
             self._reloading.add(name)
         result = "failed"
         try:
-            former, served = lane.served.version, self._load(name, self.folders[name])
+            former = lane.served.version
+            served = self._loader.load(name, self.folders[name], self._takes)
             lane.swap(served)
             self._settle()
             result = "done"

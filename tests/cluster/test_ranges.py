@@ -11,8 +11,8 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.cluster.range_task import RowsTask, do_range, document_digest
 from streammach.cluster.ranges import cuts
+from streammach.cluster.worker import RowsTask, do_range, document_digest
 from streammach.cluster.workers import VERSION, ClusterWorkers
 from streammach.errors import BudgetError, MismatchError
 from tests.builders import TinyData, listed_lines

@@ -10,8 +10,7 @@ from streammach.model.calibration import Calibration
 from streammach.prediction.calibrate import class_probabilities
 from streammach.prediction.evaluate import evaluate, first_repetitions
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import rankings_of
-from streammach.prediction.slices import SliceSums
+from streammach.prediction.reached import SliceSums, rankings_of
 from streammach.reports.about import evaluation_lines
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names

@@ -11,8 +11,7 @@ import streammach as sm
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnose import RowGroup
-from streammach.prediction.queries import QueryTime, query_time
+from streammach.prediction.diagnose import QueryTime, RowGroup, query_time
 from streammach.reports import html
 from streammach.reports.pages import run_page, sweep_page, verdict
 from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot

@@ -19,7 +19,6 @@ from isal import igzip
 from streammach.data.bad_rows import listed_rows, rejects_list, skipping
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.text import is_piped
 from streammach.errors import DiskError, UsageError, clean
 from streammach.files.destinations import Destination, Product, is_stream, not_regular
 from streammach.files.folders import remove_left

@@ -108,7 +108,6 @@ class StreammachError(Exception):
 
 
 def _parameter(found: re.Match[str]) -> str:
-    """Return the parameter's name for an option's."""
     return RENAMED.get(found[1], found[1].replace("-", "_"))
 
 

@@ -146,7 +146,6 @@ def _run(command: click.Command, name: str, given: list[str], interrupts: Interr
 
 
 def _as_ours(error: Exception) -> StreammachError:
-    """Return any exception as one with an exit code."""
     if isinstance(error, StreammachError):
         return error
     if isinstance(error, click.ClickException):

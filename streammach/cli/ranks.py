@@ -245,7 +245,6 @@ def _cluster(given: Arguments) -> Iterator[Client]:
 
 
 def _refuse(names: Collection[str], why: str) -> None:
-    """Raise UsageError if the user gives one of some options."""
     context = click.get_current_context()
     for option in context.command.params:
         name = option.name or ""

@@ -140,7 +140,6 @@ def trained(store: Path, out: Path, given: Arguments) -> Run:
 
 
 def _trained_apart(store: Path, out: Path, given: Arguments) -> Run:
-    """Plan here, train on the workers of a cluster or in processes of this machine."""
     if given.pilot is not None or given.time is not None:
         raise UsageError(
             "what depends on a machine's speed is not trained in parts: --pilot, --time"
@@ -180,7 +179,6 @@ def _trained_apart(store: Path, out: Path, given: Arguments) -> Run:
 
 
 def _train_part(store: Path, out: Path, given: Arguments) -> None:
-    """Train the repetitions of a part, and say so."""
     from streammach.training.run import PART_OF_RUN  # compiled code loads on demand
     from streammach.training.run_part import PartNumber
 
@@ -238,7 +236,6 @@ def _weighed_rows(
 
 
 def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
-    """Return the trainer by a plan and options."""
     from streammach.training.trainer import Trainer  # compiled code loads on demand
 
     return Trainer(
@@ -248,10 +245,9 @@ def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
 
 
 def _watchers(shown: ProgressBar) -> list[object]:
-    """Return what watches a training."""
-    from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
+    from streammach.training.callbacks import EarlyStopping, Progress  # loads on demand
 
-    return [watcher(shown), EarlyStopping()]
+    return [Progress(bar=shown), EarlyStopping()]
 
 
 def _say_plan(
@@ -277,7 +273,6 @@ def _say_plan(
 
 
 def _stages(result: Result) -> str:
-    """Return the stages that took long, and the rest."""
     by_time = sorted(result.stages.items(), key=lambda item: -item[1])
     large = {name: seconds for name, seconds in by_time if seconds >= LARGE * result.seconds}
     rest = max(result.seconds - sum(large.values()), 0.0)

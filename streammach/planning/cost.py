@@ -1,18 +1,27 @@
-"""How long a training takes: its work by kind, times what a unit of work takes on this machine."""
+"""How many rows a training and its trials see, and how long that takes.
+
+Time is work by kind, times what a unit of work takes on this machine.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from streammach.backends.registry import BACKENDS
 from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
-from streammach.planning.schedule import EPOCHS, LISTS_TRIALS, TRANSFORM_TRIALS, trial
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Stage
 
+EPOCHS = {False: 5, True: 12}  # of a training, by dense
+SEARCH_SHARE = 0.15  # of the rows that a training passes, what the trials of its search pass
+LEAST_PASSED = 30_000  # rows that a trial passes at least: fewer take no time
+TRANSFORM_TRIALS = 3.0  # what the choice of a transform may take, in trials
+LISTS_TRIALS = RATES + 1  # of rows with lists of labels: a softmax at its rate, by two targets
+EPOCHS_POWER = 0.5  # a part of the rows needs fewer epochs to rank rates as all rows would
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
 STEP = 0.8e-9  # a value and a column of a sparse training step
 FORWARD = 0.22e-9  # the same of a forward pass alone
@@ -147,7 +156,6 @@ def search_trials(facts: DataFacts, config: RunConfig) -> float:
 
 
 def _own_trials(facts: DataFacts) -> float:
-    """Return about how many trials are of no part."""
     return RATES + TRANSFORM_TRIALS + LISTS_TRIALS * facts.listed
 
 
@@ -176,19 +184,55 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
 
 
 def _ranked(config: RunConfig) -> float:
-    """Return the seconds of ranking the classes of a row by all estimators."""
     shape = config.shape
     return RANK_ROW + RANK[_in_vectors(config)] * shape.n_classes * shape.n_repetitions
 
 
 def _in_vectors(config: RunConfig) -> bool:
-    """Return whether 64 classes are looked up to a vector."""
     return BACKENDS[config.placement.device].decoding(config.shape) == "perm"
 
 
 def _step(facts: DataFacts, config: RunConfig) -> float:
-    """Return the seconds of a row of a training step."""
     columns = config.shape.n_columns
     if config.dense:
         return columns * (facts.n_features * DENSE + COLUMN[config.shape.exact])
     return facts.nnz / facts.n_rows * (columns * STEP + VALUE)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A round of successive halving: each candidate that is left passes so many rows."""
+
+    candidates: int  # how many are left
+    rows: int  # rows, epochs: of the trial of each
+    epochs: int
+
+
+def trial(n_rows: int, epochs: int, trials: float) -> tuple[int, int]:
+    """Return the rows and epochs of one trial of a search."""
+    return _passing(n_rows, epochs, _passed(n_rows, epochs, trials))
+
+
+def rungs(n_rows: int, epochs: int, trials: float, candidates: int) -> tuple[Rung, ...]:
+    """Return the rounds in which half of the candidates are left out until one is left.
+
+    Each round passes as many rows as the others.
+    """
+    rounds = math.ceil(math.log2(candidates))
+    passed = TRANSFORM_TRIALS * _passed(n_rows, epochs, trials) / rounds
+    left = [math.ceil(candidates / 2**done) for done in range(rounds)]
+    return tuple(Rung(n, *_passing(n_rows, epochs, passed / n)) for n in left)
+
+
+def _passed(n_rows: int, epochs: int, trials: float) -> float:
+    return max(SEARCH_SHARE * epochs * n_rows / trials, LEAST_PASSED)
+
+
+def _passing(n_rows: int, epochs: int, passed: float) -> tuple[int, int]:
+    """Return the most rows that are passed as often as they need to be, and how often that is."""
+
+    def often(rows: int) -> int:
+        return round(1 + (epochs - 1) * math.pow(rows / n_rows, EPOCHS_POWER))
+
+    rows = bisect_right(range(n_rows + 1), passed, key=lambda rows: rows * often(rows)) - 1
+    return max(rows, 1), often(max(rows, 1))

@@ -48,7 +48,6 @@ def speed() -> float:
 
 
 def _known() -> float | None:
-    """Return the seconds that were measured on this machine, None if there are none."""
     try:
         known = msgspec.json.decode(kept(_path()), type=Speed)
     except (OSError, msgspec.MsgspecError):

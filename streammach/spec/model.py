@@ -24,7 +24,6 @@ class ModelShape:
     n_repetitions: Repetitions
 
     def __str__(self) -> str:
-        """Return B and R for people."""
         if self.unhashed:
             return "no hashed models"
         return "exact" if self.exact else f"{self.n_buckets} x {self.n_repetitions}"
@@ -64,7 +63,6 @@ class ModelSpec(ModelShape):
     added_codes: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse hashes and buckets that do not fit the shape."""
         self._check_hashes()
         if self.added_codes and not self.hash_a:
             raise ValueError("classes were added to a model without hashes")

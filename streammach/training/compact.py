@@ -130,7 +130,6 @@ class Judge:
 
     @cached_property
     def _judging(self) -> RowBlock:
-        """The held-out rows that judge, evenly from all groups."""
         rows = self.session.held.rows
         return rows.take(evenly(rows.n_rows, self.n_rows))
 
@@ -165,8 +164,7 @@ class Judge:
             )
 
     def _ranking(self, form: Form, ranker: Ranker, closing: ExitStack) -> Ranking:
-        """Return the ranking by a form of all features."""
-        threads, transform = self.session.threads, self.spec.transform
+        threads, transform = self.session.plan.config.placement.threads, self.spec.transform
         if not self.model.unhashed:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
@@ -197,7 +195,6 @@ class Judge:
 
     @cached_property
     def _trained(self) -> dict[str, NDArray[np.float32]]:
-        """The weights in host memory, where a device may have to bring them."""
         return self.session.backend.arrays()
 
     def _counts_of(self, form: Form) -> CountWeights:
@@ -242,13 +239,11 @@ def choose(judge: Judge) -> SmallForm:
 
 
 def _types(judge: Judge, form: Form) -> Iterator[Form]:
-    """Yield the form with narrower and narrower weights."""
     for stored in DENSE[1:] if judge.session.plan.config.dense else LEVELS:
         yield replace(form, weights=stored)
 
 
 def _repetitions(judge: Judge, form: Form) -> Iterator[Form]:
-    """Yield the form with a half of the repetitions, and so on."""
     n = form.n_repetitions
     while n > 1:
         n = (n + 1) // 2
@@ -268,7 +263,6 @@ def _features(judge: Judge, form: Form) -> Iterator[Form]:
 
 
 def _pairs(judge: Judge, form: Form) -> Iterator[Form]:
-    """Yield the form with a half of the pairs, those of the largest gains, and so on."""
     if judge.counts is None:
         return
     gains = judge.gains(form)
@@ -358,7 +352,6 @@ def _text(reached: Reached) -> str:
 
 
 def _changed(gains: NDArray[np.int16], rounded: bool, least: int | None) -> NDArray[np.int16]:
-    """Return gains, perhaps rounded, zero where they are smaller than `least`."""
     found = rounded_gains(gains) if rounded else gains.copy()
     if least is not None:
         found[found < least] = 0

@@ -70,7 +70,7 @@ class Epochs:
         """Save, and go back to the weights of the best epoch."""
         if self._lasting:
             self._save()  # what comes now takes its time
-        self._session.epochs_saved = self._lasting
+            self._session.saved = "the trained epochs are saved"
         progress = self.progress
         whole = progress.row == 0 and progress.wave == 0
         if progress.best_epoch not in (-1, progress.epoch - whole):
@@ -79,11 +79,9 @@ class Epochs:
         self._backend.unwhiten_weights()
 
     def _read_best(self) -> None:
-        """Read the weights of the best epoch."""
         self._checkpoints.read(self.progress.best_step, self._backend.arrays())
 
     def _epoch(self) -> State:
-        """Train to the end of the present epoch, measure, keep the best."""
         epoch, began, before = self.progress.epoch, time.monotonic(), self.progress.seconds
         first_row, self._asked = self._done(), None
         state = self._train_rows(first_row, before)
@@ -126,17 +124,14 @@ class Epochs:
         return state
 
     def _seconds(self, before: float, began: float) -> float:
-        """Return the time of training at the end of an epoch."""
         return before + time.monotonic() - began
 
     def _keep(self, epoch: int) -> None:
-        """Save at the end of an epoch that is the best so far, unless it is the last one."""
         wanted = self._lasting or self._session.held.rows.n_rows > 0
         if wanted and self.progress.best_epoch == epoch and self.progress.epoch < self._spec.epochs:
             self._save()
 
     def _advance(self, step: Step, seconds: float) -> None:
-        """Take a batch into the progress."""
         at, same_wave = self.progress, step.wave == self.progress.wave
         self.progress = msgspec.structs.replace(
             at, step=at.step + 1, row=(at.row if same_wave else 0) + step.n_rows, wave=step.wave,
@@ -151,7 +146,6 @@ class Epochs:
         return rows // self._backend.n_waves
 
     def _entry(self, speed: float) -> EpochFigures:
-        """Return what is known of the epoch without held-out rows."""
         reader = self._reader
         return EpochFigures(
             epoch=self.progress.epoch + 1,
@@ -162,7 +156,6 @@ class Epochs:
         )
 
     def _measured(self, speed: float) -> EpochFigures:
-        """Return what is known of the epoch, and what held-out rows reach."""
         entry, held = self._entry(speed), self._session.held
         if not held.rows.n_rows:
             return entry
@@ -175,7 +168,6 @@ class Epochs:
         )
 
     def _between_batches(self, state: State) -> None:
-        """Save, and end where a signal asks for it."""
         loss, at = self._backend.drain_losses(), self.progress
         check_loss(loss, self._spec, epoch=at.epoch, row=at.row, n_rows=self._reader.n_rows)
         self.progress = at = msgspec.structs.replace(
@@ -233,7 +225,6 @@ def begin_from(arrays: dict[str, NDArray[Any]], start: Model) -> None:
 
 
 def _after_epoch(progress: RunPosition, entry: EpochFigures, seconds: float) -> RunPosition:
-    """Return the progress at the start of the next epoch."""
     # Without held-out rows the last one is the best.
     score = float(progress.epoch) if entry.selection_score is None else entry.selection_score
     better = score > progress.best_score
@@ -294,7 +285,6 @@ class MergedEpochs(Epochs):
         return self.state()
 
     def _joined(self, epochs: int) -> tuple[RunPosition, ...]:
-        """Read what the shares were after so many epochs; return where each of them was."""
         arrays, found, n = self._backend.arrays(), list[RunPosition](), len(self._shares)
         for i, share in enumerate(self._shares):
             self._session.check()
@@ -328,7 +318,6 @@ class MergedEpochs(Epochs):
 
 
 def _columns(arrays: dict[str, NDArray[Any]], share: RunPart) -> dict[str, NDArray[Any]]:
-    """Return the columns of a share's repetitions in the arrays of a whole model."""
     n, (first, last) = share.plan.n_repetitions, share.repetitions
 
     def some(array: NDArray[Any]) -> NDArray[Any]:

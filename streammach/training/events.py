@@ -22,7 +22,6 @@ from streammach.progress import state_fields
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Amount, Count, Share
 from streammach.stages import StageState
-from streammach.training.callbacks import call
 
 LOG = "log.jsonl"
 LOGGER = logging.getLogger("streammach")
@@ -51,7 +50,10 @@ class Events:
 
     def call(self, method: str, *args: object) -> None:
         """Call a method of every callback that has it, in their order."""
-        call(self._callbacks, method, *args)
+        for callback in self._callbacks:
+            function = getattr(callback, method, None)
+            if function is not None:
+                function(*args)
 
     def log(self, event: str, figures: msgspec.Struct | None = None, /, **fields: object) -> None:
         """Append a line to the log with the name of an event, or raise DiskError."""

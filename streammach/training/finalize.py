@@ -34,7 +34,7 @@ from streammach.training.compact import (
     judging_rows,
 )
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.pace import CALIBRATION, LEARNING, MOST_ROWS, RANKING, SMALLER, WRITING
+from streammach.training.pace import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 from streammach.training.session import Session
 
 
@@ -50,30 +50,23 @@ class FinalDecisions:
 
 
 def finalize(
-    session: Session, spec: TrainSpec, size: str, *, judges: int = MOST_ROWS
-) -> tuple[Compact, tuple[str, ...]]:
-    """Return the finished model, and why it ranks classes as it does.
-
-    When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
-    model is built last, and made as small as was chosen before. What parts did ahead is let go.
-    """
-    model, reasons, found = _whole(session, spec, size, judges, hashed=True)
-    session.let_go()
-    session.begin(WRITING)
-    return compacted(session, model, size, found), reasons
-
-
-def finalize_alone(
-    session: Session, size: str, *, judges: int = MOST_ROWS
+    session: Session, spec: TrainSpec | None, size: str, judges: int
 ) -> tuple[Compact, TrainSpec, tuple[str, ...]]:
-    """Return the same of what parts did ahead, without hashed models, and its training."""
-    config = session.plan.config
-    spec = TrainSpec(
-        epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
-        label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
-        seed=session.options.seed, label_share="shared" if session.dataset.listed else None,
-    )  # fmt: skip
-    model, reasons, found = _whole(session, spec, size, judges, hashed=False)
+    """Return the finished model, its training, and why it ranks classes as it does.
+
+    Without a training it is made of what parts did ahead. When everything is chosen and calibrated
+    on the held-out rows, these are learnt from too; the model is built last, and made as small as
+    was chosen before. What parts did ahead is let go.
+    """
+    hashed = spec is not None
+    if spec is None:
+        config = session.plan.config
+        spec = TrainSpec(
+            epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
+            label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
+            seed=session.options.seed, label_share="shared" if session.dataset.listed else None,
+        )  # fmt: skip
+    model, reasons, found = _whole(session, spec, size, judges, hashed=hashed)
     session.let_go()
     session.begin(WRITING)
     return compacted(session, model, size, found), spec, reasons
@@ -112,7 +105,6 @@ def _whole(
 def _decide_alone(
     session: Session, spec: TrainSpec, closing: ExitStack, judges: int
 ) -> FinalDecisions:
-    """Take what a part did ahead as what ranks classes."""
     del spec
     part = next(iter(session.ahead.values())).decision(session)
     closing.callback(part.close)
@@ -128,7 +120,6 @@ def _decide_alone(
 
 
 def _calibration(session: Session, ranking: Ranking, judges: int, of: object = None) -> Calibration:
-    """Return how scores become probabilities, by the rows that decide."""
     rows, n_classes = calibrating_rows(session, judges), session.dataset.n_classes
     return session.findings.once(
         "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
@@ -195,7 +186,6 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
 
 
 def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: ModelSpec) -> Model:
-    """Return the model of what was trained and decided."""
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.zeros((model.n_features, 0), np.float32), "bias": np.zeros(0, np.float32),
     }  # fmt: skip

@@ -11,25 +11,23 @@ from pathlib import Path
 import msgspec
 
 from streammach.data.identity import name_of
-from streammach.errors import DiskError, MismatchError, StreammachError, UsageError, clean
-from streammach.files.reading import read_small
+from streammach.errors import MismatchError, UsageError, clean
 from streammach.files.urls import absolute
 from streammach.model.checkpoint import Checkpoints
 from streammach.parts.registry import planned
+from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
-from streammach.planning.schedule import EPOCHS
-from streammach.spec.documents import from_json
 from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Size
 from streammach.training.run import (
     CHECKPOINTS,
-    MAX_DOCUMENT,
     PART_OF_RUN,
     PLAN,
-    SETTINGS,
     RunSettings,
+    decided,
+    saved,
     workplace,
 )
 
@@ -46,7 +44,6 @@ class PartNumber:
     of: Size
 
     def __post_init__(self) -> None:
-        """Refuse a share that cannot be."""
         if not 1 <= self.number <= self.of:
             raise UsageError(f"'{self}' is not a part such as 3/8: --part")
 
@@ -187,21 +184,11 @@ class RunPart:
             raise UsageError("there is no such part", path=clean(folder, 300), hint=hint)
         if workplace(folder, PART_OF_RUN).facts() is None:
             raise MismatchError("not the folder of a part of a run", path=clean(folder, 300))
-        try:
-            plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
-            facts = from_json(read_small(folder / PART, MAX_DOCUMENT), PartFacts)
-            settings = None
-            if (folder / SETTINGS).exists():
-                settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), RunSettings)
-            if facts.part.of > plan.n_repetitions:
-                raise ValueError("it has no repetitions")
-        except (ValueError, DiskError) as error:
-            why = error.message if isinstance(error, StreammachError) else error
-            raise MismatchError(
-                f"damaged: not the folder of a part of a run ({clean(why, 120)})",
-                path=clean(folder, 300),
-            ) from None
-        return cls(path=folder, facts=facts, plan=plan, settings=settings)
+        what = "damaged: not the folder of a part of a run"
+        plan, facts = saved(folder, PLAN, Plan, what), saved(folder, PART, PartFacts, what)
+        if facts.part.of > plan.n_repetitions:
+            raise MismatchError(f"{what} (it has no repetitions)", path=clean(folder, 300))
+        return cls(path=folder, facts=facts, plan=plan, settings=decided(folder))
 
     def check_like(self, other: RunPart) -> None:
         """Raise MismatchError, which says what differs, if another part is one of another run."""

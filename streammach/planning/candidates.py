@@ -11,6 +11,7 @@ from functools import partial
 from streammach import hashing
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError, UsageError
+from streammach.machine import cores
 from streammach.parts.base import Part, wanted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, sentences
 from streammach.parts.registry import PARTS, planned
@@ -227,7 +228,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
         optimizer=USUAL[dense] if constraints.optimizer == "auto" else constraints.optimizer,
         batching=Batching(batch_size=batches[0], batch_nnz=0),
         placement=Placement(
-            device=device, threads=constraints.n_threads, weights=constraints.weights,
+            device=device, threads=constraints.threads or cores(), weights=constraints.weights,
             tf32=constraints.tf32,
         ),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from streammach.backends.kinds import Work
 from streammach.errors import UsageError, clean, no_option
-from streammach.machine import cores, parse_seconds
+from streammach.machine import parse_seconds
 from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
 from streammach.spec.optimizers import OPTIMIZERS
@@ -161,11 +161,6 @@ class Constraints:
         )  # fmt: skip
 
     @property
-    def n_threads(self) -> int:
-        """Threads that compute."""
-        return self.threads or cores()
-
-    @property
     def unhashed(self) -> bool:
         """Whether a model without hashed models is asked for."""
         return self.n_repetitions == 0
@@ -180,12 +175,8 @@ class Constraints:
         """Whether the shape is fixed."""
         return self.exact or self.shaped_by_numbers
 
-    def in_time(self, option: Option) -> bool:
-        """Return whether an option is expected to keep the limits of time."""
-        return (self.seconds is None or option.seconds <= self.seconds) and (
-            self.query_seconds is None or option.query_seconds <= self.query_seconds
-        )
-
     def allow(self, option: Option) -> bool:
         """Return whether an option fits the budget and keeps the limits of time."""
-        return option.fits and self.in_time(option)
+        in_time = self.seconds is None or option.seconds <= self.seconds
+        most = self.query_seconds
+        return option.fits and in_time and (most is None or option.query_seconds <= most)

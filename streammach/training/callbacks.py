@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,7 +10,6 @@ import msgspec
 
 from streammach.figures import EpochFigures, figures_text, words
 from streammach.progress import JSON_SECONDS, ProgressBar, Wanted
-from streammach.spec.reported import FigureTable
 from streammach.stages import StageState
 from streammach.training.pace import EPOCHS
 
@@ -93,23 +91,6 @@ class EarlyStopping:
         """Ask for the end once the patience is used up."""
         if state.best_epoch >= 0 and state.epoch - state.best_epoch >= self.patience:
             state.stop(f"no better epoch in {self.patience}")
-
-
-class History:
-    """Keeps what was measured at the end of each epoch.
-
-    Attributes
-    ----------
-    epochs : FigureTable
-        Columns by name, a row for each epoch; ``pandas.DataFrame(history.epochs)`` takes it.
-    """
-
-    def __init__(self) -> None:
-        self.epochs = epochs_table(())
-
-    def on_epoch_end(self, state: State) -> None:
-        """Take in an epoch."""
-        self.epochs = epochs_table(state.history)
 
 
 class Progress:
@@ -195,12 +176,3 @@ class Progress:
         if self._json:
             self._bar.write("end", {"seconds": round(self._seconds or state.seconds, 3)})
         self._bar.close()
-
-
-def epochs_table(epochs: Sequence[EpochFigures]) -> FigureTable:
-    """Return what was measured at the end of epochs, as columns by name."""
-    names = (
-        "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second", "waited_share",
-        "peak_bytes",
-    )  # fmt: skip
-    return FigureTable.of(epochs, *names)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.errors import DiskError, Interrupted, MismatchError, ModelError, clean
+from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
 from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
@@ -21,7 +21,7 @@ from streammach.prediction.reached import measure
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.events import Pulse
-from streammach.training.loop import Feed, Start, Step, check_loss, open_reader, train_epoch
+from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
 from streammach.training.run_part import RunPart
 from streammach.training.session import Session
 
@@ -55,7 +55,7 @@ class Epochs:
         ):
             raise MismatchError(
                 "damaged: the checkpoint is of another training",
-                path=clean(request.folder, 300),
+                path=request.folder,
             )
 
     def run(self) -> State:
@@ -106,8 +106,7 @@ class Epochs:
         epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
         reader.waited_seconds, state = 0.0, self.state()
         pulse = Pulse(self._events.log, epoch + 1, first_row)
-        start = Start(self.progress.row, self.progress.wave, self.progress.wave_steps)
-        for step in train_epoch(self._backend, reader, self._spec, epoch, start=start):
+        for step in train_epoch(self._backend, reader, self._spec, epoch, start=self.progress):
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._done()
@@ -161,11 +160,9 @@ class Epochs:
             return entry
         found = measure(held.rows, by_hashes(self._backend, "logsum", self._spec.transform))
         return msgspec.structs.replace(
-            entry,
-            accuracy=found.accuracy,
-            top_5_accuracy=found.top_5_accuracy,
+            entry, accuracy=found.accuracy, top_5_accuracy=found.top_5_accuracy,
             selection_score=found.selection_score,
-        )
+        )  # fmt: skip
 
     def _between_batches(self, state: State) -> None:
         loss, at = self._backend.drain_losses(), self.progress
@@ -293,7 +290,7 @@ class MergedEpochs(Epochs):
             if step * self._shares[0].waves != found[0].step * share.waves:
                 raise ModelError(
                     "damaged: its epochs are not those of the first part",
-                    path=clean(share.path, 300), hint="Train it again.",
+                    path=share.path, hint="Train it again.",
                 )  # fmt: skip
             self._session.at((epochs - 1) * n + i + 1, self._spec.epochs * n)
         return tuple(found)

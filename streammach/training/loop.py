@@ -16,10 +16,12 @@ from streammach.data.reader import Reader
 from streammach.data.resident import OrderReader, block_batches, label_lengths, row_lengths
 from streammach.data.row_order import RowOrder
 from streammach.errors import DivergedError
+from streammach.model.checkpoint import RunPosition
 from streammach.spec.training import TrainSpec
 from streammach.training.session import Session
 
 Feed = Reader | OrderReader
+START = RunPosition()  # of an epoch
 
 
 def open_reader(
@@ -76,17 +78,8 @@ class Step:
     wave: int
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where an epoch goes on: rows and batches of a wave that are done already."""
-
-    row: int = 0
-    wave: int = 0
-    wave_steps: int = 0
-
-
 def train_epoch(
-    backend: Backend, reader: Feed, spec: TrainSpec, epoch: int, *, start: Start = Start(),
+    backend: Backend, reader: Feed, spec: TrainSpec, epoch: int, *, start: RunPosition = START,
 ) -> Iterator[Step]:  # fmt: skip
     """Train on the rows of one epoch, each wave in the same order; yield after each batch."""
     total, before = spec.epochs * reader.n_rows, epoch * reader.n_rows
@@ -101,4 +94,4 @@ def train_epoch(
                 loss = joined(loss, backend.drain_losses())
             check_loss(loss, spec, epoch=epoch, row=row, n_rows=reader.n_rows)
             yield Step(batch.n_rows, loss, wave)
-        start = Start()
+        start = START

@@ -30,7 +30,6 @@ from streammach.spec.plan import Plan
 from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
-from streammach.training.callbacks import epochs_table
 from streammach.training.events import LOG
 
 MAX_DOCUMENT = 16 << 20
@@ -151,7 +150,10 @@ class Run(Reported):
     @property
     def history(self) -> FigureTable:
         """What was measured at the end of each epoch: columns by name."""
-        return epochs_table(self.result.history)
+        return FigureTable.of(
+            self.result.history, "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second",
+            "waited_share", "peak_bytes",
+        )  # fmt: skip
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -193,7 +195,7 @@ class Run(Reported):
         folder, what = Path(path), "not the folder of a finished run"
         if not os.path.lexists(folder):
             made = "Make one with: streammach train"
-            raise UsageError("there is no such run", path=clean(folder, 300), hint=made)
+            raise UsageError("there is no such run", path=folder, hint=made)
         part = workplace(folder, PART_OF_RUN).facts() is not None
         hint = "It is a part of one: streammach merge RUN PART..." if part else None
         plan = saved(folder, PLAN, Plan, what, hint)
@@ -212,7 +214,7 @@ def begun(folder: Path, *, resume: bool, kind: str = "run") -> bool:
     found = (folder / PLAN).exists()
     if found and not resume:
         hint = "Use --resume or another --out."
-        raise UsageError(f"it holds a {kind} already", path=clean(folder, 300), hint=hint)
+        raise UsageError(f"it holds a {kind} already", path=folder, hint=hint)
     if (folder / "model").exists():
         Destination(folder / "model", MODEL, force=True)
     return found
@@ -224,9 +226,7 @@ def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = 
         return from_json(read_small(folder / name, MAX_DOCUMENT), kind)
     except (ValueError, DiskError) as error:
         why = error.message if isinstance(error, DiskError) else error
-        raise MismatchError(
-            f"{what} ({clean(why, 120)})", path=clean(folder, 300), hint=hint
-        ) from None
+        raise MismatchError(f"{what} ({clean(why, 120)})", path=folder, hint=hint) from None
 
 
 def planned(folder: Path) -> Plan:
@@ -248,7 +248,7 @@ def check_request(folder: Path, request: str, kind: str = "run") -> None:
     if known not in (None, request):
         raise MismatchError(
             f"the {kind} was started with another store, plan or options",
-            path=clean(folder, 300),
+            path=folder,
             hint="Use the same command as before, or another --out.",
         )
 
@@ -267,7 +267,7 @@ WITHIN = {"model": MODEL, "train.zarr": STORE, "validation.zarr": STORE, REPORT:
 def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
     """Return an unfinished run's plan, what it decided, what is left; or raise MismatchError."""
     if workplace(folder).facts() is None:
-        raise MismatchError("not the folder of a run", path=clean(folder, 300))
+        raise MismatchError("not the folder of a run", path=folder)
     if not (folder / PLAN).exists():
         return None, None, "nothing is planned yet"
     plan, settings = planned(folder), decided(folder)

@@ -181,13 +181,13 @@ class RunPart:
         folder = Path(path)
         if not os.path.lexists(folder):
             hint = "Make one with: streammach train --part"
-            raise UsageError("there is no such part", path=clean(folder, 300), hint=hint)
+            raise UsageError("there is no such part", path=folder, hint=hint)
         if workplace(folder, PART_OF_RUN).facts() is None:
-            raise MismatchError("not the folder of a part of a run", path=clean(folder, 300))
+            raise MismatchError("not the folder of a part of a run", path=folder)
         what = "damaged: not the folder of a part of a run"
         plan, facts = saved(folder, PLAN, Plan, what), saved(folder, PART, PartFacts, what)
         if facts.part.of > plan.n_repetitions:
-            raise MismatchError(f"{what} (it has no repetitions)", path=clean(folder, 300))
+            raise MismatchError(f"{what} (it has no repetitions)", path=folder)
         return cls(path=folder, facts=facts, plan=plan, settings=decided(folder))
 
     def check_like(self, other: RunPart) -> None:
@@ -196,7 +196,7 @@ class RunPart:
         if found:
             raise MismatchError(
                 f"it is of another run than {clean(other.path, 100)}: another {found}",
-                path=clean(self.path, 300), hint=ALIKE,
+                path=self.path, hint=ALIKE,
             )  # fmt: skip
 
 
@@ -231,13 +231,13 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
             raise MismatchError(
                 f"it is part {part.facts.part}, and {clean(first.path, 100)} is part "
                 f"{first.facts.part}",
-                path=clean(part.path, 300), hint=ALIKE,
+                path=part.path, hint=ALIKE,
             )  # fmt: skip
     for before, part in itertools.pairwise(parts):
         if before.facts.part == part.facts.part:
             raise UsageError(
                 f"part {part.facts.part} is there twice, in {clean(before.path, 100)} too",
-                path=clean(part.path, 300),
+                path=part.path,
             )
     missing = sorted({*range(1, n + 1)} - {part.facts.part.number for part in parts})
     if missing:
@@ -246,7 +246,7 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
     for part in parts:
         if part.left:
             raise MismatchError(
-                f"part {part.facts.part} is not finished: {part.left}", path=clean(part.path, 300),
+                f"part {part.facts.part} is not finished: {part.left}", path=part.path,
                 hint="Its command with --resume goes on.",
             )  # fmt: skip
     return parts

@@ -203,7 +203,7 @@ class FitRequest:
         if known != str(self.share):
             raise MismatchError(
                 f"it is part {clean(known, 20)} of a run, not {self.share}",
-                path=clean(self.folder, 300),
+                path=self.folder,
             )
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import msgspec
@@ -201,13 +202,19 @@ def sweep(
             f"{plan.n_buckets} x {plan.n_repetitions}": plan.expected.seconds
             for plan in plans if found.point(plan) is None and plan.expected is not None
         }  # fmt: skip
+
+        def told_stage(state: StageState) -> None:
+            if state.left_seconds is not None:  # how far a training is within the sweep
+                stages.at(state.seconds, state.seconds + state.left_seconds, state.stage)
+
+        watcher = SimpleNamespace(on_stage=told_stage)
         with locked(folder / LOCK, clean(folder)), Stages(bar.show, lasting) as stages:
             for chosen in plans:
                 name, point = f"{chosen.n_buckets} x {chosen.n_repetitions}", found.point(chosen)
                 if point is None:
                     stages.begin(name)
                     given = None if callbacks is None else callbacks(chosen)
-                    given = (*((EarlyStopping(),) if given is None else given), PointStage(stages))
+                    given = (*((EarlyStopping(),) if given is None else given), watcher)
                     point = _trained(Trainer(chosen, training, callbacks=given), data, folder)
                 if test is not None and point.test is None:
                     stages.begin(f"{name}, test rows")
@@ -227,9 +234,7 @@ def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
     try:
         return from_json(read_small(path, MAX_DOCUMENT), Sweep)
     except ValueError as error:
-        raise MismatchError(
-            f"not the file of a sweep ({clean(error, 120)})", path=clean(path, 300)
-        ) from None
+        raise MismatchError(f"not the file of a sweep ({clean(error, 120)})", path=path) from None
 
 
 def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
@@ -266,7 +271,7 @@ def _begun(folder: Path, wanted: Sweep) -> Sweep:
     if fixed != asked or (before.digest, before.memory) != (wanted.digest, wanted.memory):
         raise MismatchError(
             "the folder holds a sweep of another store, budget or options",
-            path=clean(folder, 300), hint="Use the same command as before, or another --out.",
+            path=folder, hint="Use the same command as before, or another --out.",
         )  # fmt: skip
     same = wanted.test_digest is not None and wanted.test_digest == before.test_digest
     points = (p if same else msgspec.structs.replace(p, test=None) for p in before.points)
@@ -288,19 +293,6 @@ def _plans(
     if not plans and not refused:
         raise UsageError("the grid is empty: --buckets and --repetitions")
     return sorted(plans.values(), key=lambda p: p.projected_bytes), refused
-
-
-class PointStage:
-    """Tells how far the training of a point is within the sweep, whose present stage it is."""
-
-    def __init__(self, stages: Stages) -> None:
-        self._stages = stages
-
-    def on_stage(self, state: StageState) -> None:
-        """Take note of the share of the training that is done."""
-        if state.left_seconds is not None:
-            total = state.seconds + state.left_seconds
-            self._stages.at(state.seconds, total, state.stage)
 
 
 def _trained(trainer: Trainer, data: Dataset, folder: Path) -> Point:
@@ -338,9 +330,8 @@ def _joined(found: Sweep, points: Sequence[Point], refused: Sequence[Infeasible]
     joined = msgspec.structs.replace(
         found, points=tuple(ordered), refused=tuple(others[shape] for shape in sorted(others))
     )
-    scores = [joined.compared(point) for point in ordered]
-    known = [i for i, score in enumerate(scores) if score is not None]
-    marks = frontier([(ordered[i].model_bytes, s.accuracy) for i, s in enumerate(scores) if s])
-    best = {i for i, mark in zip(known, marks, strict=True) if mark}
-    marked = (msgspec.structs.replace(p, frontier=i in best) for i, p in enumerate(ordered))
+    reached = [(p, one.accuracy) for p in ordered if (one := joined.compared(p)) is not None]
+    marks = frontier([(p.model_bytes, accuracy) for p, accuracy in reached])
+    best = {p.run for (p, _), mark in zip(reached, marks, strict=True) if mark}
+    marked = (msgspec.structs.replace(p, frontier=p.run in best) for p in ordered)
     return msgspec.structs.replace(joined, points=tuple(marked))

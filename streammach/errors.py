@@ -1,8 +1,4 @@
-"""The exceptions that users meet, each with the exit code of the command line.
-
-A message has the pattern ``what: where: what to do``. The level that knows the place (file, line,
-option) puts it into the message; only :mod:`streammach.cli` turns an exception into an exit code.
-"""
+"""The exceptions that users meet, ``what: where: what to do``, each with its exit code."""
 
 from __future__ import annotations
 
@@ -82,13 +78,16 @@ class StreammachError(Exception):
         """Return the line for a user of the commands."""
         line = "" if self.line is None else f"line {self.line:,}"
         byte = "" if self.byte is None else f"byte {self.byte:,}"
-        where = " ".join(filter(None, (self.path, line, byte)))
+        where = " ".join(filter(None, (str(self.path or ""), line, byte)))
         text = f"{self.message}: {where}" if where else self.message
         return f"{text}. {self.hint}" if self.hint else text
 
     def __str__(self) -> str:
-        named = self.as_command()
-        return OPTION.sub(lambda one: RENAMED.get(one[1], one[1].replace("-", "_")), named)
+        return OPTION.sub(_parameter, self.as_command())
+
+
+def _parameter(found: re.Match[str]) -> str:
+    return RENAMED.get(found[1], found[1].replace("-", "_"))
 
 
 class UsageError(StreammachError, ValueError):

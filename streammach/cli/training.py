@@ -144,31 +144,24 @@ def _trained_apart(store: Path, out: Path, given: Arguments) -> Run:
         raise UsageError(
             "what depends on a machine's speed is not trained in parts: --pilot, --time"
         )
+    from streammach.cluster import workers  # loads on demand
     from streammach.cluster.distributed import train as train_apart  # loads on demand
-    from streammach.cluster.workers import (
-        CPU,
-        NUMBERED,
-        check_installed,
-        connected,
-        devices_of,
-        started_here,
-    )
     from streammach.training.run import replaced
 
-    check_installed()
-    named, device = devices_of(given.devices or CPU), given.device
-    wanted = CPU if {*named} == {CPU} else NUMBERED
+    workers.check_installed()
+    named, device = workers.devices_of(given.devices or workers.CPU), given.device
+    wanted = workers.CPU if {*named} == {workers.CPU} else workers.NUMBERED
     if given.devices is not None and device not in ("auto", wanted):
         raise UsageError(f"--device {device} and --devices {clean(given.devices)} differ")
     given = given.but(device=wanted if device == "auto" else device)
     with ExitStack() as opened:
-        client = None if given.dask is None else opened.enter_context(connected(given.dask))
+        client = None if given.dask is None else opened.enter_context(workers.connected(given.dask))
         rows, shown = opened.enter_context(_weighed_rows(store, out, given))
         plan = _planned(rows, given)
         _say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads
-            client = opened.enter_context(started_here(named, threads))
+            client = opened.enter_context(workers.started_here(named, threads))
         if given.force:
             replaced(out)
         return train_apart(

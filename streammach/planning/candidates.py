@@ -84,10 +84,7 @@ class Weighing:
 
 
 def candidates(weighing: Weighing) -> list[Candidate]:
-    """Return every model that is worth weighing, whether it fits or not; at least one.
-
-    Limits of time are not looked at: see :meth:`Candidate.within`.
-    """
+    """Return every model worth weighing, whatever its bytes and time; at least one."""
     ways, constraints = list(_ways(weighing)), weighing.constraints
     if constraints.weights != "float32" and ways[0].dense:
         raise UsageError(f"rows are dense: --weights {constraints.weights}")
@@ -189,10 +186,7 @@ def hashed(config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
 def _way(
     configs: Iterable[RunConfig], last: RunConfig, weighing: Weighing
 ) -> tuple[RunConfig, tuple[Line, ...]]:
-    """Return the first way to run a model that fits, and its ledger; if none does, the last.
-
-    The last way needs the least of a device, and of the host where there is none.
-    """
+    """Return the first way that fits; else the last, which needs the least of a device."""
     facts, limits = weighing.facts, weighing.limits
     least = ledger(facts, last)
     over_device = bytes_in(least, "device") > limits.device

@@ -1,7 +1,4 @@
-"""How many rows a training and its trials see, and how long that takes.
-
-Time is work by kind, times what a unit of work takes on this machine.
-"""
+"""How many rows a training and its trials see, and how long that takes on this machine."""
 
 from __future__ import annotations
 
@@ -140,11 +137,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
 
 
 def moved_bytes(config: RunConfig) -> int:
-    """Return the bytes of tables that a step of dense rows reads and writes, however few rows.
-
-    Weights are read by the logits and by the update, and written; the gradient is written and read;
-    the optimiser's state is read and written.
-    """
+    """Return the bytes of weights, gradient and optimiser that a dense step moves."""
     table = 4 * (config.weight_rows + 1) * config.shape.n_columns
     return 5 * table + 2 * config.optimizer_kind.n_bytes(config.wide)
 
@@ -169,10 +162,7 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
 
 
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
-    """Return the seconds that a row of many takes one thread to predict; beside counts, at most.
-
-    How many classes have to be looked at depends on the data; beside counts all are reckoned with.
-    """
+    """Return the seconds that a row of many takes one thread to predict; beside counts, at most."""
     shape = config.shape
     values = (
         config.weight_rows * QUERY_DENSE if config.dense else facts.nnz / facts.n_rows * FORWARD
@@ -214,10 +204,7 @@ def trial(n_rows: int, epochs: int, trials: float) -> tuple[int, int]:
 
 
 def rungs(n_rows: int, epochs: int, trials: float, candidates: int) -> tuple[Rung, ...]:
-    """Return the rounds in which half of the candidates are left out until one is left.
-
-    Each round passes as many rows as the others.
-    """
+    """Return the rounds, of as many rows each, in which half of the candidates are left out."""
     rounds = math.ceil(math.log2(candidates))
     passed = TRANSFORM_TRIALS * _passed(n_rows, epochs, trials) / rounds
     left = [math.ceil(candidates / 2**done) for done in range(rounds)]

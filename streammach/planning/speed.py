@@ -1,8 +1,4 @@
-"""How fast this machine computes, beside the one whose times the planner's constants are.
-
-Measured once, in about a second, and kept in the user's cache folder: a forward pass over made-up
-sparse rows, which is what trainings spend most of their time on.
-"""
+"""How fast this machine computes beside that of the planner's constants, measured once."""
 
 from __future__ import annotations
 

@@ -80,11 +80,7 @@ def judging_rows(session: Session, judges: int) -> RowBlock:
 
 
 def calibrating_rows(session: Session, judges: int) -> RowBlock:
-    """Return the rows that probabilities are calibrated on: those that decide.
-
-    Probabilities are those of labels that were seen in training: rows with a label that no other
-    row has get the class -1.
-    """
+    """Return the rows that decide; a label that is in no training row is the class -1."""
     rows, held = judging_rows(session, judges), session.held
     if rows.labels is not None:
         return rows
@@ -213,12 +209,7 @@ class Judge:
 
 
 def choose(judge: Judge) -> SmallForm:
-    """Return the smallest form that is free.
-
-    Weights, repetitions, features and pairs become smaller one after another, as long as accuracy
-    and top-5 accuracy stay within half a standard error of the best form so far. Few rows are
-    asked about the type of the weights alone: of what is left out they see too little.
-    """
+    """Return the smallest form within half a standard error of the best. Few rows judge types."""
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score

@@ -99,10 +99,7 @@ class Epochs:
         return state
 
     def _train_rows(self, first_row: int, before: float) -> State:
-        """Train on the rest of the epoch; return the state before it is measured.
-
-        `before` is in seconds.
-        """
+        """Train on the rest of the epoch, after so many seconds; return the state then."""
         epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
         reader.waited_seconds, state = 0.0, self.state()
         pulse = Pulse(self._events.log, epoch + 1, first_row)
@@ -238,10 +235,7 @@ STEPS = "steps"  # an array that all repetitions share
 
 
 class ShareEpochs(Epochs):
-    """Trains all epochs of a share: each one's end is kept, and none is measured.
-
-    Held-out rows say something of all repetitions together.
-    """
+    """Trains all epochs of a share; held-out rows measure all repetitions together alone."""
 
     def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
         """Return what callbacks see: no epoch is the best."""

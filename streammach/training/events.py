@@ -1,8 +1,4 @@
-"""What happens in a training: lines of its log, and calls of its callbacks; what a log says.
-
-A line of ``log.jsonl`` is one JSON object with the event's name and ``t``, seconds since the
-session began. A resumed run appends a new session.
-"""
+"""What happens in a training: lines of its log, which each session goes on with, and callbacks."""
 
 from __future__ import annotations
 

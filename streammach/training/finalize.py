@@ -23,16 +23,7 @@ from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
-from streammach.training.compact import (
-    LEAST_ROWS,
-    Compact,
-    Judge,
-    SmallForm,
-    calibrating_rows,
-    choose,
-    compacted,
-    judging_rows,
-)
+from streammach.training import compact
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.pace import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 from streammach.training.session import Session
@@ -51,7 +42,7 @@ class FinalDecisions:
 
 def finalize(
     session: Session, spec: TrainSpec | None, size: str, judges: int
-) -> tuple[Compact, TrainSpec, tuple[str, ...]]:
+) -> tuple[compact.Compact, TrainSpec, tuple[str, ...]]:
     """Return the finished model, its training, and why it ranks classes as it does.
 
     Without a training it is made of what parts did ahead. When everything is chosen and calibrated
@@ -69,12 +60,12 @@ def finalize(
     model, reasons, found = _whole(session, spec, size, judges, hashed=hashed)
     session.let_go()
     session.begin(WRITING)
-    return compacted(session, model, size, found), spec, reasons
+    return compact.compacted(session, model, size, found), spec, reasons
 
 
 def _whole(
     session: Session, spec: TrainSpec, size: str, judges: int, *, hashed: bool
-) -> tuple[Model, tuple[str, ...], SmallForm | None]:
+) -> tuple[Model, tuple[str, ...], compact.SmallForm | None]:
     """Return the whole model, why it is so, and the smallest form; what decided is let go."""
     held_out = session.held.rows.n_rows > 0
     shape = session.plan.model if hashed else ModelSpec.unhashed_of(session.plan.config.shape)
@@ -84,14 +75,14 @@ def _whole(
         return _built(session, spec, decided, shape), reasons, None
     with ExitStack() as closing:
         decided = (decide if hashed else _decide_alone)(session, spec, closing, judges)
-        judge = Judge(
+        judge = compact.Judge(
             session=session, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
             counts=next((part.counts for part in decided.parts if part.counts is not None), None),
         )  # fmt: skip
         found = None
-        if size == "auto" and judge.n_rows >= LEAST_ROWS:
+        if size == "auto" and judge.n_rows >= compact.LEAST_ROWS:
             session.begin(SMALLER)
-            found = choose(judge)
+            found = compact.choose(judge)
             if found.calibration is not None:
                 decided = replace(decided, calibration=found.calibration)
         session.begin(LEARNING)
@@ -120,7 +111,7 @@ def _decide_alone(
 
 
 def _calibration(session: Session, ranking: Ranking, judges: int, of: object = None) -> Calibration:
-    rows, n_classes = calibrating_rows(session, judges), session.dataset.n_classes
+    rows, n_classes = compact.calibrating_rows(session, judges), session.dataset.n_classes
     return session.findings.once(
         "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
     )
@@ -128,7 +119,7 @@ def _calibration(session: Session, ranking: Ranking, judges: int, of: object = N
 
 def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> FinalDecisions:
     """Let held-out rows decide on optional parts, ranking and calibration."""
-    rows, backend = judging_rows(session, judges), session.backend
+    rows, backend = compact.judging_rows(session, judges), session.backend
 
     def chosen(*, change_weights: bool) -> list[Decision]:
         found = []

@@ -28,12 +28,7 @@ def open_reader(
     session: Session, spec: TrainSpec, *, rows: int | None = None,
     held: NDArray[np.bool_] | None = None,
 ) -> Feed:  # fmt: skip
-    """Return the reader of a training, whose batches have the room that the plan gives them.
-
-    A backend that keeps the store's rows is shown those that it does not have yet.
-
-    `held` is bool (n_rows,).
-    """
+    """Return a training's reader; `held` is bool (n_rows,). What keeps rows is shown new ones."""
     dataset, config = session.dataset, session.plan.config
     batching, kind = config.batching, BACKENDS[config.placement.device]
     row_cache, held = session.backend.row_cache, session.held.mask if held is None else held

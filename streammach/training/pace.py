@@ -152,10 +152,7 @@ class Pace:
         return not self._whole.limited or self._whole.left >= self._finish + least
 
     def epochs_that_fit(self, wanted: int, speeds: Sequence[float]) -> int:
-        """Return how many epochs there is time for, at least one and at most those wanted.
-
-        `speeds` are those of trials, in rows per second.
-        """
+        """Return how many epochs there is time for, at least one, by speeds in rows a second."""
         if not self._whole.limited:
             return wanted
         each = self._plan.facts.n_rows / speeds[-1] if speeds else self._epoch

@@ -1,8 +1,6 @@
 """Short trainings on samples, within a stated time, that a plan then rests on.
 
-The models that could be best are trained on a small sample, and what that took says how large the
-next one may be. Every training is a whole one, with counts, early stopping and all that
-is chosen on held-out rows; transform and learning rate are those that the first one finds.
+Each is a whole one; transform and learning rate are those that the first one finds.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -53,12 +54,10 @@ class PartNumber:
     @classmethod
     def of_text(cls, text: str) -> PartNumber:
         """Return the share of a text such as ``3/8``, or raise UsageError."""
-        number, slash, of = text.partition("/")
-        if not slash or not all(
-            n.isascii() and n.isdecimal() and len(n) < 10 for n in (number, of)
-        ):
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if found is None:
             raise UsageError(f"'{clean(text)}' is not a part such as 3/8: --part")
-        return cls(int(number), int(of))
+        return cls(int(found[1]), int(found[2]))
 
     def repetitions(self, n_repetitions: int) -> tuple[int, int]:
         """Return its repetitions ``first:last`` of R: as even as can be, in their order."""

@@ -251,10 +251,7 @@ class Search:
     def better(
         self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
     ) -> tuple[bool, str]:
-        """Return whether another training is better by more than noise, and the evidence.
-
-        It has to be, since it takes longer.
-        """
+        """Return whether another training, a longer one, is better by more than noise; why."""
         tried = [self._rehearsed(spec), self._rehearsed(other)]
         better = tried[1].score > tried[0].score + self._noise(tried[0])
         return better, f"{what} {names[better]}: {_figures(list(zip(names, tried, strict=True)))}"

@@ -131,10 +131,7 @@ class FitRequest:
         )  # fmt: skip
 
     def expected_seconds(self) -> dict[str, float]:
-        """Return the seconds of each stage, in their order.
-
-        A stage that is not gone through is left out when a later one begins.
-        """
+        """Return the seconds of each stage in their order, of those too that may not come."""
         plan, speed = self.plan, known_speed()
         found = timetable(plan.facts, plan.config, self.options, speed=speed)
         if self.share is not None:

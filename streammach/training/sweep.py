@@ -238,10 +238,7 @@ def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
 
 
 def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
-    """Return which of some (bytes, accuracy) are worth their bytes.
-
-    A point is not where another one is better in one of the two and no worse in the other.
-    """
+    """Return which (bytes, accuracy) are worth their bytes: none is better in one and no worse."""
     return [
         not any(b <= bytes_ and p >= accuracy and (b, p) != (bytes_, accuracy) for b, p in sizes)
         for bytes_, accuracy in sizes

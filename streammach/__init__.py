@@ -26,79 +26,38 @@ if TYPE_CHECKING:
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
-    from streammach.training.added import add
+    from streammach.training.derived import add, shrink
     from streammach.training.pilot import pilot
-    from streammach.training.rows import train
     from streammach.training.run import Run
-    from streammach.training.smaller import shrink
     from streammach.training.sweep import sweep
-    from streammach.training.trainer import Trainer, merge
+    from streammach.training.trainer import Trainer, merge, train
 
 __version__ = "0.1.0"
 __all__ = [
-    "Clock",
-    "Constraints",
-    "Dataset",
-    "MACHClassifier",
-    "Model",
-    "Plan",
-    "Predictor",
-    "Run",
-    "Trainer",
-    "TrainingOptions",
-    "add",
-    "callbacks",
-    "convert",
-    "distributed",
-    "evaluate",
-    "explore",
-    "merge",
-    "pilot",
-    "plan",
-    "predict",
-    "report",
-    "shrink",
-    "sweep",
-    "train",
-    "verify",
-]
-
+    "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
+    "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
+    "explore", "merge", "pilot", "plan", "predict", "report", "shrink", "sweep", "train", "verify",
+]  # fmt: skip
 _HOMES = {
-    "Clock": "streammach.clock",
-    "Constraints": "streammach.planning.constraints",
-    "Dataset": "streammach.data.store.dataset",
-    "MACHClassifier": "streammach.sklearn.classifier",
-    "Model": "streammach.model.model",
-    "Plan": "streammach.spec.plan",
-    "Predictor": "streammach.prediction.predictor",
-    "Run": "streammach.training.run",
-    "TrainingOptions": "streammach.spec.training",
-    "Trainer": "streammach.training.trainer",
-    "add": "streammach.training.added",
-    "convert": "streammach.data.convert",
-    "evaluate": "streammach.prediction.evaluate",
-    "explore": "streammach.data.explore",
-    "merge": "streammach.training.trainer",
-    "pilot": "streammach.training.pilot",
-    "plan": "streammach.planning.choose",
-    "predict": "streammach.prediction.predict",
-    "report": "streammach.reports.pages",
-    "shrink": "streammach.training.smaller",
-    "sweep": "streammach.training.sweep",
-    "verify": "streammach.data.store.dataset",
-    "train": "streammach.training.rows",
-}
+    "clock": ["Clock"], "cluster": ["distributed"], "data.convert": ["convert"],
+    "data.explore": ["explore"], "data.store.dataset": ["Dataset", "verify"],
+    "model.model": ["Model"], "planning.choose": ["plan"], "planning.constraints": ["Constraints"],
+    "prediction.evaluate": ["evaluate"], "prediction.predict": ["predict"],
+    "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
+    "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
+    "spec.training": ["TrainingOptions"], "training": ["callbacks"],
+    "training.derived": ["add", "shrink"], "training.pilot": ["pilot"], "training.run": ["Run"],
+    "training.sweep": ["sweep"], "training.trainer": ["Trainer", "merge", "train"],
+}  # fmt: skip
 
 logging.getLogger("streammach").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "callbacks":
-        return import_module("streammach.training.callbacks")
-    if name == "distributed":
-        return import_module("streammach.cluster.distributed")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            home = import_module(f"{__name__}.{module}")
+            return getattr(home, name, None) or import_module(f"{home.__name__}.{name}")
     raise AttributeError(f"module 'streammach' has no attribute {name!r}")
 
 

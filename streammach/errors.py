@@ -1,8 +1,4 @@
-"""The exceptions that users meet, each with the exit code of the command line.
-
-A message has the pattern ``what: where: what to do``. The level that knows the place (file, line,
-option) puts it into the message; only :mod:`streammach.cli` turns an exception into an exit code.
-"""
+"""The exceptions that users meet, ``what: where: what to do``, each with its exit code."""
 
 from __future__ import annotations
 
@@ -15,14 +11,10 @@ from typing import Any, Self
 # Options of the commands, as errors name them; those whose parameter in Python is not their name.
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z]+)*)(?![\w=-])")
 RENAMED = {
-    "buckets": "n_buckets",
-    "repetitions": "n_repetitions",
-    "exact": "exact=True",
-    "first-label": "first_label=True",
-    "no-header": "header=False",
-    "force": "force=True",
+    "buckets": "n_buckets", "repetitions": "n_repetitions", "exact": "exact=True",
+    "first-label": "first_label=True", "no-header": "header=False", "force": "force=True",
     "resume": "resume=True",
-}
+}  # fmt: skip
 
 # What a terminal obeys, or shows as something else than it is: control characters, marks that turn
 # the direction of text, separators of lines, halves of characters.
@@ -67,22 +59,15 @@ class StreammachError(Exception):
     kind = "internal"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        path: str | Path | None = None,
-        line: int | None = None,
-        byte: int | None = None,
-        hint: str | None = None,
-    ) -> None:
+        self, message: str, *, path: str | Path | None = None, line: int | None = None,
+        byte: int | None = None, hint: str | None = None,
+    ) -> None:  # fmt: skip
         message, hint = without_secrets(message), hint and without_secrets(hint)
         super().__init__(message)
         self.message = message
         shown = path and without_secrets(str(path))
         self.path = clean(shown, 300) if isinstance(path, Path) else shown and escaped(shown)
-        self.line = line
-        self.byte = byte
-        self.hint = hint
+        self.line, self.byte, self.hint = line, byte, hint
 
     def __reduce__(self) -> tuple[type[Self], tuple[str], dict[str, Any]]:
         # How a process sends it to another. Without this, what Dask sends errors with makes one by
@@ -91,15 +76,9 @@ class StreammachError(Exception):
 
     def as_command(self) -> str:
         """Return the line for a user of the commands."""
-        where = " ".join(
-            part
-            for part in (
-                self.path,
-                f"line {self.line:,}" if self.line is not None else None,
-                f"byte {self.byte:,}" if self.byte is not None else None,
-            )
-            if part
-        )
+        line = "" if self.line is None else f"line {self.line:,}"
+        byte = "" if self.byte is None else f"byte {self.byte:,}"
+        where = " ".join(filter(None, (str(self.path or ""), line, byte)))
         text = f"{self.message}: {where}" if where else self.message
         return f"{text}. {self.hint}" if self.hint else text
 
@@ -108,7 +87,6 @@ class StreammachError(Exception):
 
 
 def _parameter(found: re.Match[str]) -> str:
-    """Return the parameter's name for an option's."""
     return RENAMED.get(found[1], found[1].replace("-", "_"))
 
 

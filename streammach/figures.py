@@ -44,7 +44,6 @@ class Words:
     kind: str  # what both are
     first: str  # first, five: their names
     five: str
-    five_alone: str  # the name of the second one where the first one is not beside it
 
     @property
     def both(self) -> str:
@@ -52,8 +51,8 @@ class Words:
         return f"{self.first} / {self.five}"
 
 
-ONE_LABEL = Words("accuracy", "accuracy", "top-5", "top-5 accuracy")
-LISTS = Words("precision", "P@1", "P@5", "P@5")  # as in the XMC repository
+ONE_LABEL = Words("accuracy", "accuracy", "top-5")
+LISTS = Words("precision", "P@1", "P@5")  # as in the XMC repository
 
 
 def words(listed: bool) -> Words:

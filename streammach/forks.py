@@ -29,10 +29,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class Turn(Forked):
-    """A lock that a thread may take again, open in a forked child whoever held it.
-
-    ``with`` gives whether what it guards may be half done, since a thread was at it at the fork.
-    """
+    """A lock to take again in a thread; ``with`` gives whether a fork left work half done."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -66,7 +66,7 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
     from streammach.model.document import MODEL
     from streammach.model.model import Model, disk_bytes, folder_of
     from streammach.model.size import size_in_file  # compiled code loads on demand
-    from streammach.training.smaller import smaller
+    from streammach.training.derived import smaller
 
     stores = [path for path in (given.store, given.on) if path is not None]
     Destination(out, MODEL, force=given.force, inputs=[folder_of(run), *stores])
@@ -138,7 +138,7 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
     weight changes: the known classes keep their scores, to the last bit. The model needs hashes or
     counts alone: where each class has weights of its own, none can be added.
     """
-    from streammach.training.added import added  # compiled code loads on demand
+    from streammach.training.derived import added  # compiled code loads on demand
 
     stages = {"open": 0.5, "read": 5.0, "add": 2.0, "write": 1.0}
     if given.on is not None:
@@ -190,14 +190,12 @@ def _reached(models: Sequence[Model], given: Arguments, shown: ProgressBar) -> l
 
 
 def _compared(found: Sequence[Evaluation]) -> Document:
-    """Return both evaluations for JSON, None each where nothing was measured."""
     if not found:
         return dict.fromkeys(NAMES)
     return dict(zip(NAMES, map(dataclasses.asdict, found), strict=True))
 
 
 def _say_compared(found: Sequence[Evaluation], store: Path | None) -> None:
-    """Say what both reached on a store, if they were measured."""
     for name, one in zip(NAMES, found, strict=False):
         figures = figures_text(one, listed=one.sets is not None, digits=4)
         say(f"{name:<8}{figures} on {one.n_rows:,} rows of {short_path(store)}")

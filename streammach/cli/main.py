@@ -22,23 +22,12 @@ from streammach.progress import tell
 
 PIPE_CLOSED = 141
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions
-COMMANDS = {
-    "explore": "streammach.cli.data",
-    "convert": "streammach.cli.data",
-    "verify": "streammach.cli.data",
-    "info": "streammach.cli.info",
-    "fit": "streammach.cli.start",
-    "plan": "streammach.cli.training",
-    "train": "streammach.cli.training",
-    "merge": "streammach.cli.training",
-    "evaluate": "streammach.cli.ranks",
-    "predict": "streammach.cli.ranks",
-    "add": "streammach.cli.changes",
-    "shrink": "streammach.cli.changes",
-    "sweep": "streammach.cli.sweep",
-    "compile": "streammach.cli.start",
-    "demo": "streammach.cli.start",
-}
+COMMANDS = {  # by their modules, in the order of the job
+    "explore": "data", "convert": "data", "verify": "data", "info": "info", "fit": "start",
+    "plan": "training", "train": "training", "merge": "training", "evaluate": "ranks",
+    "predict": "ranks", "add": "changes", "shrink": "changes", "sweep": "sweep",
+    "compile": "start", "demo": "start",
+}  # fmt: skip
 NAMED = {"compile": "compile_"}  # whose function has another name: Python's own has this one
 
 
@@ -67,7 +56,7 @@ class LazyGroup(click.Group):
         """Return a command by its name, or None."""
         command: click.Command | None = None
         if cmd_name in COMMANDS:
-            module = import_module(COMMANDS[cmd_name])
+            module = import_module(f"streammach.cli.{COMMANDS[cmd_name]}")
             command = getattr(module, NAMED.get(cmd_name, cmd_name))
         elif cmd_name in faces().names:
             command = faces()[cmd_name].load()
@@ -146,11 +135,13 @@ def _run(command: click.Command, name: str, given: list[str], interrupts: Interr
 
 
 def _as_ours(error: Exception) -> StreammachError:
-    """Return any exception as one with an exit code."""
     if isinstance(error, StreammachError):
         return error
     if isinstance(error, click.ClickException):
-        hint = _help_hint(error) if isinstance(error, click.UsageError) else None
+        hint = None
+        if isinstance(error, click.UsageError):
+            path = error.ctx.command_path if error.ctx is not None else "streammach"
+            hint = f"See: {path} --help"
         return UsageError(clean(error.format_message().rstrip("."), 300), hint=hint)
     if isinstance(error, MemoryError):
         return BudgetError(f"out of memory ({clean(error)})")
@@ -160,11 +151,6 @@ def _as_ours(error: Exception) -> StreammachError:
         )
     hint = "Run again with --debug and report it."  # a mistake of ours, said in one line
     return StreammachError(f"{type(error).__name__}: {clean(error, 200)}", hint=hint)
-
-
-def _help_hint(error: click.UsageError) -> str:
-    command = error.ctx.command_path if error.ctx is not None else "streammach"
-    return f"See: {command} --help"
 
 
 def _fail(error: StreammachError, given: list[str]) -> int:

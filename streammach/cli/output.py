@@ -1,7 +1,4 @@
-"""What commands print: results to stdout, the story to stderr, one JSON object where asked.
-
-And how warnings are said, and what becomes of a story that nobody reads.
-"""
+"""What commands print: results to stdout, the story to stderr, one JSON object where asked."""
 
 from __future__ import annotations
 
@@ -100,10 +97,7 @@ def short_path(path: object) -> str:
 
 @contextlib.contextmanager
 def handlers_installed() -> Iterator[None]:
-    """Say warnings in a line each, and go on where the reader of the story has left.
-
-    Warnings are said once a command, not once a process.
-    """
+    """Say a warning once a command, in a line; go on where the reader of the story has left."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # what the encoding lacks is escaped
             stream.reconfigure(errors="backslashreplace")

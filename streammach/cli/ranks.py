@@ -216,36 +216,30 @@ def _cluster(given: Arguments) -> Iterator[Client]:
 
     What the user asks of files is refused: a cluster ranks the rows of a store alone.
     """
-    dask, devices, threads = given.dask, given.devices, given.threads
+    dask: str | None = given.dask
+    devices, threads = given.devices, given.threads
     _refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
     if given.device not in ("auto", "cpu"):
         raise UsageError("a cluster ranks rows on CPUs alone: --device")
     if dask is not None and devices is not None:
         raise UsageError("only one of these can be: --dask, --devices")
-    from streammach.cluster.workers import (  # loads on demand
-        CPU,
-        check_installed,
-        connected,
-        devices_of,
-        started_here,
-    )
+    from streammach.cluster import workers  # loads on demand
     from streammach.machine import cores
 
-    check_installed()
+    workers.check_installed()
     if dask is not None:
         _refuse(("threads",), "workers of a cluster have threads of their own")
-        with connected(dask) as client:
+        with workers.connected(dask) as client:
             yield client
         return
-    named = devices_of(devices or CPU)
-    if {*named} != {CPU}:
+    named = workers.devices_of(devices or workers.CPU)
+    if {*named} != {workers.CPU}:
         raise UsageError("a cluster ranks rows on CPUs alone: --devices")
-    with started_here(named, threads or cores()) as client:
+    with workers.started_here(named, threads or cores()) as client:
         yield client
 
 
 def _refuse(names: Collection[str], why: str) -> None:
-    """Raise UsageError if the user gives one of some options."""
     context = click.get_current_context()
     for option in context.command.params:
         name = option.name or ""

@@ -13,7 +13,7 @@ from streammach.cli.arguments import Arguments, command
 from streammach.cli.data import made_text
 from streammach.cli.output import handlers_installed, say, say_json, short_path
 from streammach.cli.training import say_run, trained
-from streammach.errors import DiskError, MismatchError, clean, without_secrets
+from streammach.errors import DiskError, MismatchError, without_secrets
 from streammach.machine import size_text, time_text
 from streammach.processes import run
 from streammach.progress import tell
@@ -105,7 +105,7 @@ def _same(wanted: StoreRequest, given: Arguments) -> bool:
         return False
     if wrong is not None:
         hint = "Use another --out, or remove it."
-        raise MismatchError(wrong, path=clean(wanted.store, 300), hint=hint)
+        raise MismatchError(wrong, path=wanted.store, hint=hint)
     tidy(wanted.store)
     return True
 
@@ -155,9 +155,7 @@ def compile_(*, runs: tuple[Path, ...], given: Arguments) -> None:
         compile_model(Model.load(folder))
     seconds, (n_kernels, n_bytes) = time.monotonic() - began, kept_kernels()
     if given.as_json:
-        say_json({
-            "folder": CACHE_DIR, "kernels": n_kernels, "bytes": n_bytes, "seconds": seconds,
-        })  # fmt: skip
+        say_json({"folder": CACHE_DIR, "kernels": n_kernels, "bytes": n_bytes, "seconds": seconds})
         return
     say(
         f"{n_kernels:,} compiled kernels, {size_text(n_bytes)}, in {CACHE_DIR}; took "

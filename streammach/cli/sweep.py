@@ -49,7 +49,7 @@ def sweep(
     Every B goes with every R; what does not fit the budget is listed. The same command goes on
     where it was interrupted: finished points are not trained again.
     """
-    from streammach.training.callbacks import EarlyStopping, watcher  # compiled code loads late
+    from streammach.training.callbacks import EarlyStopping, Progress  # compiled code loads late
     from streammach.training.sweep import sweep as run
 
     with ProgressBar(given.progress, "") as shown:
@@ -59,7 +59,7 @@ def sweep(
                 f"{short_path(store)} -> {short_path(out)}  {plan.n_buckets} x "
                 f"{plan.n_repetitions}, {size_text(plan.projected_bytes)} projected"
             )
-            return [watcher(shown, stages=False), EarlyStopping()]
+            return [Progress(bar=shown, stages=False), EarlyStopping()]
 
         found = run(
             store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=given.test,
@@ -84,7 +84,6 @@ def sweep(
 
 
 def _draw(found: Sweep, out: Path) -> Path | None:
-    """Write the page; where it cannot be drawn, warn."""
     from streammach.files.destinations import Destination  # loads on demand
     from streammach.reports.pages import sweep_page
     from streammach.training.run import PAGE

@@ -140,36 +140,28 @@ def trained(store: Path, out: Path, given: Arguments) -> Run:
 
 
 def _trained_apart(store: Path, out: Path, given: Arguments) -> Run:
-    """Plan here, train on the workers of a cluster or in processes of this machine."""
     if given.pilot is not None or given.time is not None:
         raise UsageError(
             "what depends on a machine's speed is not trained in parts: --pilot, --time"
         )
+    from streammach.cluster import workers  # loads on demand
     from streammach.cluster.distributed import train as train_apart  # loads on demand
-    from streammach.cluster.workers import (
-        CPU,
-        NUMBERED,
-        check_installed,
-        connected,
-        devices_of,
-        started_here,
-    )
     from streammach.training.run import replaced
 
-    check_installed()
-    named, device = devices_of(given.devices or CPU), given.device
-    wanted = CPU if {*named} == {CPU} else NUMBERED
+    workers.check_installed()
+    named, device = workers.devices_of(given.devices or workers.CPU), given.device
+    wanted = workers.CPU if {*named} == {workers.CPU} else workers.NUMBERED
     if given.devices is not None and device not in ("auto", wanted):
         raise UsageError(f"--device {device} and --devices {clean(given.devices)} differ")
     given = given.but(device=wanted if device == "auto" else device)
     with ExitStack() as opened:
-        client = None if given.dask is None else opened.enter_context(connected(given.dask))
+        client = None if given.dask is None else opened.enter_context(workers.connected(given.dask))
         rows, shown = opened.enter_context(_weighed_rows(store, out, given))
         plan = _planned(rows, given)
         _say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads
-            client = opened.enter_context(started_here(named, threads))
+            client = opened.enter_context(workers.started_here(named, threads))
         if given.force:
             replaced(out)
         return train_apart(
@@ -180,7 +172,6 @@ def _trained_apart(store: Path, out: Path, given: Arguments) -> Run:
 
 
 def _train_part(store: Path, out: Path, given: Arguments) -> None:
-    """Train the repetitions of a part, and say so."""
     from streammach.training.run import PART_OF_RUN  # compiled code loads on demand
     from streammach.training.run_part import PartNumber
 
@@ -238,7 +229,6 @@ def _weighed_rows(
 
 
 def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
-    """Return the trainer by a plan and options."""
     from streammach.training.trainer import Trainer  # compiled code loads on demand
 
     return Trainer(
@@ -248,10 +238,9 @@ def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
 
 
 def _watchers(shown: ProgressBar) -> list[object]:
-    """Return what watches a training."""
-    from streammach.training.callbacks import EarlyStopping, watcher  # loads on demand
+    from streammach.training.callbacks import EarlyStopping, Progress  # loads on demand
 
-    return [watcher(shown), EarlyStopping()]
+    return [Progress(bar=shown), EarlyStopping()]
 
 
 def _say_plan(
@@ -277,7 +266,6 @@ def _say_plan(
 
 
 def _stages(result: Result) -> str:
-    """Return the stages that took long, and the rest."""
     by_time = sorted(result.stages.items(), key=lambda item: -item[1])
     large = {name: seconds for name, seconds in by_time if seconds >= LARGE * result.seconds}
     rest = max(result.seconds - sum(large.values()), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from functools import partial
 from streammach import hashing
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError, UsageError
+from streammach.machine import cores
 from streammach.parts.base import Part, wanted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, sentences
 from streammach.parts.registry import PARTS, planned
@@ -82,12 +84,9 @@ class Weighing:
 
 
 def candidates(weighing: Weighing) -> list[Candidate]:
-    """Return every model that is worth weighing, whether it fits or not; at least one.
-
-    Limits of time are not looked at: see :meth:`Candidate.within`.
-    """
+    """Return every model worth weighing, whatever its bytes and time; at least one."""
     ways, constraints = list(_ways(weighing)), weighing.constraints
-    if constraints.weight_type != "float32" and ways[0].dense:
+    if constraints.weights != "float32" and ways[0].dense:
         raise UsageError(f"rows are dense: --weights {constraints.weights}")
     if constraints.tf32 and not ways[0].dense:
         raise UsageError("rows are sparse, which are not multiplied as matrices: --tf32")
@@ -131,13 +130,11 @@ def _made(config: RunConfig, *, n_buckets: int, n_repetitions: int) -> RunConfig
 
 
 def _refusal(config: RunConfig) -> str:
-    """Return why a part that the user wants cannot be; nothing if it can."""
     reasons = ((part, part.excluded(config)) for part in planned(config))
     return next((f"{why}: {part.switch.wanted}" for part, why in reasons if why), "")
 
 
 def _choices(part: Part, weighing: Weighing, config: RunConfig) -> list[Choice]:
-    """Return what may be planned of a part, the best first, or raise UsageError."""
     word, facts = wanted(part, weighing.constraints.parts), weighing.facts
     if word == "off":
         return [part.without(None)]
@@ -157,7 +154,6 @@ def _with(config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
 def _weighed(
     configs: Iterable[RunConfig], last: RunConfig, choices: Sequence[Choice], weighing: Weighing
 ) -> Candidate:
-    """Return a model with the way to run it, its bytes, and what is expected of it."""
     facts, limits, speed = weighing.facts, weighing.limits, weighing.speed
     config, lines = _way(configs, last, weighing)
     loss = AccuracyDrop()
@@ -190,10 +186,7 @@ def hashed(config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
 def _way(
     configs: Iterable[RunConfig], last: RunConfig, weighing: Weighing
 ) -> tuple[RunConfig, tuple[Line, ...]]:
-    """Return the first way to run a model that fits, and its ledger; if none does, the last.
-
-    The last way needs the least of a device, and of the host where there is none.
-    """
+    """Return the first way that fits; else the last, which needs the least of a device."""
     facts, limits = weighing.facts, weighing.limits
     least = ledger(facts, last)
     over_device = bytes_in(least, "device") > limits.device
@@ -229,7 +222,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
         optimizer=USUAL[dense] if constraints.optimizer == "auto" else constraints.optimizer,
         batching=Batching(batch_size=batches[0], batch_nnz=0),
         placement=Placement(
-            device=device, threads=constraints.n_threads, weights=constraints.weight_type,
+            device=device, threads=constraints.threads or cores(), weights=constraints.weights,
             tf32=constraints.tf32,
         ),
     )  # fmt: skip
@@ -254,7 +247,6 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
 
 
 def _batch(n_rows: int, fast: int, *, dense: bool) -> int:
-    """Return the rows of a batch for so many rows, where a device is fast with some number."""
     rows = DENSE_BATCH if dense else fast
     while 2 * rows <= min(fast, n_rows // DENSE_STEPS):
         rows *= 2
@@ -295,13 +287,12 @@ def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
 
 def _largest(config: RunConfig, n_buckets: int, weighing: Weighing) -> int:
     """Return the most repetitions that fit, as they would run in the most modest way; 0 if none."""
-    low, high = 0, MAX_COLUMNS // n_buckets
-    while low < high:
-        middle = (low + high + 1) // 2
+
+    def too_many(n_repetitions: int) -> bool:
         try:
-            lines = ledger(weighing.facts, reshaped(config, n_buckets, middle))
-            fits = not weighing.limits.overshoot(lines)
+            lines = ledger(weighing.facts, reshaped(config, n_buckets, n_repetitions))
         except DeviceError:
-            fits = False
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low
+            return True
+        return weighing.limits.overshoot(lines) > 0
+
+    return bisect_left(range(1, MAX_COLUMNS // n_buckets + 1), True, key=too_many)

@@ -11,17 +11,18 @@ from typing import Any
 from streammach import hashing
 from streammach.backends.registry import BACKENDS, on_device
 from streammach.data.store.dataset import Dataset
-from streammach.jit import TRAINING_COMPILER_BYTES
-from streammach.machine import MemoryLimit, budget, memory_limit, size_text
+from streammach.errors import BudgetError
+from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
+from streammach.machine import MemoryLimit, advised, budget, memory_limit, size_text, time_text
 from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
 from streammach.planning.evidence import pilot_key, weighed_again
-from streammach.planning.refusal import refused
+from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import Limits
+from streammach.spec.ledger import Limits, bytes_in
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
 
@@ -31,6 +32,7 @@ FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the budget: what those would bring
 TIMES = {False: (1 / 16, 1 / 8, 1 / 4, 1 / 2), True: (0.25, 0.5, 2.0, 4.0)}  # by --time
 ROUND = 5  # seconds
 SHOWN = 9
+NOTHING_DONE = "Nothing was allocated"
 
 
 def plan(
@@ -96,7 +98,7 @@ def plan(
     return Plan(
         facts=facts, model=model, config=config, ledger=found.lines,
         limits=replace(weighing.limits, spare=0),
-        reasons=(*reasons, *more), device_reason=why_device, objective=constraints.goal,
+        reasons=(*reasons, *more), device_reason=why_device, objective=constraints.objective,
         expected=replace(found.option, chosen=True), options=_shown(found, weighed),
         budgets=() if constraints.shaped else _budgets(weighing, pilots), pilots=tuple(pilots),
         stages=found.cost.stages,
@@ -107,7 +109,6 @@ def plan(
 def _weighed(
     facts: DataFacts, constraints: Constraints, pilots: Sequence[Pilot], device: str, why: str
 ) -> tuple[Weighing, list[Candidate], list[Candidate], Candidate, str]:
-    """Return what was weighed for a device, as it is expected, what is best, and why for that."""
     weighing = Weighing(
         facts=facts, constraints=constraints, device=device, speed=known_speed(),
         limits=limits(device, constraints.memory, shaped=constraints.shaped),
@@ -118,7 +119,7 @@ def _weighed(
     known = [c for c in weighed if not seen or pilot_key(c.option) in seen]
     found = _best(known, constraints)
     if found is None:
-        raise refused(weighing, weighed)
+        raise _refused(weighing, weighed)
     return weighing, free, weighed, found, why
 
 
@@ -158,14 +159,13 @@ def _facts(data: Dataset | DataFacts | str | os.PathLike[str]) -> DataFacts:
 
 
 def _best(weighed: Sequence[Candidate], constraints: Constraints) -> Candidate | None:
-    """Return the candidate to take, None if none fits."""
     fitting = [c for c in weighed if constraints.allow(c.option)]
     if not fitting:
         return None
     least = min(c.option.loss for c in fitting)
-    slack = TIE if constraints.goal == "accuracy" else WORTH
+    slack = TIE if constraints.objective == "accuracy" else WORTH
     good = [c for c in fitting if c.option.loss <= least + slack]
-    if constraints.goal == "smallest":
+    if constraints.objective == "smallest":
         return min(good, key=lambda c: (c.option.model_bytes, c.option.seconds))
     return min(good, key=lambda c: (c.option.seconds, c.option.model_bytes))
 
@@ -173,7 +173,6 @@ def _best(weighed: Sequence[Candidate], constraints: Constraints) -> Candidate |
 def _why(
     found: Candidate, weighed: Sequence[Candidate], constraints: Constraints, spare: int
 ) -> tuple[str, ...]:
-    """Return why this shape, in sentences."""
     option = found.option
     shape = option.shape
     if constraints.shaped:
@@ -191,7 +190,7 @@ def _why(
         "accuracy": f"the fastest within {TIE:g} points of the best that fits",
         "smallest": f"the smallest model within {WORTH:g} point of the best that fits",
         "fastest": f"the fastest within {WORTH:g} point of the best that fits",
-    }[constraints.goal]
+    }[constraints.objective]
     loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f})"
     what = "a model without hashed ones" if shape.unhashed else f"{shape}"
     text = f"{what} is {aim}; {loss} of both accuracies are lost against a model without limit"
@@ -231,7 +230,6 @@ def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]
 
 
 def _budgets(weighing: Weighing, pilots: Sequence[Pilot]) -> tuple[Budget, ...]:
-    """Return what smaller and larger budgets would bring."""
     constraints, found = weighing.constraints, []
     for factor in FACTORS:
         other, free = _roomy(replace(weighing, limits=weighing.limits.times(factor)))
@@ -251,7 +249,6 @@ def _expected(
 def _deadlines(
     weighing: Weighing, free: Sequence[Candidate], pilots: Sequence[Pilot], chosen: Candidate
 ) -> tuple[Deadline, ...]:
-    """Return what shorter and longer times than those of the plan would bring."""
     constraints, found = weighing.constraints, []
     if not BACKENDS[weighing.device].timed:
         return ()
@@ -264,7 +261,6 @@ def _deadlines(
 
 
 def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ...]]:
-    """Return a model with its hashes, and how many classes they do not tell apart."""
     a, b, reasons = tuple[int, ...](), tuple[int, ...](), tuple[str, ...]()
     if not (shape.exact or shape.unhashed):
         sizes = (shape.n_classes, shape.n_buckets, shape.n_repetitions)
@@ -279,3 +275,74 @@ def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ..
         n_repetitions=shape.n_repetitions, hash_a=a, hash_b=b,
     )  # fmt: skip
     return model, reasons
+
+
+def _refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
+    """Return the error of a plan that does not fit."""
+    allowed, constraints = weighing.limits, weighing.constraints
+    least = min(weighed, key=lambda c: allowed.overshoot(c.lines))
+    shape = least.option.shape
+    within_memory = [c.option for c in weighed if c.option.fits]
+    if within_memory:
+        return _too_slow(constraints, within_memory)
+    where, n_bytes, source = allowed.violated(least.lines)
+    terms = [line for line in least.lines if line.where == where][:3]
+    named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in terms)
+    what = (
+        f"{shape} does not fit: it"
+        if constraints.shaped
+        else f"no plan fits: the smallest ({shape})"
+    )
+    needed = bytes_in(least.lines, where)
+    more = compiler_bytes(
+        *kernels(weighing.facts, least.option.config), n_bytes=TRAINING_COMPILER_BYTES
+    )
+    advice = (
+        f"use --memory {advised(needed + (where == 'host') * more)} or more"
+        if where == allowed.where
+        else "free some"
+    )
+    return BudgetError(
+        f"{what} needs {size_text(needed)}: {named}",
+        path=f"{size_text(n_bytes)} ({source})",
+        hint=f"{NOTHING_DONE}; {_nearest(weighing)}{advice}.",
+    )
+
+
+def _too_slow(constraints: Constraints, fitting: Sequence[Option]) -> BudgetError:
+    limit = constraints.seconds
+    in_time = [o for o in fitting if limit is None or o.seconds <= limit]
+    if not in_time:
+        fast = min(fitting, key=lambda o: o.seconds)
+        what, most, least, name = "no plan takes", limit, fast.seconds, "--time"
+    else:
+        fast = min(in_time, key=lambda o: o.query_seconds)
+        what, name = "no plan answers a query in", "--latency"
+        most, least = constraints.query_seconds, fast.query_seconds
+    return BudgetError(
+        f"{what} {time_text(most or 0.0)} or less: the fastest, {fast.shape}, is "
+        f"expected to take {time_text(least)}",
+        path=name,
+        hint=f"{NOTHING_DONE}; allow more time.",
+    )
+
+
+def _nearest(weighing: Weighing) -> str:
+    """Return one or two plans that fit where B and R were asked for, if there are any."""
+    constraints = weighing.constraints
+    if not constraints.shaped:
+        return ""
+    free = replace(constraints, n_buckets=None, n_repetitions=None, exact=False)
+    roomy = replace(weighing.limits, spare=TRAINING_COMPILER_BYTES)
+    found = candidates(replace(weighing, constraints=free, limits=roomy))
+    fitting = [c.within(constraints.seconds).option for c in found if c.option.fits]
+    if not fitting:
+        return ""
+    same = [o for o in fitting if o.shape.n_buckets == constraints.n_buckets]
+    picked = [min(fitting, key=lambda o: o.loss)]
+    if same:
+        picked.append(max(same, key=lambda o: (
+            o.shape.n_repetitions, tuple(part.size for part in weighed_parts(o.config))
+        )))  # fmt: skip
+    texts = {f"{o.shape} ({size_text(o.projected_bytes)})": None for o in picked}
+    return f"these fit: {', '.join(texts)}; or "

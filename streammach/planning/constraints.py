@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, get_args
 
 from streammach.backends.kinds import Work
 from streammach.errors import UsageError, clean, no_option
-from streammach.machine import cores, parse_seconds
+from streammach.machine import parse_seconds
 from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.plan import Option
 from streammach.spec.types import MOST, Objective, Weights
-
-WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16")
-OBJECTIVES: tuple[Objective, ...] = ("accuracy", "smallest", "fastest")
-W = TypeVar("W", bound=str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +75,9 @@ class Constraints:
     optimizer: str = "auto"
     time: str | float | None = None
     latency: str | float | None = None
-    objective: str = "accuracy"
+    objective: Objective = "accuracy"
     device: str = "auto"
-    weights: str = "float32"
+    weights: Weights = "float32"
     tf32: bool = False
     threads: int | None = None
     seed: int = 0
@@ -116,7 +112,6 @@ class Constraints:
         return cls(**others, parts=parts)
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
         if not 0 <= self.seed <= MOST:
             raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
         if (self.n_buckets is None) != (self.n_repetitions is None) and not self.unhashed:
@@ -134,20 +129,16 @@ class Constraints:
             least = {"--buckets": 2, "--repetitions": 0, "held_out_rows": 0}.get(name, 1)
             if value is not None and value < least:
                 raise UsageError(f"{value} is too small: {name}")
-        _one_of(("auto", *OPTIMIZERS), self.optimizer, "--optimizer")
+        words = {
+            "optimizer": ("auto", *OPTIMIZERS), "objective": get_args(Objective),
+            "weights": get_args(Weights),
+        }  # fmt: skip
+        for name, known in words.items():
+            if (word := getattr(self, name)) not in known:
+                raise UsageError(f"'{clean(word)}' is not one of {', '.join(known)}: --{name}")
         for part in PARTS.values():
             wanted(part, self.parts)
-        _ = self.goal, self.weight_type, self.seconds, self.query_seconds
-
-    @cached_property
-    def goal(self) -> Objective:
-        """The objective."""
-        return _one_of(OBJECTIVES, self.objective, "--objective")
-
-    @cached_property
-    def weight_type(self) -> Weights:
-        """Type of the weights while they are trained."""
-        return _one_of(WEIGHTS, self.weights, "--weights")
+        _ = self.seconds, self.query_seconds
 
     @cached_property
     def seconds(self) -> float | None:
@@ -165,14 +156,9 @@ class Constraints:
         if self.n_buckets is not None and self.n_repetitions:
             shape = min(self.n_buckets, n_classes), self.n_repetitions
         return Work(
-            shape=shape, unhashed=self.unhashed, weights=self.weight_type, tf32=self.tf32,
+            shape=shape, unhashed=self.unhashed, weights=self.weights, tf32=self.tf32,
             timed=timed or self.time is not None or self.latency is not None,
         )  # fmt: skip
-
-    @property
-    def n_threads(self) -> int:
-        """Threads that compute."""
-        return self.threads or cores()
 
     @property
     def unhashed(self) -> bool:
@@ -189,19 +175,8 @@ class Constraints:
         """Whether the shape is fixed."""
         return self.exact or self.shaped_by_numbers
 
-    def in_time(self, option: Option) -> bool:
-        """Return whether an option is expected to keep the limits of time."""
-        return (self.seconds is None or option.seconds <= self.seconds) and (
-            self.query_seconds is None or option.query_seconds <= self.query_seconds
-        )
-
     def allow(self, option: Option) -> bool:
         """Return whether an option fits the budget and keeps the limits of time."""
-        return option.fits and self.in_time(option)
-
-
-def _one_of(known: tuple[W, ...], given: str, name: str) -> W:
-    found = next((k for k in known if k == given), None)
-    if found is None:
-        raise UsageError(f"'{clean(given)}' is not one of {', '.join(known)}: {name}")
-    return found
+        in_time = self.seconds is None or option.seconds <= self.seconds
+        most = self.query_seconds
+        return option.fits and in_time and (most is None or option.query_seconds <= most)

@@ -1,18 +1,24 @@
-"""How long a training takes: its work by kind, times what a unit of work takes on this machine."""
+"""How many rows a training and its trials see, and how long that takes on this machine."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from streammach.backends.registry import BACKENDS
 from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
-from streammach.planning.schedule import EPOCHS, LISTS_TRIALS, TRANSFORM_TRIALS, trial
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Stage
 
+EPOCHS = {False: 5, True: 12}  # of a training, by dense
+SEARCH_SHARE = 0.15  # of the rows that a training passes, what the trials of its search pass
+LEAST_PASSED = 30_000  # rows that a trial passes at least: fewer take no time
+TRANSFORM_TRIALS = 3.0  # what the choice of a transform may take, in trials
+LISTS_TRIALS = RATES + 1  # of rows with lists of labels: a softmax at its rate, by two targets
+EPOCHS_POWER = 0.5  # a part of the rows needs fewer epochs to rank rates as all rows would
 # Seconds of one thread on the machine of docs/planner.md, for a unit of work.
 STEP = 0.8e-9  # a value and a column of a sparse training step
 FORWARD = 0.22e-9  # the same of a forward pass alone
@@ -131,11 +137,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
 
 
 def moved_bytes(config: RunConfig) -> int:
-    """Return the bytes of tables that a step of dense rows reads and writes, however few rows.
-
-    Weights are read by the logits and by the update, and written; the gradient is written and read;
-    the optimiser's state is read and written.
-    """
+    """Return the bytes of weights, gradient and optimiser that a dense step moves."""
     table = 4 * (config.weight_rows + 1) * config.shape.n_columns
     return 5 * table + 2 * config.optimizer_kind.n_bytes(config.wide)
 
@@ -147,7 +149,6 @@ def search_trials(facts: DataFacts, config: RunConfig) -> float:
 
 
 def _own_trials(facts: DataFacts) -> float:
-    """Return about how many trials are of no part."""
     return RATES + TRANSFORM_TRIALS + LISTS_TRIALS * facts.listed
 
 
@@ -161,10 +162,7 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
 
 
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
-    """Return the seconds that a row of many takes one thread to predict; beside counts, at most.
-
-    How many classes have to be looked at depends on the data; beside counts all are reckoned with.
-    """
+    """Return the seconds that a row of many takes one thread to predict; beside counts, at most."""
     shape = config.shape
     values = (
         config.weight_rows * QUERY_DENSE if config.dense else facts.nnz / facts.n_rows * FORWARD
@@ -176,19 +174,52 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
 
 
 def _ranked(config: RunConfig) -> float:
-    """Return the seconds of ranking the classes of a row by all estimators."""
     shape = config.shape
     return RANK_ROW + RANK[_in_vectors(config)] * shape.n_classes * shape.n_repetitions
 
 
 def _in_vectors(config: RunConfig) -> bool:
-    """Return whether 64 classes are looked up to a vector."""
     return BACKENDS[config.placement.device].decoding(config.shape) == "perm"
 
 
 def _step(facts: DataFacts, config: RunConfig) -> float:
-    """Return the seconds of a row of a training step."""
     columns = config.shape.n_columns
     if config.dense:
         return columns * (facts.n_features * DENSE + COLUMN[config.shape.exact])
     return facts.nnz / facts.n_rows * (columns * STEP + VALUE)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A round of successive halving: each candidate that is left passes so many rows."""
+
+    candidates: int  # how many are left
+    rows: int  # rows, epochs: of the trial of each
+    epochs: int
+
+
+def trial(n_rows: int, epochs: int, trials: float) -> tuple[int, int]:
+    """Return the rows and epochs of one trial of a search."""
+    return _passing(n_rows, epochs, _passed(n_rows, epochs, trials))
+
+
+def rungs(n_rows: int, epochs: int, trials: float, candidates: int) -> tuple[Rung, ...]:
+    """Return the rounds, of as many rows each, in which half of the candidates are left out."""
+    rounds = math.ceil(math.log2(candidates))
+    passed = TRANSFORM_TRIALS * _passed(n_rows, epochs, trials) / rounds
+    left = [math.ceil(candidates / 2**done) for done in range(rounds)]
+    return tuple(Rung(n, *_passing(n_rows, epochs, passed / n)) for n in left)
+
+
+def _passed(n_rows: int, epochs: int, trials: float) -> float:
+    return max(SEARCH_SHARE * epochs * n_rows / trials, LEAST_PASSED)
+
+
+def _passing(n_rows: int, epochs: int, passed: float) -> tuple[int, int]:
+    """Return the most rows that are passed as often as they need to be, and how often that is."""
+
+    def often(rows: int) -> int:
+        return round(1 + (epochs - 1) * math.pow(rows / n_rows, EPOCHS_POWER))
+
+    rows = bisect_right(range(n_rows + 1), passed, key=lambda rows: rows * often(rows)) - 1
+    return max(rows, 1), often(max(rows, 1))

@@ -1,11 +1,8 @@
 """What trainings on samples say about models, beside what is expected of them.
 
-A pilot's score is the mean of accuracy and top-5 accuracy in points. Where a model was trained on
-two samples, its score for all rows goes on as it went between them, in the logarithm of the rows
-and at most as far again. Scores become points lost by the one constant that agrees best with what
-the planner expects; both estimates of a loss are then weighed by their errors. The error of a
-score is that of its held-out rows as if they were others for each model: they are the same, so that
-differences are surer than is said.
+A score on two samples goes on as it went between them, in the logarithm of the rows, at most as
+far again. Scores become points lost by the constant that agrees best with what is expected; both
+estimates of a loss are weighed by their errors.
 """
 
 from __future__ import annotations

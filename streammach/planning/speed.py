@@ -1,8 +1,4 @@
-"""How fast this machine computes, beside the one whose times the planner's constants are.
-
-Measured once, in about a second, and kept in the user's cache folder: a forward pass over made-up
-sparse rows, which is what trainings spend most of their time on.
-"""
+"""How fast this machine computes beside that of the planner's constants, measured once."""
 
 from __future__ import annotations
 
@@ -48,7 +44,6 @@ def speed() -> float:
 
 
 def _known() -> float | None:
-    """Return the seconds that were measured on this machine, None if there are none."""
     try:
         known = msgspec.json.decode(kept(_path()), type=Speed)
     except (OSError, msgspec.MsgspecError):

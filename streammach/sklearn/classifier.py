@@ -148,7 +148,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         BudgetError
             If nothing fits the budget.
         UsageError, DeviceError, DivergedError, DiskError
-            As for :func:`streammach.training.rows.train`.
+            As for :func:`streammach.training.trainer.train`.
         """
         start = self._answers_.model if self.warm_start and hasattr(self, "_answers_") else None
         rows = self._checked(X, y, sample_weight)

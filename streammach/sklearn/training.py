@@ -23,10 +23,9 @@ from streammach.spec.optimizers import OPTIMIZERS, USUAL
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.training.callbacks import EarlyStopping
-from streammach.training.rows import planned
 from streammach.training.run import Run
 from streammach.training.stream import WEIGHTS, Stream, begun
-from streammach.training.trainer import Trainer
+from streammach.training.trainer import Trainer, planned
 
 WITHOUT_PARTS = {"counts": "off", "closed_form": "off", "whitening": "off", "loss": "independent"}
 MOST_SEED = 2**31 - 1

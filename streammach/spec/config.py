@@ -71,7 +71,6 @@ class RunConfig:
     parts: tuple[PartPlan, ...] = ()  # the optional parts that there is room for
 
     def __post_init__(self) -> None:
-        """Refuse an optimiser that is unknown."""
         check_optimizer(self.optimizer)
 
     @property

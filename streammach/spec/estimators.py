@@ -48,7 +48,6 @@ class EstimatorKind:
 
 
 def _means(sums: Array, spec: ModelSpec, totals: Sums) -> Array:
-    """Return means over the repetitions."""
     return sums / sums.dtype.type(spec.n_repetitions)
 
 

@@ -24,7 +24,6 @@ class ModelShape:
     n_repetitions: Repetitions
 
     def __str__(self) -> str:
-        """Return B and R for people."""
         if self.unhashed:
             return "no hashed models"
         return "exact" if self.exact else f"{self.n_buckets} x {self.n_repetitions}"
@@ -47,13 +46,7 @@ class ModelShape:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(ModelShape):
-    """Shape and hashes of a model.
-
-    Attributes
-    ----------
-    n_classes, n_features, n_buckets, n_repetitions : int
-        K, d, B and R, as in a shape.
-    """
+    """Shape and hashes of a model."""
 
     # hash_a, hash_b: the R hashes `((a y + b) mod p) mod B`; empty when classes are their own
     # buckets
@@ -64,7 +57,6 @@ class ModelSpec(ModelShape):
     added_codes: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse hashes and buckets that do not fit the shape."""
         self._check_hashes()
         if self.added_codes and not self.hash_a:
             raise ValueError("classes were added to a model without hashes")
@@ -93,10 +85,7 @@ class ModelSpec(ModelShape):
         return not (self.hash_a or self.unhashed)
 
     def codes(self, first: int = 0, last: int | None = None) -> NDArray[np.unsignedinteger]:
-        """Return the buckets of classes in each repetition, added classes last.
-
-        Returns uint8, uint16 or uint32 (n, R).
-        """
+        """Return the buckets of classes, uint8, uint16 or uint32 (n, R), added classes last."""
         last = self.n_classes if last is None else last
         if not self.hash_a:
             alone = hashing.codes((), (), self.n_classes, self.n_buckets)

@@ -74,7 +74,6 @@ class OptimizerKind:
 
 
 def _adam_corrected(rate: float, epsilon: float, step: int) -> tuple[float, float]:
-    """Return both with the corrections of the first steps' bias."""
     slow = (1 - ADAM_DECAYS[1] ** step) ** 0.5
     return rate * slow / (1 - ADAM_DECAYS[0] ** step), epsilon * slow
 

@@ -131,7 +131,6 @@ class Plan(Reported):
     deadlines: tuple[Deadline, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a model of another shape."""
         if self.model.shape != self.config.shape:
             raise ValueError("the hashes are those of another shape")
 

@@ -34,7 +34,6 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     width: Annotated[int, msgspec.Meta(ge=0, le=MOST_WIDTH)] = 0  # values of a vector; 0 otherwise
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be the role of a column."""
         check_column_name(self.name)
         rising = all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False))
         if not (rising and all(map(math.isfinite, self.edges))):
@@ -79,7 +78,6 @@ class Recipe(
     ignored: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_COLUMNS)] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a recipe whose parts contradict each other."""
         for name in (*self.beside, *self.ignored):
             check_column_name(name)
         names = [*(column.name for column in self.columns), *self.beside, *self.ignored]

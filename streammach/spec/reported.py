@@ -15,7 +15,6 @@ class Reported:
     __slots__ = ()
 
     def _line(self) -> str:
-        """Return what it is, in a few words."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -91,7 +91,6 @@ class TrainingOptions:
     model_size: str = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be."""
         if self.transform != "auto" and self.fixed_transform is None:
             known = ", ".join(("auto", *TRANSFORMS))
             raise UsageError(f"'{clean(self.transform)}' is not one of {known}: --transform")
@@ -168,7 +167,6 @@ class TrainSpec:
     bucket_share: Share = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse an optimiser that is unknown."""
         check_optimizer(self.optimizer)
 
     def rate_at(self, rows_done: int, rows_total: int) -> float:

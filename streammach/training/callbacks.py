@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 import msgspec
 
-from streammach.errors import UsageError
 from streammach.figures import EpochFigures, figures_text, words
-from streammach.forks import Turn
-from streammach.machine import parse_seconds, time_text
-from streammach.progress import JSON_SECONDS, ProgressBar, Wanted, state_fields
-from streammach.spec.reported import FigureTable
+from streammach.progress import JSON_SECONDS, ProgressBar, Wanted
 from streammach.stages import StageState
 from streammach.training.pace import EPOCHS
 
@@ -99,124 +93,10 @@ class EarlyStopping:
             state.stop(f"no better epoch in {self.patience}")
 
 
-class TimeLimit:
-    """Ends a run after the epoch in which its time is used up.
-
-    ``Trainer(clock=Clock(seconds))`` ends it within the epoch, and plans for that time.
-
-    Parameters
-    ----------
-    seconds : float or str
-        The time since the first epoch began, such as ``"2h"``.
-
-    Raises
-    ------
-    UsageError
-        If it is no time.
-    """
-
-    def __init__(self, seconds: float | str) -> None:
-        self.seconds = parse_seconds(seconds)
-        self._began = time.monotonic()
-
-    def on_fit_start(self, state: State) -> None:
-        """Begin to count."""
-        del state
-        self._began = time.monotonic()
-
-    def on_epoch_end(self, state: State) -> None:
-        """Ask for the end once the time is used up."""
-        if time.monotonic() - self._began >= self.seconds:
-            state.stop(f"{time_text(self.seconds)} were up")
-
-
-class History:
-    """Keeps what was measured at the end of each epoch.
-
-    Attributes
-    ----------
-    epochs : FigureTable
-        Columns by name, a row for each epoch; ``pandas.DataFrame(history.epochs)`` takes it.
-    """
-
-    def __init__(self) -> None:
-        self.epochs = epochs_table(())
-
-    def on_epoch_end(self, state: State) -> None:
-        """Take in an epoch."""
-        self.epochs = epochs_table(state.history)
-
-
-class JsonLines:
-    """Writes what happens as lines of JSON, with the names of events that ``log.jsonl`` has.
-
-    Parameters
-    ----------
-    stream : text file
-        Takes the lines, each flushed: ``sys.stderr``, or a file that is open for writing.
-    every : float
-        Seconds between two lines of progress.
-    stages : bool
-        Whether lines are written of stages.
-
-    Raises
-    ------
-    UsageError
-        If it is no open text file.
-    """
-
-    def __init__(self, stream: TextIO, every: float = 10.0, *, stages: bool = True) -> None:
-        if not hasattr(stream, "write"):
-            raise UsageError("a file that is open for writing is needed: JsonLines")
-        self._stream, self._every, self._stages = stream, every, stages
-        self._began = self._told = self._staged = time.monotonic()
-        self._seconds = 0.0  # since the run began
-        self._lock = Turn()  # stages are told by a thread of their own
-
-    def on_stage(self, state: StageState) -> None:
-        """Write how far the run is: when a stage begins and ends, and now and then."""
-        now, self._seconds = time.monotonic(), state.seconds
-        if not self._stages:
-            return
-        if state.moment != "within" or now - self._staged >= self._every:
-            self._staged = now
-            self._write("progress", state_fields(state))
-
-    def on_search(self, trial: Any) -> None:
-        """Write what a trial reached."""
-        self._write("search", msgspec.to_builtins(trial.figures))
-
-    def on_message(self, text: str) -> None:
-        """Write what a part found."""
-        self._write("message", {"text": text})
-
-    def on_progress(self, state: State) -> None:
-        """Write where the epoch is, now and then."""
-        if time.monotonic() - self._told >= self._every:
-            self._told = time.monotonic()
-            self._write("progress", {
-                "epoch": state.epoch + 1, "row": state.row, "loss": state.loss,
-                "rows_per_second": round(state.rows_per_second, 1),
-                "left_seconds": round(state.left_seconds, 1),
-            })  # fmt: skip
-
-    def on_epoch_end(self, state: State) -> None:
-        """Write what was measured."""
-        self._write("validation", msgspec.to_builtins(state.history[-1]))
-
-    def on_fit_end(self, state: State) -> None:
-        """Write that the run is done."""
-        self._write("end", {"seconds": round(self._seconds or state.seconds, 3)})
-
-    def _write(self, event: str, fields: dict[str, Any]) -> None:
-        line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
-        with self._lock:
-            self._stream.write(msgspec.json.encode(line).decode() + "\n")
-            self._stream.flush()
-
-
 class Progress:
     """Tells how a training goes: a bar or lines of its stages, trials, a table line per epoch.
+
+    With ``json`` each is an object on a line, with the names of events that ``log.jsonl`` has.
 
     Parameters
     ----------
@@ -231,27 +111,32 @@ class Progress:
 
     def __init__(
         self, mode: Wanted = "auto", *, bar: ProgressBar | None = None, stages: bool = True
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._bar, self._stages = ProgressBar(mode, "") if bar is None else bar, stages
+        self._json = self._bar.mode == "json"
         self._headed, self._epochs = False, ""
+        self._told, self._seconds = time.monotonic(), 0.0  # the last object; since the run began
 
     def on_stage(self, state: StageState) -> None:
         """Show how far the run is."""
-        if not self._stages:
-            return
-        note = self._epochs if state.stage == EPOCHS and not state.note else state.note
-        self._bar.show(replace(state, note=note))
+        self._seconds = state.seconds
+        if self._stages:
+            note = self._epochs if state.stage == EPOCHS and not state.note else state.note
+            self._bar.show(replace(state, note=note))
 
     def on_search(self, trial: Any) -> None:
         """Tell what a trial reached."""
+        if self._json:
+            self._bar.write("search", msgspec.to_builtins(trial.figures))
+            return
         self._bar.tell(
             f"trial    {trial.spec.searched_text:<45} {trial.rows:>9,} rows "
             f"x {trial.spec.epochs}  held-out {figures_text(trial.measured, listed=trial.listed)}"
         )
 
     def on_message(self, text: str) -> None:
-        """Tell what counting and fitting found."""
-        self._bar.tell(f"part     {text}")
+        """Tell what a part found."""
+        self._bar.tell(text if self._json else f"part     {text}")
 
     def on_progress(self, state: State) -> None:
         """Take note of where the epoch is."""
@@ -259,15 +144,25 @@ class Progress:
             f"epoch {state.epoch + 1}/{state.epochs}  {state.rows_per_second:,.0f} rows/s  "
             f"loss {state.loss:.3f}"
         )
+        if self._json and time.monotonic() - self._told >= JSON_SECONDS:
+            self._told = time.monotonic()
+            self._bar.write("progress", {
+                "epoch": state.epoch + 1, "row": state.row, "loss": state.loss,
+                "rows_per_second": round(state.rows_per_second, 1),
+                "left_seconds": round(state.left_seconds, 1),
+            })  # fmt: skip
 
     def on_epoch_end(self, state: State) -> None:
         """Add a line to the table of epochs."""
+        entry = state.history[-1]
+        if self._json:
+            self._bar.write("validation", msgspec.to_builtins(entry))
+            return
         if not self._headed:
             said = words(state.listed)
             names = f"{said.first:>10}{said.five:>9}"
             self._bar.tell(f" epoch    loss{names}  best    rows/s  peak GB  waiting")
             self._headed = True
-        entry = state.history[-1]
         figures = ["-" if x is None else f"{x:.3f}" for x in (entry.accuracy, entry.top_5_accuracy)]
         best = "*" if state.best_epoch == state.epoch else ""
         self._bar.tell(
@@ -278,37 +173,6 @@ class Progress:
 
     def on_fit_end(self, state: State) -> None:
         """Take the bar off."""
-        del state
+        if self._json:
+            self._bar.write("end", {"seconds": round(self._seconds or state.seconds, 3)})
         self._bar.close()
-
-
-def watcher(bar: ProgressBar, *, stages: bool = True) -> object:
-    """Return the callback that tells how a training goes: by lines of JSON, or in a bar or lines.
-
-    Parameters
-    ----------
-    bar : ProgressBar
-        Shows it.
-    stages : bool
-        Whether stages are shown.
-    """
-    if bar.mode == "json":
-        return JsonLines(sys.stderr, every=JSON_SECONDS, stages=stages)
-    return Progress(bar=bar, stages=stages)
-
-
-def epochs_table(epochs: Sequence[EpochFigures]) -> FigureTable:
-    """Return what was measured at the end of epochs, as columns by name."""
-    names = (
-        "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second", "waited_share",
-        "peak_bytes",
-    )  # fmt: skip
-    return FigureTable.of(epochs, *names)
-
-
-def call(callbacks: Sequence[object], method: str, *args: object) -> None:
-    """Call a method of every callback that has it, in their order."""
-    for callback in callbacks:
-        function = getattr(callback, method, None)
-        if function is not None:
-            function(*args)

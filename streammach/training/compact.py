@@ -80,11 +80,7 @@ def judging_rows(session: Session, judges: int) -> RowBlock:
 
 
 def calibrating_rows(session: Session, judges: int) -> RowBlock:
-    """Return the rows that probabilities are calibrated on: those that decide.
-
-    Probabilities are those of labels that were seen in training: rows with a label that no other
-    row has get the class -1.
-    """
+    """Return the rows that decide; a label that is in no training row is the class -1."""
     rows, held = judging_rows(session, judges), session.held
     if rows.labels is not None:
         return rows
@@ -130,7 +126,6 @@ class Judge:
 
     @cached_property
     def _judging(self) -> RowBlock:
-        """The held-out rows that judge, evenly from all groups."""
         rows = self.session.held.rows
         return rows.take(evenly(rows.n_rows, self.n_rows))
 
@@ -165,8 +160,7 @@ class Judge:
             )
 
     def _ranking(self, form: Form, ranker: Ranker, closing: ExitStack) -> Ranking:
-        """Return the ranking by a form of all features."""
-        threads, transform = self.session.threads, self.spec.transform
+        threads, transform = self.session.plan.config.placement.threads, self.spec.transform
         if not self.model.unhashed:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
@@ -197,7 +191,6 @@ class Judge:
 
     @cached_property
     def _trained(self) -> dict[str, NDArray[np.float32]]:
-        """The weights in host memory, where a device may have to bring them."""
         return self.session.backend.arrays()
 
     def _counts_of(self, form: Form) -> CountWeights:
@@ -216,12 +209,7 @@ class Judge:
 
 
 def choose(judge: Judge) -> SmallForm:
-    """Return the smallest form that is free.
-
-    Weights, repetitions, features and pairs become smaller one after another, as long as accuracy
-    and top-5 accuracy stay within half a standard error of the best form so far. Few rows are
-    asked about the type of the weights alone: of what is left out they see too little.
-    """
+    """Return the smallest form within half a standard error of the best. Few rows judge types."""
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score
@@ -242,13 +230,11 @@ def choose(judge: Judge) -> SmallForm:
 
 
 def _types(judge: Judge, form: Form) -> Iterator[Form]:
-    """Yield the form with narrower and narrower weights."""
     for stored in DENSE[1:] if judge.session.plan.config.dense else LEVELS:
         yield replace(form, weights=stored)
 
 
 def _repetitions(judge: Judge, form: Form) -> Iterator[Form]:
-    """Yield the form with a half of the repetitions, and so on."""
     n = form.n_repetitions
     while n > 1:
         n = (n + 1) // 2
@@ -268,7 +254,6 @@ def _features(judge: Judge, form: Form) -> Iterator[Form]:
 
 
 def _pairs(judge: Judge, form: Form) -> Iterator[Form]:
-    """Yield the form with a half of the pairs, those of the largest gains, and so on."""
     if judge.counts is None:
         return
     gains = judge.gains(form)
@@ -358,7 +343,6 @@ def _text(reached: Reached) -> str:
 
 
 def _changed(gains: NDArray[np.int16], rounded: bool, least: int | None) -> NDArray[np.int16]:
-    """Return gains, perhaps rounded, zero where they are smaller than `least`."""
     found = rounded_gains(gains) if rounded else gains.copy()
     if least is not None:
         found[found < least] = 0

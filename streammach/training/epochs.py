@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.errors import DiskError, Interrupted, MismatchError, ModelError, clean
+from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
 from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
@@ -21,7 +21,7 @@ from streammach.prediction.reached import measure
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.events import Pulse
-from streammach.training.loop import Feed, Start, Step, check_loss, open_reader, train_epoch
+from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
 from streammach.training.run_part import RunPart
 from streammach.training.session import Session
 
@@ -55,7 +55,7 @@ class Epochs:
         ):
             raise MismatchError(
                 "damaged: the checkpoint is of another training",
-                path=clean(request.folder, 300),
+                path=request.folder,
             )
 
     def run(self) -> State:
@@ -70,7 +70,7 @@ class Epochs:
         """Save, and go back to the weights of the best epoch."""
         if self._lasting:
             self._save()  # what comes now takes its time
-        self._session.epochs_saved = self._lasting
+            self._session.saved = "the trained epochs are saved"
         progress = self.progress
         whole = progress.row == 0 and progress.wave == 0
         if progress.best_epoch not in (-1, progress.epoch - whole):
@@ -79,11 +79,9 @@ class Epochs:
         self._backend.unwhiten_weights()
 
     def _read_best(self) -> None:
-        """Read the weights of the best epoch."""
         self._checkpoints.read(self.progress.best_step, self._backend.arrays())
 
     def _epoch(self) -> State:
-        """Train to the end of the present epoch, measure, keep the best."""
         epoch, began, before = self.progress.epoch, time.monotonic(), self.progress.seconds
         first_row, self._asked = self._done(), None
         state = self._train_rows(first_row, before)
@@ -101,15 +99,11 @@ class Epochs:
         return state
 
     def _train_rows(self, first_row: int, before: float) -> State:
-        """Train on the rest of the epoch; return the state before it is measured.
-
-        `before` is in seconds.
-        """
+        """Train on the rest of the epoch, after so many seconds; return the state then."""
         epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
         reader.waited_seconds, state = 0.0, self.state()
         pulse = Pulse(self._events.log, epoch + 1, first_row)
-        start = Start(self.progress.row, self.progress.wave, self.progress.wave_steps)
-        for step in train_epoch(self._backend, reader, self._spec, epoch, start=start):
+        for step in train_epoch(self._backend, reader, self._spec, epoch, start=self.progress):
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._done()
@@ -126,17 +120,14 @@ class Epochs:
         return state
 
     def _seconds(self, before: float, began: float) -> float:
-        """Return the time of training at the end of an epoch."""
         return before + time.monotonic() - began
 
     def _keep(self, epoch: int) -> None:
-        """Save at the end of an epoch that is the best so far, unless it is the last one."""
         wanted = self._lasting or self._session.held.rows.n_rows > 0
         if wanted and self.progress.best_epoch == epoch and self.progress.epoch < self._spec.epochs:
             self._save()
 
     def _advance(self, step: Step, seconds: float) -> None:
-        """Take a batch into the progress."""
         at, same_wave = self.progress, step.wave == self.progress.wave
         self.progress = msgspec.structs.replace(
             at, step=at.step + 1, row=(at.row if same_wave else 0) + step.n_rows, wave=step.wave,
@@ -151,7 +142,6 @@ class Epochs:
         return rows // self._backend.n_waves
 
     def _entry(self, speed: float) -> EpochFigures:
-        """Return what is known of the epoch without held-out rows."""
         reader = self._reader
         return EpochFigures(
             epoch=self.progress.epoch + 1,
@@ -162,20 +152,16 @@ class Epochs:
         )
 
     def _measured(self, speed: float) -> EpochFigures:
-        """Return what is known of the epoch, and what held-out rows reach."""
         entry, held = self._entry(speed), self._session.held
         if not held.rows.n_rows:
             return entry
         found = measure(held.rows, by_hashes(self._backend, "logsum", self._spec.transform))
         return msgspec.structs.replace(
-            entry,
-            accuracy=found.accuracy,
-            top_5_accuracy=found.top_5_accuracy,
+            entry, accuracy=found.accuracy, top_5_accuracy=found.top_5_accuracy,
             selection_score=found.selection_score,
-        )
+        )  # fmt: skip
 
     def _between_batches(self, state: State) -> None:
-        """Save, and end where a signal asks for it."""
         loss, at = self._backend.drain_losses(), self.progress
         check_loss(loss, self._spec, epoch=at.epoch, row=at.row, n_rows=self._reader.n_rows)
         self.progress = at = msgspec.structs.replace(
@@ -233,7 +219,6 @@ def begin_from(arrays: dict[str, NDArray[Any]], start: Model) -> None:
 
 
 def _after_epoch(progress: RunPosition, entry: EpochFigures, seconds: float) -> RunPosition:
-    """Return the progress at the start of the next epoch."""
     # Without held-out rows the last one is the best.
     score = float(progress.epoch) if entry.selection_score is None else entry.selection_score
     better = score > progress.best_score
@@ -250,10 +235,7 @@ STEPS = "steps"  # an array that all repetitions share
 
 
 class ShareEpochs(Epochs):
-    """Trains all epochs of a share: each one's end is kept, and none is measured.
-
-    Held-out rows say something of all repetitions together.
-    """
+    """Trains all epochs of a share; held-out rows measure all repetitions together alone."""
 
     def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
         """Return what callbacks see: no epoch is the best."""
@@ -294,7 +276,6 @@ class MergedEpochs(Epochs):
         return self.state()
 
     def _joined(self, epochs: int) -> tuple[RunPosition, ...]:
-        """Read what the shares were after so many epochs; return where each of them was."""
         arrays, found, n = self._backend.arrays(), list[RunPosition](), len(self._shares)
         for i, share in enumerate(self._shares):
             self._session.check()
@@ -303,7 +284,7 @@ class MergedEpochs(Epochs):
             if step * self._shares[0].waves != found[0].step * share.waves:
                 raise ModelError(
                     "damaged: its epochs are not those of the first part",
-                    path=clean(share.path, 300), hint="Train it again.",
+                    path=share.path, hint="Train it again.",
                 )  # fmt: skip
             self._session.at((epochs - 1) * n + i + 1, self._spec.epochs * n)
         return tuple(found)
@@ -328,7 +309,6 @@ class MergedEpochs(Epochs):
 
 
 def _columns(arrays: dict[str, NDArray[Any]], share: RunPart) -> dict[str, NDArray[Any]]:
-    """Return the columns of a share's repetitions in the arrays of a whole model."""
     n, (first, last) = share.plan.n_repetitions, share.repetitions
 
     def some(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,8 +1,4 @@
-"""What happens in a training: lines of its log, and calls of its callbacks; what a log says.
-
-A line of ``log.jsonl`` is one JSON object with the event's name and ``t``, seconds since the
-session began. A resumed run appends a new session.
-"""
+"""What happens in a training: lines of its log, which each session goes on with, and callbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ from streammach.progress import state_fields
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Amount, Count, Share
 from streammach.stages import StageState
-from streammach.training.callbacks import call
 
 LOG = "log.jsonl"
 LOGGER = logging.getLogger("streammach")
@@ -51,7 +46,10 @@ class Events:
 
     def call(self, method: str, *args: object) -> None:
         """Call a method of every callback that has it, in their order."""
-        call(self._callbacks, method, *args)
+        for callback in self._callbacks:
+            function = getattr(callback, method, None)
+            if function is not None:
+                function(*args)
 
     def log(self, event: str, figures: msgspec.Struct | None = None, /, **fields: object) -> None:
         """Append a line to the log with the name of an event, or raise DiskError."""

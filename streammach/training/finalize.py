@@ -24,18 +24,9 @@ from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
-from streammach.training.compact import (
-    LEAST_ROWS,
-    Compact,
-    Judge,
-    SmallForm,
-    calibrating_rows,
-    choose,
-    compacted,
-    judging_rows,
-)
+from streammach.training import compact
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.pace import CALIBRATION, LEARNING, MOST_ROWS, RANKING, SMALLER, WRITING
+from streammach.training.pace import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 from streammach.training.session import Session
 
 
@@ -56,38 +47,31 @@ class FinalDecisions:
 
 
 def finalize(
-    session: Session, spec: TrainSpec, size: str, *, judges: int = MOST_ROWS
-) -> tuple[Compact, tuple[str, ...]]:
-    """Return the finished model, and why it ranks classes as it does.
+    session: Session, spec: TrainSpec | None, size: str, judges: int
+) -> tuple[compact.Compact, TrainSpec, tuple[str, ...]]:
+    """Return the finished model, its training, and why it ranks classes as it does.
 
-    When everything is chosen and calibrated on the held-out rows, these are learnt from too; the
-    model is built last, and made as small as was chosen before. What parts did ahead is let go.
+    Without a training it is made of what parts did ahead. When everything is chosen and calibrated
+    on the held-out rows, these are learnt from too; the model is built last, and made as small as
+    was chosen before. What parts did ahead is let go.
     """
-    model, reasons, found = _whole(session, spec, size, judges, hashed=True)
+    hashed = spec is not None
+    if spec is None:
+        config = session.plan.config
+        spec = TrainSpec(
+            epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
+            label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
+            seed=session.options.seed, label_share="shared" if session.dataset.listed else None,
+        )  # fmt: skip
+    model, reasons, found = _whole(session, spec, size, judges, hashed=hashed)
     session.let_go()
     session.begin(WRITING)
-    return compacted(session, model, size, found), reasons
-
-
-def finalize_alone(
-    session: Session, size: str, *, judges: int = MOST_ROWS
-) -> tuple[Compact, TrainSpec, tuple[str, ...]]:
-    """Return the same of what parts did ahead, without hashed models, and its training."""
-    config = session.plan.config
-    spec = TrainSpec(
-        epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
-        label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
-        seed=session.options.seed, label_share="shared" if session.dataset.listed else None,
-    )  # fmt: skip
-    model, reasons, found = _whole(session, spec, size, judges, hashed=False)
-    session.let_go()
-    session.begin(WRITING)
-    return compacted(session, model, size, found), spec, reasons
+    return compact.compacted(session, model, size, found), spec, reasons
 
 
 def _whole(
     session: Session, spec: TrainSpec, size: str, judges: int, *, hashed: bool
-) -> tuple[Model, tuple[str, ...], SmallForm | None]:
+) -> tuple[Model, tuple[str, ...], compact.SmallForm | None]:
     """Return the whole model, why it is so, and the smallest form; what decided is let go."""
     held_out = session.held.rows.n_rows > 0
     shape = session.plan.model if hashed else ModelSpec.unhashed_of(session.plan.config.shape)
@@ -97,14 +81,14 @@ def _whole(
         return _built(session, spec, decided, shape), reasons, None
     with ExitStack() as closing:
         decided = (decide if hashed else _decide_alone)(session, spec, closing, judges)
-        judge = Judge(
+        judge = compact.Judge(
             session=session, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
             counts=decided.counts,
         )  # fmt: skip
         found = None
-        if size == "auto" and judge.n_rows >= LEAST_ROWS:
+        if size == "auto" and judge.n_rows >= compact.LEAST_ROWS:
             session.begin(SMALLER)
-            found = choose(judge)
+            found = compact.choose(judge)
             if found.calibration is not None:
                 decided = replace(decided, calibration=found.calibration)
         session.begin(LEARNING)
@@ -118,7 +102,6 @@ def _whole(
 def _decide_alone(
     session: Session, spec: TrainSpec, closing: ExitStack, judges: int
 ) -> FinalDecisions:
-    """Take what a part did ahead as what ranks classes."""
     del spec
     part = next(iter(session.ahead.values())).decision(session)
     closing.callback(part.close)
@@ -134,8 +117,7 @@ def _decide_alone(
 
 
 def _calibration(session: Session, ranking: Ranking, judges: int, of: object = None) -> Calibration:
-    """Return how scores become probabilities, by the rows that decide."""
-    rows, n_classes = calibrating_rows(session, judges), session.dataset.n_classes
+    rows, n_classes = compact.calibrating_rows(session, judges), session.dataset.n_classes
     return session.findings.once(
         "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
     )
@@ -143,7 +125,7 @@ def _calibration(session: Session, ranking: Ranking, judges: int, of: object = N
 
 def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> FinalDecisions:
     """Let held-out rows decide on optional parts, ranking and calibration."""
-    rows, backend = judging_rows(session, judges), session.backend
+    rows, backend = compact.judging_rows(session, judges), session.backend
 
     def chosen(*, change_weights: bool) -> list[Decision]:
         found = []
@@ -201,7 +183,6 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
 
 
 def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: ModelSpec) -> Model:
-    """Return the model of what was trained and decided."""
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.zeros((model.n_features, 0), np.float32), "bias": np.zeros(0, np.float32),
     }  # fmt: skip

@@ -6,9 +6,12 @@ Of a share (``--part``) only the epochs of its repetitions are trained; a merge 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -27,11 +30,12 @@ from streammach.parts.registry import decided
 from streammach.planning.ledger import kernels
 from streammach.spec.documents import to_json
 from streammach.spec.plan import Plan
+from streammach.spec.training import TrainSpec
+from streammach.stages import Stages, StageState
 from streammach.training.callbacks import State
-from streammach.training.compact import Compact
 from streammach.training.epochs import Epochs, MergedEpochs, ShareEpochs
 from streammach.training.events import Events, held_bytes
-from streammach.training.finalize import finalize, finalize_alone
+from streammach.training.finalize import finalize
 from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, WRITING, Pace
 from streammach.training.run import (
     CHECKPOINT_FILES,
@@ -47,17 +51,18 @@ from streammach.training.run import (
 )
 from streammach.training.run_part import PART, PartFacts, RunPart, named
 from streammach.training.search import decide
-from streammach.training.session import FitRequest, Session, opened, stages_of
+from streammach.training.session import FitRequest, Session
 from streammach.training.signals import StopSignals
 
-Opening = Callable[[Plan], AbstractContextManager[Session]]
+Opening = Callable[[Plan], Session]
+STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
 
 
 def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
     """Do what is asked for in its folder, unless it is done there already."""
     folder, kind, plan = request.folder, request.kind, request.plan
-    with ExitStack() as closing:
-        dataset = data if isinstance(data, Dataset) else closing.enter_context(Dataset.open(data))
+    with ExitStack() as opened:
+        dataset = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
         if dataset.digest != plan.facts.digest:
             raise MismatchError(
                 "the plan was made for another store", path=clean(dataset.path, 300)
@@ -67,8 +72,8 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         request.begin()
         check_request(folder, request.identity, kind)
         make_folder(folder)
-        closing.enter_context(locked(folder / LOCK, clean(folder)))
-        stop = closing.enter_context(request.stop or StopSignals())
+        opened.enter_context(locked(folder / LOCK, clean(folder)))
+        stop = opened.enter_context(request.stop or StopSignals())
         check_request(folder, request.identity, kind)  # another process may have been here
         check_ours(folder / CHECKPOINTS, CHECKPOINT_FILES)
         if finished:
@@ -79,10 +84,10 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         write_atomic(folder / PLAN, to_json(plan))
         events = Events(folder, request.callbacks)
         events.log("start", plan=name_of(folder / PLAN))
-        stages = closing.enter_context(stages_of(request, events, stop))
-        opening = partial(opened, request, dataset, events=events, stop=stop, stages=stages)
+        stages = opened.enter_context(_stages(request, events, stop))
+        opening = partial(Session, request, dataset, events=events, stop=stop, stages=stages)
         if request.share is None:
-            with opening(plan) as session:
+            with closing(opening(plan)) as session:
                 _train(session, plan.projected_bytes + compiling)
         else:
             _train_share(request, opening, name_of(absolute(dataset.path)))
@@ -91,42 +96,44 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
             keep_compiled(*kernels(plan.facts, plan.config))
 
 
+def _stages(request: FitRequest, events: Events, stop: StopSignals) -> Stages:
+    """Return the stages of what is asked for, which events are told."""
+    clock = request.clock
+
+    def told(state: StageState) -> None:
+        events.stage(replace(state, note=STOPPING) if stop.requested else state)
+
+    limit = (lambda: clock.left) if clock.limited else None
+    began = time.monotonic() - clock.spent
+    return Stages(told, request.expected_seconds(), limit=limit, began=began)
+
+
 def _train(session: Session, projected_bytes: int) -> None:
     """Do the stages of a whole run, or of a merge, one after another while there is time."""
-    request, shape, pace = session.request, session.plan.model, session.pace()
+    request, pace = session.request, session.pace()
     if request.lasting and not request.clock.limited:  # else time decides what is found
         session.keep_findings()
     # What parts do without hashed models. It is let go below: no name may stay for it.
     session.clock = pace.ahead
     session.work_ahead()
     pace.take(session.ahead)
-    if shape.unhashed or (session.ahead and not pace.hashed_fits()):
-        _finish_alone(session, pace, projected_bytes)
+    if session.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
+        _finish(session, pace, None, RunPosition(), projected_bytes)
         return
     if session.ahead:
         _save_alone(session)
     # The search for what was left open.
     settings = decide(session, pace)
-    spec = settings.training
     # The epochs, and back to the best one.
     session.clock = pace.epochs
     session.begin(EPOCHS)
     state, at = _train_epochs(session, settings)
-    session.findings = session.findings.within(
-        at.step, at.best_step, at.stopped, pace.judges, pace.model_size
-    )
-    session.read_ahead()
-    if session.ahead and not at.history:
-        _finish_alone(session, pace, projected_bytes)
-        return
     # The finish: parts, ranking, calibration, the smallest form. Then all is saved.
-    compact, reasons = finalize(session, spec, pace.model_size, judges=pace.judges)
-    again = pace.again(
-        at, buckets=shape.n_buckets, repetitions=shape.n_repetitions, epochs=spec.epochs,
-        transform=spec.transform, learning_rate=spec.learning_rate,
-        **decided(session.plan.facts, session.plan.config, spec),
-    )  # fmt: skip
-    _save(session, compact, (reasons, again), at, projected_bytes)
+    session.read_ahead()
+    spec: TrainSpec | None = settings.training
+    if session.ahead and not at.history:
+        spec, at = None, RunPosition()
+    _finish(session, pace, spec, at, projected_bytes)
     session.events.call("on_fit_end", state)
 
 
@@ -153,7 +160,7 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
     part = RunPart.open(folder)
     settings = part.settings
     if settings is None or part.ahead:
-        with opening(plan) as session:
+        with closing(opening(plan)) as session:
             session.keep_findings()
             first, last = part.repetitions
             session.trained_share = (last - first) / plan.n_repetitions
@@ -162,7 +169,7 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
                 session.work_ahead()
                 with session.stages.one(ALONE):
                     session.keep_ahead()
-    with opening(share.plan(plan)) as session:
+    with closing(opening(share.plan(plan))) as session:
         session.begin(EPOCHS)
         epochs = ShareEpochs(session, settings.training)
         state = epochs.run()
@@ -186,39 +193,40 @@ def _save_alone(session: Session) -> None:
         with session.stages.one(ALONE):
             session.keep_ahead()
             if not folder.exists():
-                finalize_alone(session, "full", judges=FEW_ROWS)[0].save(folder)
-        session.model_saved = True
+                finalize(session, None, "full", FEW_ROWS)[0].save(folder)
+        session.saved = "a model without hashed ones is saved"
     session.let_go()
 
 
-def _finish_alone(session: Session, pace: Pace, projected_bytes: int) -> None:
-    """Finish a run whose model has no hashed ones."""
-    session.findings = session.findings.within(
-        "without hashed models", pace.judges, pace.model_size
-    )
-    compact, spec, reasons = finalize_alone(session, pace.model_size, judges=pace.judges)
-    settings = RunSettings(
-        training=spec, held_out=session.held.origin, trials=(), reasons=(),
-        request=session.request.identity,
-    )  # fmt: skip
-    write_atomic(session.request.folder / SETTINGS, to_json(settings))
-    again = pace.again(RunPosition(), repetitions=0)
-    _save(session, compact, (reasons, again), RunPosition(), projected_bytes)
-
-
-def _save(
-    session: Session, compact: Compact, why: tuple[tuple[str, ...], tuple[str, ...]],
-    progress: RunPosition, projected_bytes: int,
-) -> None:  # fmt: skip
-    """Write the model and what was measured; remove the checkpoints."""
-    (reasons, again), model, folder = why, compact.model, session.request.folder
+def _finish(
+    session: Session, pace: Pace, spec: TrainSpec | None, at: RunPosition, projected_bytes: int
+) -> None:
+    """Make the model, without hashed ones where there is no training; save what was measured."""
+    request, shape, folder = session.request, session.plan.model, session.request.folder
+    stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
+    session.findings = session.findings.within(*stage, pace.judges, pace.model_size)
+    compact, made, reasons = finalize(session, spec, pace.model_size, pace.judges)
+    options: dict[str, Any] = {"repetitions": 0}
+    if spec is None:
+        settings = RunSettings(
+            training=made, held_out=session.held.origin, trials=(), reasons=(),
+            request=request.identity,
+        )  # fmt: skip
+        write_atomic(folder / SETTINGS, to_json(settings))
+    else:
+        options = {
+            "buckets": shape.n_buckets, "repetitions": shape.n_repetitions, "epochs": spec.epochs,
+            "transform": spec.transform, "learning_rate": spec.learning_rate,
+            **decided(session.plan.facts, session.plan.config, spec),
+        }  # fmt: skip
+    again, model = pace.again(at, **options), compact.model
     session.begin(WRITING)
     reasons = (*reasons, *compact.save(folder / "model"), *again)
     if model.estimator in model.validation:
         session.measured("finished model", model.validation[model.estimator])
     result = Result(
-        history=progress.history, best_epoch=max(progress.best_epoch, 0),
-        stopped=progress.stopped, estimator=model.estimator, reasons=reasons,
+        history=at.history, best_epoch=max(at.best_epoch, 0),
+        stopped=at.stopped, estimator=model.estimator, reasons=reasons,
         validation=model.validation, seconds=session.stages.seconds,
         stages={name: round(seconds, 3) for name, seconds in session.stages.took.items()},
         projected_bytes=projected_bytes, peak_bytes=peak_bytes(),

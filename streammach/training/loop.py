@@ -20,22 +20,19 @@ from streammach.data.row_order import (
     row_lengths,
 )
 from streammach.errors import DivergedError
+from streammach.model.checkpoint import RunPosition
 from streammach.spec.training import TrainSpec
 from streammach.training.session import Session
 
 Feed = Reader | OrderReader
+START = RunPosition()  # of an epoch
 
 
 def open_reader(
     session: Session, spec: TrainSpec, *, rows: int | None = None,
     held: NDArray[np.bool_] | None = None,
 ) -> Feed:  # fmt: skip
-    """Return the reader of a training, whose batches have the room that the plan gives them.
-
-    A backend that keeps the store's rows is shown those that it does not have yet.
-
-    `held` is bool (n_rows,).
-    """
+    """Return a training's reader; `held` is bool (n_rows,). What keeps rows is shown new ones."""
     dataset, config = session.dataset, session.plan.config
     batching, kind = config.batching, BACKENDS[config.placement.device]
     row_cache, held = session.backend.row_cache, session.held.mask if held is None else held
@@ -80,17 +77,8 @@ class Step:
     wave: int
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where an epoch goes on: rows and batches of a wave that are done already."""
-
-    row: int = 0
-    wave: int = 0
-    wave_steps: int = 0
-
-
 def train_epoch(
-    backend: Backend, reader: Feed, spec: TrainSpec, epoch: int, *, start: Start = Start(),
+    backend: Backend, reader: Feed, spec: TrainSpec, epoch: int, *, start: RunPosition = START,
 ) -> Iterator[Step]:  # fmt: skip
     """Train on the rows of one epoch, each wave in the same order; yield after each batch."""
     total, before = spec.epochs * reader.n_rows, epoch * reader.n_rows
@@ -105,4 +93,4 @@ def train_epoch(
                 loss = joined(loss, backend.drain_losses())
             check_loss(loss, spec, epoch=epoch, row=row, n_rows=reader.n_rows)
             yield Step(batch.n_rows, loss, wave)
-        start = Start()
+        start = START

@@ -9,8 +9,16 @@ from streammach.model.checkpoint import RunPosition
 from streammach.parts.base import Ahead
 from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
-from streammach.planning import schedule
-from streammach.planning.cost import BYTE, JUDGES, cost, making_smaller, query, search_trials
+from streammach.planning.cost import (
+    BYTE,
+    JUDGES,
+    TRANSFORM_TRIALS,
+    cost,
+    making_smaller,
+    query,
+    search_trials,
+)
+from streammach.planning.cost import EPOCHS as PLANNED_EPOCHS
 from streammach.planning.speed import known_speed
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
@@ -43,7 +51,7 @@ def timetable(
     for part in parts:
         found |= part.stages_ahead(facts, config, scale)
     if not config.shape.unhashed:
-        epochs = schedule.EPOCHS[config.dense]
+        epochs = PLANNED_EPOCHS[config.dense]
         share = (epochs if options.epochs is None else options.epochs) / epochs
         share_open = open_trials(facts, config, options) / search_trials(facts, config)
         found[SEARCH] = seconds.search * share_open
@@ -63,9 +71,9 @@ def timetable(
 def open_trials(facts: DataFacts, config: RunConfig, options: TrainingOptions) -> float:
     """Return about how many trials a search takes where some things are fixed."""
     trials = search_trials(facts, config)
-    fixed = schedule.TRANSFORM_TRIALS * (options.fixed_transform is not None)
+    fixed = TRANSFORM_TRIALS * (options.fixed_transform is not None)
     if options.learning_rate is not None:
-        fixed += RATES + FIXED_RATES * max(trials - RATES - schedule.TRANSFORM_TRIALS, 0.0)
+        fixed += RATES + FIXED_RATES * max(trials - RATES - TRANSFORM_TRIALS, 0.0)
     return max(trials - fixed, 0.0)
 
 
@@ -92,7 +100,6 @@ class Pace:
 
     @property
     def _whole(self) -> Clock:
-        """The time but for the end of a run, on a machine as busy as it is."""
         return self._clock.without(self._closing * self._stages.slowness)
 
     def take(self, ahead: dict[str, Ahead]) -> None:
@@ -145,10 +152,7 @@ class Pace:
         return not self._whole.limited or self._whole.left >= self._finish + least
 
     def epochs_that_fit(self, wanted: int, speeds: Sequence[float]) -> int:
-        """Return how many epochs there is time for, at least one and at most those wanted.
-
-        `speeds` are those of trials, in rows per second.
-        """
+        """Return how many epochs there is time for, at least one, by speeds in rows a second."""
         if not self._whole.limited:
             return wanted
         each = self._plan.facts.n_rows / speeds[-1] if speeds else self._epoch
@@ -156,8 +160,7 @@ class Pace:
 
     @property
     def _epoch(self) -> float:
-        """Seconds that an epoch is expected to take."""
-        return self._expected.epochs / schedule.EPOCHS[self._plan.config.dense]
+        return self._expected.epochs / PLANNED_EPOCHS[self._plan.config.dense]
 
     @property
     def _finish(self) -> float:

@@ -1,8 +1,6 @@
 """Short trainings on samples, within a stated time, that a plan then rests on.
 
-The models that could be best are trained on a small sample, and what that took says how large the
-next one may be. Every training is a whole one, with counts, early stopping and all that
-is chosen on held-out rows; transform and learning rate are those that the first one finds.
+Each is a whole one; transform and learning rate are those that the first one finds.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +126,6 @@ def _rivals(made: Plan, constraints: Constraints) -> list[Option]:
 
 
 def _complete(found: Sequence[Pilot]) -> tuple[Pilot, ...]:
-    """Return the trainings of the models that every sample was trained by."""
     last = max(one.rows for one in found)
     second = [one for one in found if one.rows == last]
     if len(second) == 1:  # nothing to compare it with
@@ -174,18 +172,13 @@ class _Pilots:
                 return
 
     def _round(self, rivals: Sequence[Option], n_rows: int) -> float:
-        """Return the seconds that all rivals are expected to take."""
         search = 0.0 if self._known else self._cost(rivals[0], n_rows).search
         return search + sum(self._expected(one, n_rows) for one in rivals)
 
     def _rows(self, rivals: Sequence[Option], seconds: float) -> int:
-        """Return the most rows that all rivals are expected to take in so many seconds."""
-        low, high = 0, self._dataset.n_rows - self._held_out(self._dataset.n_rows)
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = self._round(rivals, middle) <= seconds
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
+        most = self._dataset.n_rows - self._held_out(self._dataset.n_rows)
+        rows = bisect_right(range(most + 1), seconds, key=lambda n: self._round(rivals, n))
+        return max(rows - 1, 0)
 
     def _held_out(self, n_rows: int) -> int:
         """Return the rows held out beside so many: as in the training, or a third of a few."""
@@ -193,7 +186,6 @@ class _Pilots:
         return min(planned, MAX_HELD_OUT, max(n_rows // 3, 1))
 
     def _expected(self, option: Option, n_rows: int) -> float:
-        """Return the seconds that a training on so many rows should take, a search apart."""
         found = self._cost(option, n_rows)
         return found.seconds - found.search
 

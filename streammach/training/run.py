@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -28,12 +29,16 @@ from streammach.spec.plan import Plan
 from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
-from streammach.training.callbacks import epochs_table
 from streammach.training.events import LOG
 
 MAX_DOCUMENT = 16 << 20
+MAX_PAGE = 256 << 20
+MARK = '<meta name="generator" content="streammach">'
 PART_OF_RUN = "part"  # what the marker of such a folder says
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
+SAVED = (".json", ".safetensors")  # what lies among checkpoints
+REPORT = "report.html"
+T = TypeVar("T")
 CHECKPOINTS, KEPT = "checkpoints", "kept"  # within it: what stages found, until it is done
 # What lies there: checkpoints, what parts did ahead, what stages found, and what was cut off.
 CHECKPOINT_FILES = re.compile(
@@ -75,7 +80,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stages: dict[str, Amount] = {}  # seconds of each stage of it, by name
 
     def __post_init__(self) -> None:
-        """Refuse figures that cannot be."""
         check_rankers(self.estimator, *self.validation)
         if self.best_epoch > max(len(self.history) - 1, 0):
             raise ValueError("the best epoch is none of its epochs")
@@ -145,7 +149,10 @@ class Run(Reported):
     @property
     def history(self) -> FigureTable:
         """What was measured at the end of each epoch: columns by name."""
-        return epochs_table(self.result.history)
+        return FigureTable.of(
+            self.result.history, "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second",
+            "waited_share", "peak_bytes",
+        )  # fmt: skip
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -184,21 +191,15 @@ class Run(Reported):
         MismatchError
             If it is no folder of a finished run.
         """
-        folder = Path(path)
+        folder, what = Path(path), "not the folder of a finished run"
         if not os.path.lexists(folder):
-            hint = "Make one with: streammach train"
-            raise UsageError("there is no such run", path=clean(folder, 300), hint=hint)
-        try:
-            plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
-            settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), RunSettings)
-            result = from_json(read_small(folder / RESULT, MAX_DOCUMENT), Result)
-        except (ValueError, DiskError) as error:
-            hint = "It is a part of one: streammach merge RUN PART..."
-            raise MismatchError(
-                f"not the folder of a finished run ({clean(error, 120)})", path=clean(folder, 300),
-                hint=hint if workplace(folder, PART_OF_RUN).facts() is not None else None,
-            ) from None  # fmt: skip
-        return cls(folder, plan, settings, result)
+            made = "Make one with: streammach train"
+            raise UsageError("there is no such run", path=folder, hint=made)
+        part = workplace(folder, PART_OF_RUN).facts() is not None
+        hint = "It is a part of one: streammach merge RUN PART..." if part else None
+        plan = saved(folder, PLAN, Plan, what, hint)
+        settings = saved(folder, SETTINGS, RunSettings, what, hint)
+        return cls(folder, plan, settings, saved(folder, RESULT, Result, what, hint))
 
 
 def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
@@ -206,73 +207,56 @@ def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
     return Workplace(Path(folder), kind)
 
 
-def begun(folder: str | os.PathLike[str], *, resume: bool, kind: str = "run") -> bool:
+def begun(folder: Path, *, resume: bool, kind: str = "run") -> bool:
     """Return whether a folder holds a run already, or a part of one, finished or not."""
     workplace(folder, kind).check()
-    found = (Path(folder) / PLAN).exists()
+    found = (folder / PLAN).exists()
     if found and not resume:
-        raise UsageError(
-            f"it holds a {kind} already",
-            path=clean(folder, 300),
-            hint="Use --resume or another --out.",
-        )
-    if (Path(folder) / "model").exists():
-        Destination(Path(folder) / "model", MODEL, force=True)
+        hint = "Use --resume or another --out."
+        raise UsageError(f"it holds a {kind} already", path=folder, hint=hint)
+    if (folder / "model").exists():
+        Destination(folder / "model", MODEL, force=True)
     return found
+
+
+def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = None) -> T:
+    """Return a document of a run's folder, or raise MismatchError, which says what this is not."""
+    try:
+        return from_json(read_small(folder / name, MAX_DOCUMENT), kind)
+    except (ValueError, DiskError) as error:
+        why = error.message if isinstance(error, DiskError) else error
+        raise MismatchError(f"{what} ({clean(why, 120)})", path=folder, hint=hint) from None
+
+
+def planned(folder: Path) -> Plan:
+    """Return the plan that a run was begun with, or raise MismatchError."""
+    return saved(folder, PLAN, Plan, "not the folder of a run")
 
 
 def decided(folder: Path) -> RunSettings | None:
     """Return what was decided of a run, None before that; or raise MismatchError."""
     if not (folder / SETTINGS).exists():
         return None
-    try:
-        return from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), RunSettings)
-    except (ValueError, DiskError) as error:
-        raise MismatchError(
-            f"damaged: {SETTINGS} ({clean(error, 120)})", path=clean(folder, 300)
-        ) from None
+    return saved(folder, SETTINGS, RunSettings, f"damaged: {SETTINGS}")
 
 
-def check_request(folder: str | os.PathLike[str], request: str, kind: str = "run") -> None:
+def check_request(folder: Path, request: str, kind: str = "run") -> None:
     """Raise MismatchError if a run was begun with another request; nothing is written."""
-    settings = decided(Path(folder))
-    known = (workplace(folder, kind).facts() or {}).get("request")
-    if settings is not None:
-        known = settings.request
+    settings, facts = decided(folder), workplace(folder, kind).facts() or {}
+    known = facts.get("request") if settings is None else settings.request
     if known not in (None, request):
         raise MismatchError(
             f"the {kind} was started with another store, plan or options",
-            path=clean(folder, 300),
+            path=folder,
             hint="Use the same command as before, or another --out.",
         )
 
 
-def planned(folder: str | os.PathLike[str]) -> Plan:
-    """Return the plan that a run was begun with, or raise MismatchError."""
-    try:
-        return from_json(read_small(Path(folder) / PLAN, MAX_DOCUMENT), Plan)
-    except (ValueError, DiskError) as error:
-        raise MismatchError(
-            f"not the folder of a run ({clean(error, 120)})", path=clean(folder, 300)
-        ) from None
-
-
-MAX_PAGE = 256 << 20
-MARK = '<meta name="generator" content="streammach">'
-SAVED = (".json", ".safetensors")  # what lies among checkpoints
-REPORT = "report.html"
-
-
 def _foreign_page(path: Path) -> str | None:
-    """Return why a file is not a page of ours; None if it is."""
-    why = not_regular(path)
-    if why is not None:
-        return why
-    try:
-        ours = MARK.encode() in read_small(path, MAX_PAGE)[:1000]
-    except DiskError:
-        ours = False
-    return None if ours else "it is no page that streammach made"
+    ours, why = False, not_regular(path)
+    with suppress(DiskError):
+        ours = why is None and MARK.encode() in read_small(path, MAX_PAGE)[:1000]
+    return None if ours else why or "it is no page that streammach made"
 
 
 PAGE = Product("a page", _foreign_page)
@@ -282,7 +266,7 @@ WITHIN = {"model": MODEL, "train.zarr": STORE, "validation.zarr": STORE, REPORT:
 def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
     """Return an unfinished run's plan, what it decided, what is left; or raise MismatchError."""
     if workplace(folder).facts() is None:
-        raise MismatchError("not the folder of a run", path=clean(folder, 300))
+        raise MismatchError("not the folder of a run", path=folder)
     if not (folder / PLAN).exists():
         return None, None, "nothing is planned yet"
     plan, settings = planned(folder), decided(folder)

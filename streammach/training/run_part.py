@@ -5,31 +5,30 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import msgspec
 
 from streammach.data.identity import name_of
-from streammach.errors import DiskError, MismatchError, StreammachError, UsageError, clean
-from streammach.files.reading import read_small
+from streammach.errors import MismatchError, UsageError, clean
 from streammach.files.urls import absolute
 from streammach.model.checkpoint import Checkpoints
 from streammach.parts.registry import planned
+from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
-from streammach.planning.schedule import EPOCHS
-from streammach.spec.documents import from_json
 from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Size
 from streammach.training.run import (
     CHECKPOINTS,
-    MAX_DOCUMENT,
     PART_OF_RUN,
     PLAN,
-    SETTINGS,
     RunSettings,
+    decided,
+    saved,
     workplace,
 )
 
@@ -46,7 +45,6 @@ class PartNumber:
     of: Size
 
     def __post_init__(self) -> None:
-        """Refuse a share that cannot be."""
         if not 1 <= self.number <= self.of:
             raise UsageError(f"'{self}' is not a part such as 3/8: --part")
 
@@ -56,12 +54,10 @@ class PartNumber:
     @classmethod
     def of_text(cls, text: str) -> PartNumber:
         """Return the share of a text such as ``3/8``, or raise UsageError."""
-        number, slash, of = text.partition("/")
-        if not slash or not all(
-            n.isascii() and n.isdecimal() and len(n) < 10 for n in (number, of)
-        ):
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if found is None:
             raise UsageError(f"'{clean(text)}' is not a part such as 3/8: --part")
-        return cls(int(number), int(of))
+        return cls(int(found[1]), int(found[2]))
 
     def repetitions(self, n_repetitions: int) -> tuple[int, int]:
         """Return its repetitions ``first:last`` of R: as even as can be, in their order."""
@@ -184,24 +180,14 @@ class RunPart:
         folder = Path(path)
         if not os.path.lexists(folder):
             hint = "Make one with: streammach train --part"
-            raise UsageError("there is no such part", path=clean(folder, 300), hint=hint)
+            raise UsageError("there is no such part", path=folder, hint=hint)
         if workplace(folder, PART_OF_RUN).facts() is None:
-            raise MismatchError("not the folder of a part of a run", path=clean(folder, 300))
-        try:
-            plan = from_json(read_small(folder / PLAN, MAX_DOCUMENT), Plan)
-            facts = from_json(read_small(folder / PART, MAX_DOCUMENT), PartFacts)
-            settings = None
-            if (folder / SETTINGS).exists():
-                settings = from_json(read_small(folder / SETTINGS, MAX_DOCUMENT), RunSettings)
-            if facts.part.of > plan.n_repetitions:
-                raise ValueError("it has no repetitions")
-        except (ValueError, DiskError) as error:
-            why = error.message if isinstance(error, StreammachError) else error
-            raise MismatchError(
-                f"damaged: not the folder of a part of a run ({clean(why, 120)})",
-                path=clean(folder, 300),
-            ) from None
-        return cls(path=folder, facts=facts, plan=plan, settings=settings)
+            raise MismatchError("not the folder of a part of a run", path=folder)
+        what = "damaged: not the folder of a part of a run"
+        plan, facts = saved(folder, PLAN, Plan, what), saved(folder, PART, PartFacts, what)
+        if facts.part.of > plan.n_repetitions:
+            raise MismatchError(f"{what} (it has no repetitions)", path=folder)
+        return cls(path=folder, facts=facts, plan=plan, settings=decided(folder))
 
     def check_like(self, other: RunPart) -> None:
         """Raise MismatchError, which says what differs, if another part is one of another run."""
@@ -209,7 +195,7 @@ class RunPart:
         if found:
             raise MismatchError(
                 f"it is of another run than {clean(other.path, 100)}: another {found}",
-                path=clean(self.path, 300), hint=ALIKE,
+                path=self.path, hint=ALIKE,
             )  # fmt: skip
 
 
@@ -244,13 +230,13 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
             raise MismatchError(
                 f"it is part {part.facts.part}, and {clean(first.path, 100)} is part "
                 f"{first.facts.part}",
-                path=clean(part.path, 300), hint=ALIKE,
+                path=part.path, hint=ALIKE,
             )  # fmt: skip
     for before, part in itertools.pairwise(parts):
         if before.facts.part == part.facts.part:
             raise UsageError(
                 f"part {part.facts.part} is there twice, in {clean(before.path, 100)} too",
-                path=clean(part.path, 300),
+                path=part.path,
             )
     missing = sorted({*range(1, n + 1)} - {part.facts.part.number for part in parts})
     if missing:
@@ -259,7 +245,7 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
     for part in parts:
         if part.left:
             raise MismatchError(
-                f"part {part.facts.part} is not finished: {part.left}", path=clean(part.path, 300),
+                f"part {part.facts.part} is not finished: {part.left}", path=part.path,
                 hint="Its command with --resume goes on.",
             )  # fmt: skip
     return parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -17,8 +17,7 @@ from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
-from streammach.planning.cost import search_trials
-from streammach.planning.schedule import EPOCHS, rungs, trial
+from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
@@ -27,7 +26,6 @@ from streammach.spec.documents import from_json, to_json
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Amount, Count, Transform
-from streammach.training import label_loss
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.pace import SEARCH, Pace, open_trials
 from streammach.training.run import MAX_DOCUMENT, SETTINGS, RunSettings
@@ -42,15 +40,19 @@ MOST_SHARE = 0.95  # of a search that is longer than most
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One short training, the rows that it was trained on, and what it reached."""
+class Rehearsal(Struct, frozen=True, kw_only=True):
+    """What a trial found: the rows that it was trained on, what it reached, how long it took."""
+
+    rows: Count
+    measured: Reached
+    rows_per_second: Amount = 0.0
+    measuring_seconds: Amount = 0.0
+
+
+class Trial(Rehearsal, frozen=True, kw_only=True):
+    """One short training, and what it found."""
 
     spec: TrainSpec
-    rows: int
-    measured: Reached
-    rows_per_second: float = 0.0
-    measuring_seconds: float = 0.0
     listed: bool = False
 
     @property
@@ -63,24 +65,6 @@ class Trial:
         """What is saved of it."""
         known = {**vars(self.spec), **asdict(self.measured), "rows": self.rows}
         return TrialFigures(**{name: known[name] for name in TrialFigures.__struct_fields__})
-
-
-class Rehearsal(Struct, frozen=True):
-    """What a trial found: the rows that it was trained on, what it reached, how long it took."""
-
-    rows: Count
-    measured: Reached
-    rows_per_second: Amount
-    measuring_seconds: Amount
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search chose, what it tried, and why, in sentences."""
-
-    spec: TrainSpec
-    trials: tuple[Trial, ...]
-    reasons: tuple[str, ...]
 
 
 def typical_value(rows: RowBlock, transform: Transform) -> float:
@@ -101,9 +85,14 @@ class Search:
         self._done = 0.0  # of these trials
         self.climbs = options.learning_rate is None
 
-    def choose(self) -> SearchResult:
-        """Return the training with everything chosen."""
-        reasons, transform = [], self._options.fixed_transform
+    @property
+    def trials(self) -> list[Trial]:
+        """All that were tried."""
+        return list(self._trials.values())
+
+    def choose(self) -> tuple[TrainSpec, list[str]]:
+        """Return the training with everything chosen, and why, in sentences."""
+        reasons, transform = list[str](), self._options.fixed_transform
         if transform is None:
             transform, reason = self._choose_transform()
             reasons.append(reason)
@@ -112,7 +101,7 @@ class Search:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
         if spec.logistic and self._rows.n_rows:  # of lists of labels, where no loss is asked for
-            spec, more = label_loss.choose(self, spec, self._session)
+            spec, more = self._choose_label_loss(spec)
             reasons += more
         for part in planned(self._session.plan.config):
             if self._session.clock.left <= 0:
@@ -120,9 +109,9 @@ class Search:
                 continue
             spec, more = part.search(self._session, self, spec)
             reasons += more
-        return SearchResult(spec, tuple(self._trials.values()), tuple(reasons))
+        return spec, reasons
 
-    def untrained(self, part: Part) -> SearchResult:
+    def untrained(self, part: Part) -> tuple[TrainSpec, list[str]]:
         """Return a training of no epoch with the best transform for the weights of a part."""
         session, fixed = self._session, self._options.fixed_transform
         names, tried = [fixed] if fixed else self._transforms(), dict[Transform, Reached]()
@@ -139,15 +128,13 @@ class Search:
         both = words(session.dataset.listed).both
         reason = f"no epochs, transform {best}: held-out {both} {figures}"
         session.tell(reason)
-        return SearchResult(self._untrained(best), (), (reason,))
+        return self._untrained(best), [reason]
 
     def _untrained(self, transform: Transform) -> TrainSpec:
-        """Return the training without an epoch: its weights are those of a softmax."""
         spec = replace(self._start(transform), epochs=0)
         return spec.with_softmax("shared") if spec.logistic else spec
 
     def _start(self, transform: Transform) -> TrainSpec:
-        """Return the training that the search starts from, with a transform."""
         config, options, rows = self._session.plan.config, self._options, self._rows
         kind, smoothing = config.optimizer_kind, options.label_smoothing
         value = max(typical_value(rows, transform), 1e-6)
@@ -161,12 +148,41 @@ class Search:
             epsilon=options.epsilon or kind.epsilon(value),
         )  # fmt: skip
         if self._session.dataset.listed:
-            spec = label_loss.begin_with(spec, options, self._session)
+            spec = self._with_label_loss(spec)
         for part in planned(config):
             planned_part = config.part(part.name)
             assert planned_part is not None
             spec = part.begin(spec, planned_part)
         return spec
+
+    def _with_label_loss(self, spec: TrainSpec) -> TrainSpec:
+        """Return what rows with lists of labels start from: sigmoids, unless a softmax is asked."""
+        if self._options.label_loss == "shared":
+            return spec.with_softmax("shared")
+        if self._options.label_loss == "each":
+            return spec.with_softmax("each")
+        facts, config = self._session.dataset.facts, self._session.plan.config
+        labels = facts.n_labels / max(facts.n_rows * config.shape.n_buckets, 1)
+        return replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1))
+
+    def _choose_label_loss(self, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+        """Choose between sigmoids and a softmax, of which the labels share the target or do not."""
+        if self._options.label_loss != "auto":
+            return spec, []
+        if self._session.clock.left <= 0:
+            return spec, ["no time was left to try a softmax"]
+        reasons, shared = [], spec.with_softmax("shared")
+        if self.climbs:
+            shared, reason = self.choose_rate(shared, "learning rate of a softmax")
+            reasons.append(reason)
+        each = replace(shared, label_share="each")
+        targets = ("1 a row", "1 a label")
+        better, reason = self.better(shared, each, "target of a softmax", targets)
+        reasons.append(reason)
+        softmax = each if better else shared
+        losses = ("a sigmoid a bucket", "a softmax")
+        better, reason = self.better(spec, softmax, "loss", losses)
+        return softmax if better else spec, [*reasons, reason]
 
     def _transforms(self) -> list[Transform]:
         """Return the transforms that make a difference."""
@@ -235,16 +251,12 @@ class Search:
     def better(
         self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
     ) -> tuple[bool, str]:
-        """Return whether another training is better by more than noise, and the evidence.
-
-        It has to be, since it takes longer.
-        """
+        """Return whether another training, a longer one, is better by more than noise; why."""
         tried = [self._rehearsed(spec), self._rehearsed(other)]
         better = tried[1].score > tried[0].score + self._noise(tried[0])
         return better, f"{what} {names[better]}: {_figures(list(zip(names, tried, strict=True)))}"
 
     def _rehearsed(self, spec: TrainSpec) -> Trial:
-        """Train as long as it takes to compare rates."""
         return self._try(spec, *trial(self._n_rows, spec.epochs, self._wanted))
 
     def _noise(self, trial: Trial) -> float:
@@ -271,7 +283,6 @@ class Search:
         return done
 
     def _rehearse(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Rehearsal:
-        """Train on the first rows; return what is reached."""
         session, backend, epochs = self._session, self._session.backend, short.epochs
         session.prepare(short, session.basis(spec))
         reader = open_reader(session, short, rows=rows)
@@ -290,7 +301,10 @@ class Search:
             measuring = time.monotonic() - over
         except DivergedError:
             measured = Reached(0.0, 0.0)
-        return Rehearsal(reader.n_rows, measured, speed, measuring)
+        return Rehearsal(
+            rows=reader.n_rows, measured=measured, rows_per_second=speed,
+            measuring_seconds=measuring,
+        )  # fmt: skip
 
 
 def decide(session: Session, pace: Pace) -> RunSettings:
@@ -310,14 +324,14 @@ def decide(session: Session, pace: Pace) -> RunSettings:
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0
     if parts and (request.options.epochs == 0 or (held_out and not pace.epoch_fits())):
-        found = search.untrained(parts[0])
+        spec, reasons = search.untrained(parts[0])
     else:
-        found = search.choose()
-        speeds = [one.rows_per_second for one in found.trials if one.rows_per_second]
-        epochs = pace.epochs_that_fit(found.spec.epochs, speeds)
+        spec, reasons = search.choose()
+        speeds = [one.rows_per_second for one in search.trials if one.rows_per_second]
+        epochs = pace.epochs_that_fit(spec.epochs, speeds)
     settings = RunSettings(
-        training=replace(found.spec, epochs=epochs), held_out=session.held.origin,
-        trials=tuple(trial.figures for trial in found.trials), reasons=found.reasons,
+        training=replace(spec, epochs=epochs), held_out=session.held.origin,
+        trials=tuple(one.figures for one in search.trials), reasons=tuple(reasons),
         request=request.identity,
     )  # fmt: skip
     write_atomic(path, to_json(settings))
@@ -325,7 +339,6 @@ def decide(session: Session, pace: Pace) -> RunSettings:
 
 
 def _figures(tried: list[tuple[str, Trial]]) -> str:
-    """Return what trials of as many rows reached."""
     first = tried[0][1]
     figures = ", ".join(
         f"{name} {t.measured.accuracy:.3f} / {t.measured.top_5_accuracy:.3f}" for name, t in tried

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -47,9 +44,8 @@ from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
-from streammach.stages import Stages, StageState
+from streammach.stages import Stages
 from streammach.training.events import Events
-from streammach.training.label_loss import check_label_loss
 from streammach.training.pace import EPOCHS, HELD_OUT, Pace, timetable
 from streammach.training.run import (
     CHECKPOINTS,
@@ -135,10 +131,7 @@ class FitRequest:
         )  # fmt: skip
 
     def expected_seconds(self) -> dict[str, float]:
-        """Return the seconds of each stage, in their order.
-
-        A stage that is not gone through is left out when a later one begins.
-        """
+        """Return the seconds of each stage in their order, of those too that may not come."""
         plan, speed = self.plan, known_speed()
         found = timetable(plan.facts, plan.config, self.options, speed=speed)
         if self.share is not None:
@@ -171,7 +164,12 @@ class FitRequest:
         """Return the bytes that compiling takes beside the plan; raise what speaks against it."""
         options, config = self.options, self.plan.config
         check_held_out(options)
-        check_label_loss(options, facts, config)
+        if options.label_loss != "auto" and not facts.listed:
+            hint = "It is for lists of labels."
+            raise UsageError("each row has one label: --label-loss", hint=hint)
+        joint = config.part("joint")
+        if options.label_loss == "logistic" and joint is not None and joint.fixed:
+            raise UsageError("the joint loss has no sigmoids: --label-loss logistic, --loss joint")
         if self.share is not None:
             self.share.check(self.plan, options)
             if self.clock.limited:
@@ -202,15 +200,9 @@ class FitRequest:
         if known != str(self.share):
             raise MismatchError(
                 f"it is part {clean(known, 20)} of a run, not {self.share}",
-                path=clean(self.folder, 300),
+                path=self.folder,
             )
 
-
-STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
-NOTHING_SAVED = ("interrupted", "Nothing is saved yet; run the command again.")
-FOUND_SAVED = ("interrupted: what was found is saved", GOES_ON)
-EPOCHS_SAVED = ("interrupted: the trained epochs are saved", GOES_ON)
-MODEL_SAVED = ("interrupted: a model without hashed ones is saved", GOES_ON)
 
 Mapped = tuple[Transform, bool, float]  # what the map of a training's rows depends on
 
@@ -220,41 +212,38 @@ class Session:
 
     def __init__(
         self, request: FitRequest, dataset: Dataset, plan: Plan, *, events: Events,
-        stop: StopSignals, stages: Stages, closing: ExitStack,
+        stop: StopSignals, stages: Stages,
     ) -> None:  # fmt: skip
         self.request, self.plan, self.dataset = request, plan, dataset
         self.options, self.clock = request.options, request.clock
         self.events, self.stop, self.stages = events, stop, stages
         self.begin(HELD_OUT)
-        self.backend = BACKENDS[plan.config.placement.device].open(
-            plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
-        )
-        closing.callback(self.backend.close)
-        self.held = hold_out(dataset, plan.config.batching, self.options)
-        # Whether a checkpoint holds the epochs, and a model what parts did ahead of them.
-        self.epochs_saved, self.model_saved = False, False
+        self.saved = ""  # what an interruption leaves beside findings, in words
         self.trained_share = 1.0  # share of the repetitions whose epochs are trained here
         self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
         self.findings = Findings(request.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
+        self.held = hold_out(dataset, plan.config.batching, self.options)
+        self.backend = BACKENDS[plan.config.placement.device].open(
+            plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
+        )
         if self.held.looked:
             self.tell(f"held out {self.held.origin}")
 
-    @property
-    def threads(self) -> int:
-        """Threads that compute."""
-        return self.plan.config.placement.threads
+    def close(self) -> None:
+        """Give back what the backend has of a device and of the process."""
+        self.backend.close()
 
     def check(self) -> None:
         """End the work where a signal asks for it."""
         if self.stop.requested:
             self.events.log("interrupted")
-            message, hint = FOUND_SAVED if self.findings.lasting else NOTHING_SAVED
-            if self.epochs_saved:
-                message, hint = EPOCHS_SAVED
-            elif self.model_saved:
-                message, hint = MODEL_SAVED
-            raise Interrupted(message, hint=hint)
+            found = "what was found is saved" if self.findings.lasting else ""
+            kept = self.saved or found
+            raise Interrupted(
+                f"interrupted: {kept}" if kept else "interrupted",
+                hint=GOES_ON if kept else "Nothing is saved yet; run the command again.",
+            )
 
     def pace(self) -> Pace:
         """Return how the time that there is from now on is divided."""
@@ -297,9 +286,9 @@ class Session:
 
     def let_go(self) -> None:
         """Give back the memory of what parts did ahead."""
-        self.ahead.clear()
-        # Frames in which kernels were compiled hang in cycles, with the arrays of those who called.
-        gc.collect()
+        if self.ahead:
+            self.ahead.clear()
+            gc.collect()  # frames in which kernels were compiled hang in cycles, with arrays
 
     def expect_epochs(self, epochs: int, seconds: float) -> None:
         """Note what so many epochs should take, of so many seconds each and a checkpoint."""
@@ -345,27 +334,3 @@ class Session:
     def forget_basis(self) -> None:
         """Give back what was kept for further trials."""
         self._basis = None
-
-
-def stages_of(request: FitRequest, events: Events, stop: StopSignals) -> Stages:
-    """Return the stages of what is asked for, which events are told."""
-    clock = request.clock
-
-    def told(state: StageState) -> None:
-        events.stage(replace(state, note=STOPPING) if stop.requested else state)
-
-    limit = (lambda: clock.left) if clock.limited else None
-    began = time.monotonic() - clock.spent
-    return Stages(told, request.expected_seconds(), limit=limit, began=began)
-
-
-@contextmanager
-def opened(
-    request: FitRequest, dataset: Dataset, plan: Plan, *, events: Events, stop: StopSignals,
-    stages: Stages,
-) -> Iterator[Session]:  # fmt: skip
-    """Open a backend and read the held-out rows; close what was opened at the end."""
-    with ExitStack() as closing:
-        yield Session(
-            request, dataset, plan, events=events, stop=stop, stages=stages, closing=closing
-        )

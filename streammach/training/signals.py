@@ -10,10 +10,7 @@ from streammach.processes import INTERRUPTED, handled
 
 
 class StopSignals:
-    """Notes the first stopping signal while a ``with`` block runs; the second one ends the process.
-
-    Outside the main thread, where handlers cannot be set, it does nothing.
-    """
+    """Notes a first stopping signal in a main thread's ``with``; a second ends the process."""
 
     def __init__(self) -> None:
         self.requested = False

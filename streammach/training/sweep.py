@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import msgspec
@@ -61,7 +61,6 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     frontier: bool = False  # whether no other point has fewer bytes and more accuracy
 
     def __post_init__(self) -> None:
-        """Refuse an estimator that is unknown."""
         check_rankers(self.estimator)
 
 
@@ -111,6 +110,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def tested(self) -> bool:
         """Whether points are compared on test rows: all of them have been measured there."""
         return bool(self.points) and all(point.test is not None for point in self.points)
+
+    def point(self, plan: Plan) -> Point | None:
+        """Return the finished point of a plan, if there is one."""
+        shape = (plan.n_buckets, plan.n_repetitions)
+        return next((p for p in self.points if (p.buckets, p.repetitions) == shape), None)
 
     def shape_of(self, point: Point) -> str:
         """Return the shape of a point for people."""
@@ -178,33 +182,42 @@ def sweep(
         place.check()
         constraints = replace(constraints or Constraints(), memory=parse_size(memory))
         training = replace(training or TrainingOptions(), seed=constraints.seed)
-        wanted = _wanted(data, store, test, training, constraints)
-        before = _before(folder, wanted)
-        plans, refused = _plans(data, constraints, itertools.product(
-            sorted(set(buckets)), sorted(set(repetitions))
+        found = _begun(folder, Sweep(
+            store=name_of(store), digest=data.digest, n_classes=data.n_classes,
+            memory=parse_size(memory), options={**asdict(training), **constraints.parts},
+            test=None if test is None else name_of(test),
+            test_digest=None if test is None else _digest(test),
+            listed=data.listed or msgspec.UNSET,
         ))  # fmt: skip
+        grid = itertools.product(sorted(set(buckets)), sorted(set(repetitions)))
+        plans, refused = _plans(data, constraints, grid)
         for one in refused:
             tell(one)
         if not plans:
             raise BudgetError(f"nothing of the grid fits; {refused[0].reason}", path="--memory")
         place.open()
-        found = _joined(before, before.points, (*before.refused, *refused))
+        found = _joined(found, found.points, (*found.refused, *refused))
         bar = progress if isinstance(progress, ProgressBar) else ProgressBar(progress, "")
         lasting = {
-            _name(p): p.expected.seconds if p.expected is not None else 1.0
-            for p in plans if _known(found, p) is None
+            f"{plan.n_buckets} x {plan.n_repetitions}": plan.expected.seconds
+            for plan in plans if found.point(plan) is None and plan.expected is not None
         }  # fmt: skip
+
+        def told_stage(state: StageState) -> None:
+            if state.left_seconds is not None:  # how far a training is within the sweep
+                stages.at(state.seconds, state.seconds + state.left_seconds, state.stage)
+
+        watcher = SimpleNamespace(on_stage=told_stage)
         with locked(folder / LOCK, clean(folder)), Stages(bar.show, lasting) as stages:
             for chosen in plans:
-                point = _known(found, chosen)
+                name, point = f"{chosen.n_buckets} x {chosen.n_repetitions}", found.point(chosen)
                 if point is None:
-                    stages.begin(_name(chosen))
+                    stages.begin(name)
                     given = None if callbacks is None else callbacks(chosen)
-                    given = (*((EarlyStopping(),) if given is None else given), PointStage(stages))
-                    trainer = Trainer(chosen, training, callbacks=given)
-                    point = _train(trainer, data, folder)
+                    given = (*((EarlyStopping(),) if given is None else given), watcher)
+                    point = _trained(Trainer(chosen, training, callbacks=given), data, folder)
                 if test is not None and point.test is None:
-                    stages.begin(f"{_name(chosen)}, test rows")
+                    stages.begin(f"{name}, test rows")
                     point = _measured(point, folder, test, constraints.threads)
                 if point not in found.points:
                     found = _joined(found, (*found.points, point), found.refused)
@@ -221,106 +234,65 @@ def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
     try:
         return from_json(read_small(path, MAX_DOCUMENT), Sweep)
     except ValueError as error:
-        raise MismatchError(
-            f"not the file of a sweep ({clean(error, 120)})", path=clean(path, 300)
-        ) from None
+        raise MismatchError(f"not the file of a sweep ({clean(error, 120)})", path=path) from None
 
 
 def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:
-    """Return which of some (bytes, accuracy) are worth their bytes.
-
-    A point is not where another one is better in one of the two and no worse in the other.
-    """
+    """Return which (bytes, accuracy) are worth their bytes: none is better in one and no worse."""
     return [
         not any(b <= bytes_ and p >= accuracy and (b, p) != (bytes_, accuracy) for b, p in sizes)
         for bytes_, accuracy in sizes
     ]
 
 
-def _wanted(
-    data: Dataset, store: str | os.PathLike[str], test: str | os.PathLike[str] | None,
-    training: TrainingOptions, constraints: Constraints,
-) -> Sweep:  # fmt: skip
-    """Return a sweep without points yet: what is asked for."""
-    test_digest = None
-    if test is not None:
-        rows_at = located(test)
-        if is_store(rows_at):
-            with Dataset.open(test) as rows:
-                test_digest = rows.digest
-        elif not rows_at.exists():
-            raise UsageError("there is no such store or file", path=clean(test, 300))
-    options = {**dataclasses.asdict(training), **constraints.parts}
-    return Sweep(
-        store=name_of(store), digest=data.digest, n_classes=data.n_classes,
-        memory=parse_size(constraints.memory or 0), options=options,
-        test=None if test is None else name_of(test), test_digest=test_digest,
-        listed=data.listed or msgspec.UNSET,
-    )  # fmt: skip
+def _digest(rows: str | os.PathLike[str]) -> str | None:
+    """Return the digest of test rows in a store; None for those of a file."""
+    place = located(rows)
+    if is_store(place):
+        with Dataset.open(rows) as data:
+            return data.digest
+    if not place.exists():
+        raise UsageError("there is no such store or file", path=clean(rows, 300))
+    return None
 
 
-def _before(folder: Path, wanted: Sweep) -> Sweep:
+def _begun(folder: Path, wanted: Sweep) -> Sweep:
     """Return what the folder holds of the same sweep; test figures of other rows are dropped."""
-    found = open_sweep(folder)
-    if found is None:
+    before = open_sweep(folder)
+    if before is None:
         return wanted
     fixed, asked = (
         {name: x for name, x in one.options.items() if x not in (None, "auto")}
-        for one in (found, wanted)
+        for one in (before, wanted)
     )
-    if fixed != asked or (found.digest, found.memory) != (wanted.digest, wanted.memory):
+    if fixed != asked or (before.digest, before.memory) != (wanted.digest, wanted.memory):
         raise MismatchError(
             "the folder holds a sweep of another store, budget or options",
-            path=clean(folder, 300),
-            hint="Use the same command as before, or another --out.",
-        )
-    same = wanted.test_digest is not None and wanted.test_digest == found.test_digest
-    points = (p if same else msgspec.structs.replace(p, test=None) for p in found.points)
-    return msgspec.structs.replace(wanted, points=tuple(points), refused=found.refused)
+            path=folder, hint="Use the same command as before, or another --out.",
+        )  # fmt: skip
+    same = wanted.test_digest is not None and wanted.test_digest == before.test_digest
+    points = (p if same else msgspec.structs.replace(p, test=None) for p in before.points)
+    return msgspec.structs.replace(wanted, points=tuple(points), refused=before.refused)
 
 
 def _plans(
     data: Dataset, constraints: Constraints, grid: Iterable[tuple[int, int]]
 ) -> tuple[list[Plan], list[Infeasible]]:
-    """Return the plans that fit, small ones first, and the points that do not."""
     plans: dict[tuple[int, int], Plan] = {}
     refused = []
     for b, r in grid:
         try:
-            found = plan(data, replace(constraints, n_buckets=b, n_repetitions=r))
+            made = plan(data, replace(constraints, n_buckets=b, n_repetitions=r))
         except BudgetError as error:
             refused.append(Infeasible(b, r, error.message))
         else:
-            plans[found.n_buckets, found.n_repetitions] = found
+            plans[made.n_buckets, made.n_repetitions] = made
     if not plans and not refused:
         raise UsageError("the grid is empty: --buckets and --repetitions")
     return sorted(plans.values(), key=lambda p: p.projected_bytes), refused
 
 
-def _known(found: Sweep, chosen: Plan) -> Point | None:
-    """Return the finished point of a plan, if there is one."""
-    shape = (chosen.n_buckets, chosen.n_repetitions)
-    return next((p for p in found.points if (p.buckets, p.repetitions) == shape), None)
-
-
-def _name(chosen: Plan) -> str:
-    return f"{chosen.n_buckets} x {chosen.n_repetitions}"
-
-
-class PointStage:
-    """Tells how far the training of a point is within the sweep, whose present stage it is."""
-
-    def __init__(self, stages: Stages) -> None:
-        self._stages = stages
-
-    def on_stage(self, state: StageState) -> None:
-        """Take note of the share of the training that is done."""
-        if state.left_seconds is not None:
-            total = state.seconds + state.left_seconds
-            self._stages.at(state.seconds, total, state.stage)
-
-
-def _train(trainer: Trainer, data: Dataset, folder: Path) -> Point:
+def _trained(trainer: Trainer, data: Dataset, folder: Path) -> Point:
     name = f"{trainer.plan.n_buckets}x{trainer.plan.n_repetitions}"
     gc.collect()  # so that the peak is this point's own
     reset_peak()
@@ -341,7 +313,6 @@ def _train(trainer: Trainer, data: Dataset, folder: Path) -> Point:
 def _measured(
     point: Point, folder: Path, test: str | os.PathLike[str], threads: int | None
 ) -> Point:
-    """Return the point with its figures on the test rows."""
     run = Run.open(folder / point.run)
     with Predictor(run.model, threads=threads) as predictor:
         found = evaluate(predictor, test)
@@ -356,9 +327,8 @@ def _joined(found: Sweep, points: Sequence[Point], refused: Sequence[Infeasible]
     joined = msgspec.structs.replace(
         found, points=tuple(ordered), refused=tuple(others[shape] for shape in sorted(others))
     )
-    scores = [joined.compared(point) for point in ordered]
-    known = [i for i, score in enumerate(scores) if score is not None]
-    marks = frontier([(ordered[i].model_bytes, s.accuracy) for i, s in enumerate(scores) if s])
-    best = {i for i, mark in zip(known, marks, strict=True) if mark}
-    marked = (msgspec.structs.replace(p, frontier=i in best) for i, p in enumerate(ordered))
+    reached = [(p, one.accuracy) for p in ordered if (one := joined.compared(p)) is not None]
+    marks = frontier([(p.model_bytes, accuracy) for p, accuracy in reached])
+    best = {p.run for (p, _), mark in zip(reached, marks, strict=True) if mark}
+    marked = (msgspec.structs.replace(p, frontier=p.run in best) for p in ordered)
     return msgspec.structs.replace(joined, points=tuple(marked))

@@ -1,22 +1,37 @@
-"""Trains a model by a plan: whole, in shares, or merged from them."""
+"""Trains a model: by a plan, whole, in shares or merged from them; or on rows in memory."""
 
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from streammach.clock import Clock
+from streammach.data.bad_rows import BadRows, skipping
+from streammach.data.class_weights import ClassWeights
+from streammach.data.memory import Labelled, given
+from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
-from streammach.errors import UsageError
+from streammach.data.tables.memory import is_table
+from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import located
+from streammach.machine import parse_size
 from streammach.model.model import Model
+from streammach.planning.candidates import MAX_HELD_OUT_ROWS
+from streammach.planning.choose import plan
+from streammach.planning.constraints import Constraints
+from streammach.progress import ProgressBar, Wanted
+from streammach.rows.names import Label
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.training.callbacks import EarlyStopping
+from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.fit import fit
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, in_order
@@ -24,6 +39,9 @@ from streammach.training.session import FitRequest
 from streammach.training.signals import StopSignals
 
 CHECKPOINT_MINUTES = 10.0
+OF_TRAINING = {field.name for field in fields(TrainingOptions)}
+OF_TABLE = {field.name for field in fields(TableOptions)} - {"label"}
+OF_COLUMNS = {"text", "category", "number", "date", "names"}
 
 
 class Trainer:
@@ -192,3 +210,134 @@ def merge(
     store = located(first.facts.store) if data is None else data
     fit(trainer._request(run, resume=resume, shares=tuple(shares)), store)
     return Run.open(run)
+
+
+def train(
+    X: Any, y: Any, *, memory: str | int = "1GB", sample_weight: Any = None,
+    class_weight: ClassWeights | None = None, on_bad_row: str = "error",
+    columns: Sequence[Label] | None = None, out: str | os.PathLike[str] | None = None,
+    validation: Any = None, callbacks: Sequence[object] | None = None, progress: Wanted = None,
+    seed: int = 0, **options: Any,
+) -> Run:  # fmt: skip
+    """Train a model on rows in memory, within a budget.
+
+    Rows are taken in as a conversion does, so that the weights are those of a training on a store
+    of the same rows. They stay in memory where that and the model fit the budget; otherwise they
+    are written into a temporary store, which is removed at the end.
+
+    Parameters
+    ----------
+    X : scipy sparse matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
+        The rows: numbers, by column or by name (:func:`streammach.data.given.given_rows`); or rows
+        of a table or text, which become features as in a conversion. The model then takes the like.
+    y : array (n,), n lists, array or scipy sparse matrix (n, labels), or str
+        A label for each row: integers, booleans, whole floats or strings; or a list of labels for
+        each row; or an indicator, a matrix with a column for each label. A string is the column of
+        a table that holds the labels.
+    memory : str or int
+        What the training may take, such as ``"1GB"``, beside what `X` and `y` take.
+    sample_weight : array (n,), optional
+        The importance of each row; 1 otherwise. Rows of importance 0 are left out.
+    class_weight : "balanced", dict or path-like, optional
+        What the rows of each class count for, beside `sample_weight`: the same for all classes
+        together; or by label; or a file (:func:`streammach.data.class_weights.weighed`).
+    on_bad_row : str
+        ``error`` or ``skip``: rows that cannot be read are left out, and counted in a warning.
+    columns : sequence of str, int or bytes, optional
+        A name for each column of a matrix; their numbers from 0 otherwise.
+    out : path-like, optional
+        Folder for the run; a temporary one otherwise, which goes with the run.
+    validation : (X, y), table, or path-like, optional
+        Rows, a table with the column of labels `y`, or a store, on which choices are made; some of
+        the rows otherwise.
+    callbacks : sequence, optional
+        As for :class:`streammach.training.trainer.Trainer`.
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
+    seed : int
+        Decides hashes, and the order of the rows.
+    **options
+        Fields of :class:`streammach.spec.training.TrainingOptions` (``epochs``,
+        ``learning_rate``, ...), options of :func:`streammach.planning.choose.plan`
+        (``n_buckets``, ``device``, ``time``, ``counts``, ...), and what is said of the columns of
+        a table: ``text``, ``category``, ``number``, ``date``, ``names``, ``weight``, ``ngrams``,
+        ``chars`` (:class:`streammach.data.source_options.TableOptions`).
+
+    Returns
+    -------
+    Run
+        Its ``model`` answers: ``run.model.predict(rows)``.
+
+    Raises
+    ------
+    UsageError, TypeError
+        If an option is wrong or there is none of this name.
+    DataError
+        If rows or labels are none, or do not fit each other.
+    BudgetError
+        If nothing fits.
+    DeviceError, DivergedError, Interrupted, DiskError
+        As for a training.
+    """
+    columns_said: dict[str, Any] = {
+        name: several(options.pop(name)) if name in OF_COLUMNS else options.pop(name)
+        for name in OF_TABLE & options.keys()
+    }
+    table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
+    data = given(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
+    data = replace(data, seed=seed, class_weights=class_weight)
+    training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
+    known = {*OF_TRAINING, *OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
+    constraints = Constraints.of({"seed": seed, "memory": memory, **options}, "train", known)
+    clock = Clock(constraints.seconds)
+    with ExitStack() as closing:
+        if validation is not None:
+            if isinstance(y, str) and is_table(validation):
+                validation = (validation, y)
+            training["validation"], n = _validation(validation, memory, closing, table)
+            constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
+        bar = closing.enter_context(ProgressBar(progress, ""))
+        if progress:
+            usual = (EarlyStopping(),) if callbacks is None else callbacks
+            callbacks = (*usual, Progress(bar=bar))
+        made, dataset = planned(data, constraints, closing)
+        left_out = bad_rows.reasons + Counter(dataset.root.skipped)
+        if left_out:
+            why = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items())
+            warnings.warn(f"rows that could not be read were left out: {why}", stacklevel=2)
+        trainer = Trainer(
+            made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock
+        )
+        return replace(trainer.fit(dataset, out), label_kind=data.labels.kind)
+
+
+def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tuple[Plan, Dataset]:
+    """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
+    if constraints.memory is None:
+        raise UsageError("rows in memory need a budget: memory")
+    budget = parse_size(constraints.memory)
+    if data.code_bytes + data.intake_bytes <= budget:
+        dataset = data.weighed(data.held())
+        try:
+            return plan(dataset, constraints), dataset
+        except BudgetError:
+            del dataset  # its memory is needed
+    folder = closing.enter_context(temporary_folder())
+    dataset = data.weighed(closing.enter_context(data.stored(folder, budget)))
+    return plan(dataset, constraints), dataset
+
+
+def _validation(
+    rows: Any, memory: str | int, closing: ExitStack, options: TableOptions
+) -> tuple[str, int]:
+    if isinstance(rows, str | os.PathLike):
+        with Dataset.open(rows) as dataset:
+            return os.fspath(rows), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        hint = "Give a pair of both, or the path of a store; a table where y is a column."
+        raise UsageError("it is no pair of rows and labels, and no path: validation", hint=hint)
+    data = replace(given(rows[0], rows[1], options=options), weights=None)
+    folder = closing.enter_context(temporary_folder())
+    dataset = closing.enter_context(data.stored(folder, parse_size(memory)))
+    return os.fspath(dataset.path), min(dataset.n_rows, MAX_HELD_OUT_ROWS)

@@ -20,8 +20,7 @@ from streammach.planning import speed
 from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.constraints import Constraints
-from streammach.planning.cost import Cost
-from streammach.planning.schedule import LEAST_PASSED, SEARCH_SHARE, rungs, trial
+from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, Cost, rungs, trial
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import Limits

@@ -163,7 +163,7 @@ def test_threads_and_interruptions_change_no_byte(data, tiny, monkeypatch):
         stop.signals.requested = True
         return real(judge)
 
-    monkeypatch.setattr("streammach.training.finalize.choose", interrupted)
+    monkeypatch.setattr("streammach.training.compact.choose", interrupted)
     with pytest.raises(Interrupted):
         fit(data, tiny.folder / "again", planned(data), callbacks=[stop], **FIXED)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Adds classes to a trained model from rows of their own: the checks and the files of ``add``."""
+"""Makes other models of trained ones: smaller ones, and ones with more classes."""
 
 from __future__ import annotations
 
@@ -13,53 +13,130 @@ import numpy as np
 from streammach.backends.registry import fallback, open_to_predict
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import DataError, clean
+from streammach.data.store.dataset import Dataset
+from streammach.errors import DataError, UsageError, clean
 from streammach.files.destinations import Destination
-from streammach.files.urls import located
+from streammach.files.urls import Url, located
 from streammach.machine import budget as budget_of
-from streammach.machine import cores
+from streammach.machine import cores, parse_size
 from streammach.model.added import check_open, with_classes
-from streammach.model.document import MODEL
+from streammach.model.document import MODEL, Width
 from streammach.model.model import Model, folder_of
+from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
+from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
-from streammach.prediction.memory import Input, Task, device_for, room_for
+from streammach.prediction.memory import Input, Task, device_for, room_for, shrinking_lines
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.reached import lists_of_labels
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
+from streammach.spec.ledger import bytes_in
+from streammach.training.run import Run
 
 ROW_BYTES = 4 << 20  # of rows of new classes, at least
 CLASSES = 1  # of a row that are asked for: its rows are not ranked
 
 
+def shrink(
+    run: str | os.PathLike[str], out: str | os.PathLike[str], *, size: str | int | None = None,
+    weights: Width | None = None, repetitions: int | None = None, pairs: int | None = None,
+    min_count: int | None = None, store: str | os.PathLike[str] | None = None,
+    memory: str | int | None = None, force: bool = False,
+) -> Model:  # fmt: skip
+    """Make a smaller model from that of a run, or from a smaller one; return it.
+
+    Parameters
+    ----------
+    run : path-like
+        The folder of the run or the model.
+    out : path-like
+        Folder of the smaller model.
+    size, weights, repetitions, pairs, min_count, store : optional
+        Most bytes of its files, such as ``100MB``; the type of its weights; how many repetitions
+        and pairs are kept; leave out features that fewer training rows hold; the training store,
+        for that one, where it is not the run's. What is not given is chosen for the size; without
+        it weights are int8, those of dense rows as they are, and all is kept.
+    memory : str or int, optional
+        Bytes that the process may take; otherwise 2 GB, or what is needed.
+    force : bool
+        Whether a model that is there may be replaced.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of its range, or a path is wrong.
+    BudgetError
+        If the work does not fit the memory, or no model fits the size.
+    ModelError, StoreError, DiskError
+        If files cannot be read or written.
+    """
+    inputs = [folder_of(run), *([] if store is None else [located(store)])]
+    Destination(Path(out), MODEL, force=force, inputs=inputs)
+    bytes_in(shrinking_lines(size_in_file(run), memory), "host")  # refuses what does not fit
+    small = smaller(
+        Model.load(run), Path(run), size=size, weights=weights, repetitions=repetitions,
+        pairs=pairs, min_count=min_count, store=store,
+    )  # fmt: skip
+    small.save(out, force=force)
+    return small
+
+
+def smaller(
+    model: Model, run: Path, *, size: str | int | None = None, weights: Width | None = None,
+    repetitions: int | None = None, pairs: int | None = None, min_count: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Model:  # fmt: skip
+    """Return a smaller model, not written yet, or raise UsageError, BudgetError or StoreError."""
+    if min_count is not None:
+        model = _frequent(model, run, store, min_count)
+    if size is not None:
+        return shrink_to(model, parse_size(size), ShrinkTarget(weights, repetitions, pairs))
+    known = [stored for stored in types_of(model) if model.dense or stored in LEVELS]
+    most = model.spec.n_repetitions if repetitions is None else repetitions
+    kept = model.n_pairs if pairs is None else pairs
+    return made_smaller(model, Size(weights or known[0], most, kept))
+
+
+def _frequent(
+    whole: Model, run: Path, trained_on: str | os.PathLike[str] | None, least: int
+) -> Model:
+    """Return the model without rare features, which its training store knows."""
+    store = _store_of(run) if trained_on is None else located(trained_on)
+    with Dataset.open(store) as data:
+        if data.facts.digest != whole.store:
+            raise UsageError(
+                "it is not the store that the model was trained on", path=clean(store, 300),
+                hint="Name that one with --store.",
+            )  # fmt: skip
+        rows = data.feature_counts
+        if len(rows) != whole.spec.n_features:  # some are left out already
+            rows = rows[data.features.ids_of(whole.features)]
+        return frequent(whole, rows, least)
+
+
+def _store_of(run: Path) -> Path:
+    found = located(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
+    if found is None or not (isinstance(found, Url) or found.exists()):
+        raise UsageError(
+            "--min-count needs the training store: --store STORE", path=clean(run, 300)
+        )
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Added:
-    """A model with more classes, and what they were made of.
+    """A model with more classes, and what they were made of."""
 
-    Attributes
-    ----------
-    before, model : Model
-        The model as it was, and with the new classes.
-    labels : Names
-        The new labels.
-    n_rows, left_out : int
-        Rows with a new label, which were used, and the others.
-    unknown_values : int
-        Values left out because the model does not know their feature.
-    projected_bytes : int
-        Bytes that this was said to take.
-    """
-
-    before: Model
+    before: Model  # the model as it was
     model: Model
-    labels: Names
-    n_rows: int
+    labels: Names  # the new labels
+    n_rows: int  # n_rows, left_out: rows with a new label, which were used, and the others
     left_out: int
-    unknown_values: int
-    projected_bytes: int
+    unknown_values: int  # values left out because the model does not know their feature
+    projected_bytes: int  # bytes that this was said to take
 
 
 def add(

@@ -87,18 +87,10 @@ class KilledAt(Operations):
 
 
 class Failing(Operations):
-    """Lets an operation fail, once or from then on.
+    """Lets the operation `at`, among those that can fail, meet an error, once or from then on.
 
-    Parameters
-    ----------
-    at : int
-        Its number among those that can fail.
-    number : int
-        The error: ENOSPC, which only operations that need space can meet, EIO, or SHORT.
-    sticky : bool
-        Whether all that follow fail too.
-    short : bool
-        Whether a write that fails first writes half of its bytes, as a full disk lets it.
+    `number` is ENOSPC, which only operations that need space can meet, EIO, or SHORT. Where it is
+    `short`, a write that fails first writes half of its bytes, as a full disk lets it.
     """
 
     def __init__(self, at, number, *, sticky, short):

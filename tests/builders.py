@@ -167,6 +167,21 @@ def batch_of(block, n_features, importance=None):
     return slot.batch()
 
 
+def rows_by_name(store):
+    """Rows of a store, sorted: label, or all of a list, importance, (feature's bytes, value)s."""
+    with Dataset.open(store) as data:
+        block = data.rows(0, data.n_rows)
+        importance = np.ones(block.n_rows) if block.importance is None else block.importance
+        rows = []
+        for i in range(block.n_rows):
+            part = range(block.indptr[i], block.indptr[i + 1])
+            values = [(data.features.raw(block.features[p]), float(block.values[p])) for p in part]
+            own = [data.labels.label(c) for c in block.lists.part(i, i + 1).classes]
+            label = own[0] if block.labels is None else sorted(own, key=str)
+            rows.append((label, float(importance[i]), tuple(sorted(values))))
+        return sorted(rows, key=str)
+
+
 class TinyData:
     """Makes VW text and stores whose classes can be told from their features."""
 

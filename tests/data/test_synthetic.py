@@ -8,12 +8,12 @@ import pytest
 from scipy import sparse
 
 from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.order import keys
+from tests.builders import rows_by_name
 from tools.synthetic import kernels as k
 from tools.synthetic.files import ROWS, write_rows
 from tools.synthetic.lists import LONG, LONG_ROWS, Lists
@@ -196,16 +196,7 @@ def rows_of(path, tmp_path, **options):
     if path.suffix != ".zarr":
         convert(path, store, force=True, **options)
         path = store
-    with Dataset.open(path) as data:
-        block = data.rows(0, data.n_rows)
-        labels, names = ([n.raw(i) for i in range(len(n))] for n in (data.labels, data.features))
-    out = []
-    for r in range(block.n_rows):
-        inside = slice(block.indptr[r], block.indptr[r + 1])
-        pairs = zip(block.features[inside], block.values[inside].tolist(), strict=True)
-        own = sorted(labels[c] for c in block.lists.part(r, r + 1).classes)
-        out.append((own, sorted((names[f], v) for f, v in pairs)))
-    return sorted(out)
+    return rows_by_name(path)
 
 
 @OF_EACH_KIND

@@ -10,7 +10,6 @@ import io
 import os
 import signal
 
-import streammach.data.bad_rows
 import streammach.files.folders
 from tests.campaigns.trials import WRITE
 
@@ -42,7 +41,16 @@ class Operations:
         folders = streammach.files.folders
         real = folders._renameat2
         folders._renameat2 = lambda a, b, flags: self.around("exchange", lambda: real(a, b, flags))
-        streammach.data.bad_rows.open = self._open_list
+        operations, fdopen = self, os.fdopen
+
+        class Listed(io.FileIO):
+            def write(self, data):
+                return operations.around("write", lambda: io.FileIO.write(self, data))
+
+        def opened(handle, mode="r", buffering=-1):
+            return fdopen(handle, mode, buffering) if buffering else Listed(handle, mode)
+
+        os.fdopen = opened  # of the list of bad rows alone it is without a buffer
 
     def _hooked(self, name, function):
         def call(*arguments, **options):
@@ -52,18 +60,6 @@ class Operations:
             return self.around(name, lambda: function(*arguments, **options), data)
 
         return call
-
-    def _open_list(self, path, mode, buffering):
-        operations = self
-
-        class Listed(io.FileIO):
-            def write(self, data):
-                return operations.around("write", lambda: io.FileIO.write(self, data))
-
-        def opened():
-            return Listed(path, mode)
-
-        return opened() if mode == "r+b" else self.around("open", opened)
 
     def around(self, name, call, data=None):
         """Do an operation; `data` are the file and the bytes of a write."""

@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.machine_facts import facts, parser, report
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cpu.decode_perm import within_limits
+from streammach.backends.cpu.decode_perm import four_within
 from streammach.backends.cpu.decoder import TILE_ROWS
 from streammach.data.store.dataset import Dataset
 from streammach.jit import kernel
@@ -64,8 +64,8 @@ def look_up(width, tables, codes, limits, masks, n_repetitions, rounds):
     """Look 2 blocks up in 4 tables, again and again."""
     found = np.uint64(0)
     for _ in range(rounds):
-        found += within_limits(
-            width, 4, tables, 0, n_repetitions * width, codes, 0, n_repetitions, limits, 0, masks
+        found += four_within(
+            width, tables, 0, n_repetitions * width, codes, 0, n_repetitions, limits, 0, masks
         )
     return found
 
@@ -222,7 +222,7 @@ def first_rows(model, store):
     with Dataset.open(store) as data:
         rows = data.rows(0, min(RUN_ROWS, data.n_rows))
         return canonicalize(
-            rows, model.features.ids_of(data.features), model.labels.plain().ids_of(data.labels)
+            rows, model.features.ids_of(data.features), model.labels.ids_of(data.labels)
         )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.predict import predict
     from streammach.prediction.predictor import Predictor
-    from streammach.reports.write import report
+    from streammach.reports.pages import report
     from streammach.sklearn.classifier import MACHClassifier
     from streammach.spec.plan import Plan
     from streammach.spec.training import TrainingOptions
@@ -82,7 +82,7 @@ _HOMES = {
     "pilot": "streammach.training.pilot",
     "plan": "streammach.planning.choose",
     "predict": "streammach.prediction.predict",
-    "report": "streammach.reports.write",
+    "report": "streammach.reports.pages",
     "shrink": "streammach.training.smaller",
     "sweep": "streammach.training.sweep",
     "verify": "streammach.data.store.dataset",

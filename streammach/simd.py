@@ -19,7 +19,8 @@ PADDING = 32  # bytes that must follow a text, since loads reach past the end of
 ONES = np.uint64(0x0101010101010101)
 HIGH = np.uint64(0x8080808080808080)
 LANES = 64  # of bytes
-WIDEST = 256  # bytes of the largest table that is looked up in
+WIDTHS = 64, 128, 256  # bytes of tables that are looked up in
+WIDEST = WIDTHS[-1]
 
 
 def _has(feature: str) -> bool:
@@ -51,12 +52,17 @@ def lay_in_blocks(codes: NDArray[np.uint8], blocks: NDArray[np.uint8]) -> None:
         blocks[whole, :, : len(rest)] = rest.T
 
 
+def data_of(context: Any, builder: Any, signature: Any, args: Any, *which: int) -> list[Any]:
+    """Return pointers to the numbers of those arguments that are arrays."""
+    return [context.make_array(signature.args[i])(context, builder, args[i]).data for i in which]
+
+
 @intrinsic
 def load8(typing: Any, text: Any, position: Any) -> Any:
     """Return ``text[position : position + 8]`` as one little-endian uint64, unaligned."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        (data,) = data_of(context, builder, signature, args, 0)
         address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
         return builder.load(address, align=1)
 
@@ -78,7 +84,7 @@ def prefetch(typing: Any, array: Any, position: Any) -> Any:
     """Ask for the cache line of ``array.ravel()[position]``; the array is C-contiguous."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        (data,) = data_of(context, builder, signature, args, 0)
         pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
         integer = ir.IntType(32)
         function = cgutils.get_or_insert_function(
@@ -113,16 +119,10 @@ def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, posi
 
     Parameters
     ----------
-    out : int8 (n,)
-        The numbers.
-    start : int64
-        Where the 64 start.
-    mark : int8
-        The mark.
-    data : uint8
-        Bytes, of which as many are read as marks are found.
-    position : int64
-        Where these start.
+    out, start, mark : int8 (n,), int64, int8
+        The numbers, where the 64 start, and the mark.
+    data, position : uint8, int64
+        Bytes, of which as many are read as marks are found, and where these start.
 
     Returns
     -------
@@ -131,13 +131,11 @@ def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, posi
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 3)]
-        place = vector_at(builder, arrays[0].data, args[1], BYTES)
-        marks = splat(builder, args[2], BYTES)
+        numbers_at, data_at = data_of(context, builder, signature, args, 0, 3)
+        place = vector_at(builder, numbers_at, args[1], BYTES)
         numbers = builder.load(place, align=1)
-        chosen = builder.icmp_signed("==", numbers, marks)
-        bytes_ = builder.gep(arrays[1].data, [args[4]])
-        marked = builder.bitcast(chosen, INDEX)
+        chosen = builder.icmp_signed("==", numbers, splat(builder, args[2], BYTES))
+        bytes_, marked = builder.gep(data_at, [args[4]]), builder.bitcast(chosen, INDEX)
         if EXPANDS:
             kinds = [bytes_.type, chosen.type, BYTES]
             expand = cgutils.get_or_insert_function(
@@ -145,7 +143,7 @@ def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, posi
             )
             builder.store(builder.call(expand, [bytes_, chosen, numbers]), place, align=1)
         else:
-            _put_each(builder, marked, bytes_, builder.gep(arrays[0].data, [args[1]]))
+            _put_each(builder, marked, bytes_, builder.gep(numbers_at, [args[1]]))
         return builder.ctpop(marked)
 
     return types.int64(out, types.int64, types.int8, data, types.int64), generate
@@ -174,97 +172,119 @@ def splat(builder: Any, value: Any, vector: Any) -> Any:
     return out
 
 
-def _summed(
-    context: Any, builder: Any, signature: Any, args: Any, vector: Any, add: Callable[..., Any]
-) -> tuple[Any, Any]:
-    """Return the sum over r of ``table[r, codes[first + r]]``, r rising, and the last array's data.
-
-    The arguments are those of `lanes_within`; `vector` is the type of an entry of the table.
-    """
-    arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 5)]
-    table, codes, last = (array.data for array in arrays)
-    first, models, buckets = args[2], args[3], args[4]
-    total = cgutils.alloca_once_value(builder, ir.Constant(vector, [0] * vector.count))
-    with cgutils.for_range(builder, models) as loop:
-        code = builder.load(builder.gep(codes, [builder.add(first, loop.index)]))
-        wide = builder.zext(code, INDEX) if code.type.width < INDEX.width else code
-        column = builder.add(builder.mul(loop.index, buckets), wide)
-        position = builder.mul(column, ir.Constant(INDEX, vector.count))
-        entry = builder.load(vector_at(builder, table, position, vector), align=1)
-        builder.store(add(builder, builder.load(total), entry), total)
-    return builder.load(total), last
-
-
 def bytes_function(builder: Any, name: str) -> Any:
     """Return an instruction on two vectors of bytes, by LLVM's name: ``uadd.sat`` or ``umin``."""
     kind = ir.FunctionType(BYTES, [BYTES, BYTES])
     return cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}i8")
 
 
-def _saturated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return the sums of lanes in uint8, stopping at 255, and the last array's data."""
+def _summed(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, Any]:
+    """Return the sums of lanes that :func:`_of_lanes` says, and the last array's 64 bytes."""
+    table, codes, last = data_of(context, builder, signature, args, 0, 1, 5)
     add = bytes_function(builder, "uadd.sat")
-    return _summed(context, builder, signature, args, BYTES, lambda b, x, y: b.call(add, [x, y]))
+    total = cgutils.alloca_once_value(builder, ir.Constant(BYTES, [0] * LANES))
+    with cgutils.for_range(builder, args[3]) as loop:
+        code = builder.load(builder.gep(codes, [builder.add(args[2], loop.index)]))
+        wide = builder.zext(code, INDEX) if code.type.width < INDEX.width else code
+        column = builder.add(builder.mul(loop.index, args[4]), wide)
+        position = builder.mul(column, ir.Constant(INDEX, LANES))
+        entry = builder.load(vector_at(builder, table, position, BYTES), align=1)
+        builder.store(builder.call(add, [builder.load(total), entry]), total)
+    return builder.load(total), vector_at(builder, last, START, BYTES)
 
 
-def _lanes_compared(relation: str) -> Callable[..., Any]:
-    """Return a function for kernels that compares the sums of one class with limits."""
+def _of_lanes(result: Any, use: Callable[[Any, Any, Any, Any], Any]) -> Callable[..., Any]:
+    """Return a function for kernels on the sums of lanes for one class.
+
+    That of lane q is the sum of ``table[r, codes[first + r], q]`` over r in ``range(R)``, in uint8
+    and stopping at 255. Arguments are ``table`` uint8 (R * B * 64,), a vector of 64 bytes for each
+    bucket of each model, ``codes`` unsigned (K * R,), ``first``, R, B, and uint8 (64,).
+    """
 
     @intrinsic
     def lanes(
         typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
-        limits: Any,
+        last: Any,
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            total, data = _saturated(context, builder, signature, args)
-            limit = builder.load(vector_at(builder, data, START, BYTES), align=1)
-            return builder.bitcast(builder.icmp_unsigned(relation, total, limit), INDEX)
+            return use(context, builder, *_summed(context, builder, signature, args))
 
         integer = types.int64
-        return types.uint64(table, codes, integer, integer, integer, limits), generate
+        return result(table, codes, integer, integer, integer, last), generate
 
     return lanes
 
 
+def _lanes_compared(relation: str) -> Callable[..., Any]:
+    """Return a function whose uint64 says in bit q how the sum of lane q stands to its limit."""
+
+    def use(context: Any, builder: Any, total: Any, place: Any) -> Any:
+        limits = builder.load(place, align=1)
+        return builder.bitcast(builder.icmp_unsigned(relation, total, limits), INDEX)
+
+    return _of_lanes(types.uint64, use)
+
+
 def _lanes_kept(better: str) -> Callable[..., Any]:
-    """Return a function for kernels that keeps the better of sums so far and those of a class."""
+    """Return a function that brings its last array to the better of its numbers and the sums."""
 
-    @intrinsic
-    def keep(
-        typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
-        kept: Any,
-    ) -> Any:  # fmt: skip
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            total, data = _saturated(context, builder, signature, args)
-            place, choose = vector_at(builder, data, START, BYTES), bytes_function(builder, better)
-            builder.store(
-                builder.call(choose, [total, builder.load(place, align=1)]), place, align=1
-            )
-            return context.get_dummy_value()
+    def use(context: Any, builder: Any, total: Any, place: Any) -> Any:
+        choose = bytes_function(builder, better)
+        builder.store(builder.call(choose, [total, builder.load(place, align=1)]), place, align=1)
+        return context.get_dummy_value()
 
-        integer = types.int64
-        return types.void(table, codes, integer, integer, integer, kept), generate
-
-    return keep
+    return _of_lanes(types.void, use)
 
 
-# Functions of kernels on the sums of lanes for one class: that of lane q is the sum of
-# ``table[r, codes[first + r], q]`` over r in ``range(R)``, in uint8 and stopping at 255. Arguments
-# are ``table`` uint8 (R * B * 64,), a vector of 64 bytes for each bucket of each model, ``codes``
-# unsigned (K * R,), ``first``, R, B, and uint8 (64,).
-# The first two return a uint64 whose bit q says whether the sum of lane q is at most, or at least,
-# its limit in the last array; the others bring that array to the smaller, or the larger, of its
-# numbers and the sums.
 lanes_within, lanes_at_least = _lanes_compared("<="), _lanes_compared(">=")
 keep_smaller, keep_larger = _lanes_kept("umin"), _lanes_kept("umax")
 
 
 def table_width(n_bytes: int) -> int:
     """Return how wide a table of at most 256 bytes is held, for instructions to look up in it."""
-    return next(width for width in (64, 128, WIDEST) if n_bytes <= width)
+    return next(width for width in WIDTHS if n_bytes <= width)
 
 
-def permute(builder: Any, parts: list[Any], indices: Any) -> Any:
+def by_width(builder: Any, width: Any, generate: Callable[[int], None]) -> None:
+    """Make code for tables of each width; that of `width`, which is known when it runs, runs."""
+    for some in WIDTHS:
+        with builder.if_then(builder.icmp_unsigned("==", width, ir.Constant(INDEX, some))):
+            generate(some)
+
+
+def looked_up(
+    builder: Any, tables: Any, codes: Any, places: tuple[Any, ...], width: int,
+    shape: tuple[int, int],
+) -> list[Any]:  # fmt: skip
+    """Return the sums of what tables have at blocks of 64 codes: a vector by table, then by block.
+
+    `shape` is how many tables and blocks there are. The places are where the first table and the
+    first code are, how far tables are from one another, and R: a block has 64 codes for each of R
+    parts of a table. It needs a machine where `PERMUTES` is true.
+    """
+    table, step, first, models = places
+    (n_tables, n_blocks), lanes = shape, ir.Constant(INDEX, LANES)
+    add, nothing = bytes_function(builder, "uadd.sat"), ir.Constant(BYTES, [0] * LANES)
+    sums = [cgutils.alloca_once_value(builder, nothing) for _ in range(n_tables * n_blocks)]
+    block = builder.mul(models, lanes)
+    with cgutils.for_range(builder, models) as loop:
+        at = builder.add(first, builder.mul(loop.index, lanes))
+        indices = []
+        for _ in range(n_blocks):
+            indices.append(builder.load(vector_at(builder, codes, at, BYTES), align=1))
+            at = builder.add(at, block)
+        place = builder.add(table, builder.mul(loop.index, ir.Constant(INDEX, width)))
+        for q in range(n_tables):
+            starts = [builder.add(place, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
+            parts = [builder.load(vector_at(builder, tables, x, BYTES), align=1) for x in starts]
+            for index, total in zip(indices, sums[q * n_blocks :], strict=False):
+                found = _permuted(builder, parts, index)
+                builder.store(builder.call(add, [builder.load(total), found]), total)
+            place = builder.add(place, step)
+    return [builder.load(total) for total in sums]
+
+
+def _permuted(builder: Any, parts: list[Any], indices: Any) -> Any:
     """Return what a table in parts of 64 bytes has at 64 indices."""
     name = "permvar.qi.512" if len(parts) == 1 else "vpermi2var.qi.512"
     pair = [parts[0], indices] if len(parts) == 1 else [parts[0], indices, parts[1]]

@@ -15,8 +15,7 @@ from streammach.data.convert import convert
 from streammach.data.formats import parsed
 from streammach.data.formats.registry import TEXT_FORMATS, TextFormat, guess_format
 from streammach.data.label_arrays import Labels
-from streammach.data.matrix import Dense, OpenMatrix
-from streammach.data.matrix_source import MatrixSource
+from streammach.data.matrix import Dense, MatrixSource, OpenMatrix
 from streammach.data.sources import MATRIX_SOURCES
 from streammach.data.store import codecs
 from streammach.errors import DeviceError, ModelError, StoreError, UsageError

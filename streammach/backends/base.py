@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from streammach.backends.loss import Loss
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.waves import RowMap
+from streammach.rows.dense import RowMap
 from streammach.spec.training import TrainSpec
 
 
@@ -37,7 +37,7 @@ class Backend(Ranked, Protocol):
     """R softmax models side by side on one device; `codes` (K, R) are the buckets of each class.
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
-    what the optimiser keeps. Where rows have D more columns (:class:`streammach.rows.waves.Waves`)
+    what the optimiser keeps. Where rows have D more columns (:class:`streammach.rows.dense.Waves`)
     the weights have d + D rows, and ``projection`` is there. Repetitions that do not fit a device
     together are trained in waves, each of which sees all rows of an epoch. A backend with a
     `row_cache` is shown all rows once, and is given their numbers as batches.

@@ -1,63 +1,129 @@
-"""The options of a command that plans or trains, as one record."""
+"""How a command is made of a function, which takes its options as one record."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import fields
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from streammach.cli.options import epilog
 from streammach.clock import Clock
+from streammach.data.store.remote import FOLDER, SIZE
+from streammach.errors import UsageError
 from streammach.machine import parse_seconds, parse_size
 from streammach.parts.switches import SWITCHES
 from streammach.spec.training import TrainingOptions
 
 if TYPE_CHECKING:
+    from streammach.data.source_options import Layout, SourceOptions, TableOptions
     from streammach.planning.constraints import Constraints
 
 Command = Callable[..., None]
-FIELDS = {"buckets": "n_buckets", "repetitions": "n_repetitions"}  # whose option is shorter
+# Options whose parameter in Python has another name.
+PARAMETERS = {"buckets": "n_buckets", "repetitions": "n_repetitions", "form": "format"}
 
 
-class RunArguments(SimpleNamespace):
-    """Options by their names; `parts` says of each optional part what its option does."""
+class Arguments(SimpleNamespace):
+    """Options by their names; `parts` says of each optional part what its option says."""
+
+    def of(self, taker: Callable[..., Any]) -> dict[str, Any]:
+        """Return those that a function or a record takes, by the names of its parameters."""
+        names = inspect.signature(taker).parameters
+        given = {
+            name if name in names else PARAMETERS.get(name, name): value
+            for name, value in vars(self).items()
+        }
+        return {name: value for name, value in given.items() if name in names}
 
     def training(self) -> TrainingOptions:
         """Return what is fixed of a training, or raise UsageError."""
-        return TrainingOptions(**self._some(field.name for field in fields(TrainingOptions)))
+        return TrainingOptions(**self.of(TrainingOptions))
 
     def constraints(self) -> Constraints:
         """Return what is fixed of a plan, or raise UsageError."""
         from streammach.planning.constraints import Constraints  # compiled code loads on demand
 
-        given = self._some(field.name for field in fields(Constraints))
+        given = self.of(Constraints)
         if given.get("memory") is not None:
             given["memory"] = parse_size(given["memory"])
         return Constraints(**given)
+
+    def source(self) -> SourceOptions:
+        """Return how the one source of a command is read, or raise UsageError."""
+        from streammach.data.source_options import SourceOptions  # loads on demand
+
+        given = self.of(SourceOptions) | {"layout": self.layout}
+        labels = given.pop("labels", ())
+        if len(labels) > 1:
+            raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
+        return SourceOptions(**given, labels=next(iter(labels), None))
+
+    @property
+    def table(self) -> TableOptions:
+        """What is said of the columns of a table."""
+        from streammach.data.source_options import TableOptions  # loads on demand
+
+        return TableOptions(**self.of(TableOptions))
+
+    @property
+    def layout(self) -> Layout:
+        """How the cells of CSV and TSV lie."""
+        from streammach.data.source_options import Layout  # loads on demand
+
+        return Layout(**self.of(Layout))
 
     def clock(self) -> Clock:
         """Return the time that the command may take."""
         return Clock.of_process(None if self.time is None else parse_seconds(self.time))
 
-    def but(self, **changes: Any) -> RunArguments:
+    def but(self, **changes: Any) -> Arguments:
         """Return the same options with some changes."""
-        return RunArguments(**{**vars(self), **changes})
-
-    def _some(self, wanted: Iterable[str]) -> dict[str, Any]:
-        named = {FIELDS.get(name, name): value for name, value in vars(self).items()}
-        return {name: named[name] for name in wanted if name in named}
+        return Arguments(**{**vars(self), **changes})
 
 
-def recorded(command: Command) -> Command:
-    """Let a command take the options that it does not name itself as one record: `arguments`."""
-    own = inspect.signature(command).parameters
+def command(example: str, name: str | None = None) -> Callable[[Command], click.Command]:
+    """Return what makes a command of a function, with an example at the end of its help.
 
-    @wraps(command)
-    def called(**given: Any) -> None:
-        parts = {switch.option: given.pop(switch.option) for switch in SWITCHES.values()}
-        others = {name: given.pop(name) for name in [*given] if name not in own}
-        command(**given, arguments=RunArguments(parts=parts, **others))
+    The options that the function does not name come as one record: `given`. Those of the cache
+    hold for this process and those that it starts.
+    """
 
-    return called
+    def made(function: Command) -> click.Command:
+        own = inspect.signature(function).parameters
+
+        @wraps(function)
+        def called(*, cache: Any = None, cache_size: str | None = None, **options: Any) -> None:
+            said = {} if cache is None else {FOLDER: os.path.abspath(cache)}
+            if cache_size is not None:
+                parse_size(cache_size)
+                said[SIZE] = cache_size
+            named = {name: options.pop(name) for name in [*options] if name in own}
+            switches = [one.option for one in SWITCHES.values() if one.option in options]
+            if switches:
+                options["parts"] = {name: options.pop(name) for name in switches}
+            with _in_environment(said):
+                function(**named, given=Arguments(**options))
+
+        return click.command(name, epilog=epilog(example))(called)
+
+    return made
+
+
+@contextmanager
+def _in_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -9,30 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.options import (
-    bad_row_options,
-    debug_option,
-    epilog,
-    format_option,
-    json_option,
-    layout_options,
-    progress_option,
-    source_options,
-    sources_argument,
-    table_options,
-    threads_option,
-)
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
 from streammach.cli.output import peak_of, say, say_json, say_named, short_path
-from streammach.cli.places import STORE_PATH, cache_options
 from streammach.clock import Clock
 from streammach.errors import StoreError
 from streammach.machine import size_text, time_text
-from streammach.spec.types import Multilabel
 
 if TYPE_CHECKING:
     from streammach.data.convert import Conversion
     from streammach.data.explore import Exploration, SourceFacts
-    from streammach.data.source_options import Layout, TableOptions
 
 LABELS = {"integer": "integers", "utf8": "text", "bytes": "bytes that are not all UTF-8"}
 VALUES = {
@@ -41,20 +27,13 @@ VALUES = {
 }
 
 
-@click.command(epilog=epilog("streammach explore train.vw.gz"))
-@sources_argument
-@format_option
-@table_options
-@layout_options
-@source_options
-@progress_option
-@json_option
-@debug_option
-def explore(
-    *, sources: tuple[Path, ...], form: str | None, table: TableOptions, layout: Layout,
-    labels: tuple[Path, ...], x_path: str | None, y_path: str | None, first_label: bool,
-    multilabel: Multilabel, progress: str, as_json: bool,
-) -> None:  # fmt: skip
+@command("streammach explore train.vw.gz")
+@options.sources_argument
+@options.shared(
+    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
+    options.progress_option,
+)  # fmt: skip
+def explore(*, sources: tuple[Path, ...], given: Arguments) -> None:
     """Look at the start of sources: what they hold, what their conversion will take.
 
     A few MB of each source are read and nothing is written. What is said of the rest takes it for
@@ -62,12 +41,8 @@ def explore(
     """
     from streammach.data.explore import explore as run  # compiled code loads on demand
 
-    found = run(
-        sources, format=form, labels=labels, x_path=x_path, y_path=y_path,
-        first_label=first_label, multilabel=multilabel, table=table,
-        progress=progress, layout=layout,
-    )  # fmt: skip
-    if as_json:
+    found = run(sources, **given.of(run), table=given.table, layout=given.layout)
+    if given.as_json:
         say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})
         return
     for source in found.sources:
@@ -114,34 +89,23 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-@click.command(epilog=epilog("streammach convert train.vw.gz train.zarr"))
-@sources_argument
-@click.argument("out", metavar="OUT.zarr", type=STORE_PATH)
-@format_option
-@table_options
-@layout_options
-@source_options
-@click.option("--like", metavar="TRAIN.zarr", type=STORE_PATH,
-              help="Use this store's labels and features: for test data.")  # fmt: skip
-@bad_row_options
-@click.option("--memory", metavar="SIZE",
-              help="Memory to work in, such as 1GB.  "
-                   "[default: 2GB, or what is needed]")  # fmt: skip
-@threads_option
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."
-)
-@click.option("--force", is_flag=True, help="Replace an existing store.")
-@cache_options
-@progress_option
-@json_option
-@debug_option
-def convert(
-    *, sources: tuple[Path, ...], out: Path, form: str | None, table: TableOptions, layout: Layout,
-    labels: tuple[Path, ...], x_path: str | None, y_path: str | None, first_label: bool,
-    multilabel: Multilabel, like: Path | None, on_bad_row: str, max_bad: int | None,
-    memory: str | None, threads: int | None, seed: int, force: bool, progress: str, as_json: bool,
-) -> None:  # fmt: skip
+@command("streammach convert train.vw.gz train.zarr")
+@options.sources_argument
+@click.argument("out", metavar="OUT.zarr", type=options.STORE_PATH)
+@options.shared(
+    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
+    click.option("--like", metavar="TRAIN.zarr", type=options.STORE_PATH,
+                 help="Use this store's labels and features: for test data."),
+    *options.BAD_ROWS,
+    click.option("--memory", metavar="SIZE",
+                 help="Memory to work in, such as 1GB.  [default: 2GB, or what is needed]"),
+    options.threads_option,
+    click.option("--seed", type=int, default=0, show_default=True,
+                 help="Decides the order of the rows."),
+    click.option("--force", is_flag=True, help="Replace an existing store."),
+    *options.CACHE, options.progress_option,
+)  # fmt: skip
+def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     """Convert text files, tables or matrices into a compressed, shuffled store.
 
     SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),
@@ -158,21 +122,16 @@ def convert(
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
 
-    done = run(
-        list(sources), out, format=form, labels=list(labels), x_path=x_path, y_path=y_path,
-        first_label=first_label, multilabel=multilabel, like=like, on_bad_row=on_bad_row,
-        max_bad=max_bad, memory=memory, threads=threads, seed=seed, force=force,
-        progress=progress, **vars(table), **vars(layout),
-    )  # fmt: skip
+    done = run(list(sources), out, **given.of(run))
     done = dataclasses.replace(done, seconds=Clock.of_process(None).spent)
     if done.unseen_label_rows:
         warnings.warn(
-            f"{done.unseen_label_rows:,} rows carry a label that {short_path(like)} does not have: "
-            f"{short_path(out)}. They are kept and count as wrong",
+            f"{done.unseen_label_rows:,} rows carry a label that {short_path(given.like)} does not "
+            f"have: {short_path(out)}. They are kept and count as wrong",
             stacklevel=1,
         )
     peak = peak_of(done.projected_bytes)
-    if as_json:
+    if given.as_json:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
         return
     say(
@@ -197,7 +156,7 @@ def convert(
     if done.unknown_values:
         say(
             f"dropped {done.unknown_values:,} values of features that "
-            f"{short_path(like)} does not have"
+            f"{short_path(given.like)} does not have"
         )
 
 
@@ -209,14 +168,11 @@ def made_text(made: Conversion) -> str:
     )
 
 
-@click.command(epilog=epilog("streammach verify train.zarr"))
-@click.argument("store", type=STORE_PATH)
+@command("streammach verify train.zarr")
+@click.argument("store", type=options.STORE_PATH)
 @click.option("--deep", is_flag=True, help="Read every byte, decode every chunk, check every row.")
-@cache_options
-@progress_option
-@json_option
-@debug_option
-def verify(store: Path, deep: bool, progress: str, as_json: bool) -> None:
+@options.shared(*options.CACHE, options.progress_option)
+def verify(*, store: Path, deep: bool, given: Arguments) -> None:
     """Check that a store is what was written.
 
     Without --deep: its metadata, that every file is there with its bytes, and the index of each.
@@ -224,11 +180,11 @@ def verify(store: Path, deep: bool, progress: str, as_json: bool) -> None:
     from streammach.data.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(store) as dataset:
-        problems = dataset.verify(deep=deep, progress=progress)
+        problems = dataset.verify(deep=deep, progress=given.progress)
         if problems:
             more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
             raise StoreError(f"{problems[0]}{more}", hint="Copy or convert the store again.")
-        if as_json:
+        if given.as_json:
             say_json({
                 "store": str(store), "ok": True, "deep": deep, "n_rows": dataset.n_rows,
                 "digest": dataset.digest,

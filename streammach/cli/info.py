@@ -7,20 +7,18 @@ from pathlib import Path
 import click
 import msgspec
 
-from streammach.cli.options import debug_option, epilog, json_option
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
 from streammach.cli.output import Document, say_json, say_named
-from streammach.cli.places import STORE_PATH, cache_options
 from streammach.files.folders import MARKER
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
 
-@click.command(epilog=epilog("streammach info runs/odp"))
-@click.argument("path", metavar="STORE|RUN|PART|MODEL", type=STORE_PATH)
-@cache_options
-@json_option
-@debug_option
-def info(path: Path, as_json: bool) -> None:
+@command("streammach info runs/odp")
+@click.argument("path", metavar="STORE|RUN|PART|MODEL", type=options.STORE_PATH)
+@options.shared(*options.CACHE)
+def info(*, path: Path, given: Arguments) -> None:
     """Show what a store, a run, a part of one or a model holds.
 
     For a run, the plan stands beside what was measured.
@@ -35,7 +33,7 @@ def info(path: Path, as_json: bool) -> None:
         document, lines = _of_model(path)
     else:
         document, lines = _of_store(path)
-    if as_json:
+    if given.as_json:
         say_json({**document, "lines": lines})
         return
     say_named(lines)

@@ -83,6 +83,16 @@ def warn_of_skipped(skipped: Mapping[str, int], source: object, rejects: object 
         )
 
 
+def warn_of_unknown(n_values: int, source: object) -> None:
+    """Warn of values of features that a model does not know, if there are any."""
+    if n_values:
+        warnings.warn(
+            f"{n_values:,} values of features never seen in training were left out: "
+            f"{short_path(source)}",
+            stacklevel=2,
+        )
+
+
 def short_path(path: object) -> str:
     """Return a path as it may stand in a line."""
     return clean(path, 60)

@@ -7,53 +7,37 @@ from pathlib import Path
 
 import click
 
-from streammach.cli.options import (
-    debug_option,
-    epilog,
-    json_option,
-    memory_option,
-    progress_option,
-    threads_option,
-)
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
 from streammach.cli.output import peak_of, say, say_json, short_path
-from streammach.cli.places import STORE_PATH, cache_options
 from streammach.machine import peak_bytes, size_text
 
 
-@click.command(epilog=epilog("streammach report runs/odp --on test.zarr"))
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--on", "store", metavar="STORE", type=STORE_PATH,
+@command("streammach report runs/odp --on test.zarr")
+@click.argument("run", metavar="RUN", type=options.PATH)
+@click.option("--on", metavar="STORE", type=options.STORE_PATH,
               help="Labelled rows for the plots of probabilities, class frequency and "
                    "repetitions.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=1), default=20_000, show_default=True,
               help="Use the first so many of those rows.")  # fmt: skip
-@click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
+@click.option("--out", metavar="FILE", type=options.PATH,
               help="Where to write.  [default: RUN/report.html]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing page.")
-@memory_option
-@threads_option
-@cache_options
-@progress_option
-@json_option
-@debug_option
-def report(
-    *, run: Path, store: Path | None, rows: int, out: Path | None, force: bool,
-    memory: str | None, threads: int | None, progress: str, as_json: bool,
-) -> None:  # fmt: skip
+@options.shared(
+    options.memory_option, options.threads_option, *options.CACHE, options.progress_option
+)
+def report(*, run: Path, out: Path | None, given: Arguments) -> None:
     """Draw what a run planned, measured and reached.
 
     One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
     """
-    from streammach.reports.write import report as write  # compiled code loads on demand
+    from streammach.reports.pages import report as write  # compiled code loads on demand
 
-    made = write(
-        run, out, on=store, rows=rows, memory=memory, threads=threads, force=force,
-        progress=progress,
-    )  # fmt: skip
+    made = write(run, out, **given.of(write))
     projected, page = made.projected_bytes, made.page
     peak = peak_bytes() if projected is None else peak_of(projected)
     size = made.path.stat().st_size
-    if as_json:
+    if given.as_json:
         say_json({
             "out": str(made.path), "bytes": size,
             "plots": {plot.name: plot.finding for plot in page.plots},

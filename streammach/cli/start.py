@@ -1,27 +1,122 @@
-"""The commands demo and compile: what comes first on a machine."""
+"""The commands that come first: fit, from a file to a trained model; demo; compile."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from streammach.cli.options import debug_option, epilog, json_option
-from streammach.cli.output import say, say_json, short_path
-from streammach.errors import DiskError, without_secrets
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
+from streammach.cli.data import made_text
+from streammach.cli.output import handlers_installed, say, say_json, short_path
+from streammach.cli.training import say_run, trained
+from streammach.errors import DiskError, MismatchError, clean, without_secrets
 from streammach.machine import size_text, time_text
+from streammach.processes import run
 from streammach.progress import tell
 
+STORE, HELD_OUT = "train.zarr", "validation.zarr"
+PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on as well
 
-@click.command(epilog=epilog("streammach demo"))
-@click.option("--folder", metavar="DIR", type=click.Path(path_type=Path),
+
+@command("streammach fit train.vw.gz --memory 12GB --out runs/odp")
+@options.sources_argument
+@click.option("--out", required=True, metavar="RUN", type=options.PATH,
+              help="Folder of the run; its store goes there, too.")  # fmt: skip
+@options.shared(
+    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE, *options.BAD_ROWS,
+    *options.RUN, options.progress_option,
+)  # fmt: skip
+def fit(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
+    """Convert files and train on them within a memory budget.
+
+    What convert and train do, one after the other: the store is RUN/train.zarr. A --validation that
+    is a file becomes a store as well. The same command goes on where a conversion was cut off, and
+    with --resume where the training was.
+    """
+    from streammach.machine import memory_limit, within  # loads on demand
+    from streammach.training.run import entered, workplace
+
+    if given.memory is not None:
+        within(memory_limit(), given.memory)
+    entered(out, resume=given.resume, force=given.force)
+    workplace(out).open()
+    wanted = StoreRequest(out / STORE, list(sources), list(given.labels))
+    _store(wanted, given)
+    if given.validation is not None and Path(given.validation).is_file():
+        held_out = StoreRequest(out / HELD_OUT, [Path(given.validation)], like=wanted.store)
+        _store(held_out, given)
+        given = given.but(validation=str(held_out.store))
+    made = trained(wanted.store, out, given)
+    if say_run(made, given):
+        say(f"next: streammach evaluate {short_path(out)} TEST")
+
+
+@dataclass(frozen=True)
+class StoreRequest:
+    """A store that is wanted: where, of which files, and the store whose ids it takes."""
+
+    store: Path
+    sources: list[Path]
+    labels: list[Path] = field(default_factory=list)
+    like: Path | None = None
+
+
+def _store(wanted: StoreRequest, given: Arguments) -> None:
+    """Convert files in a process of its own, unless the store of these files is there already."""
+    if wanted.store.exists() and _same(wanted, given):
+        tell(f"{short_path(wanted.store)} is there already")
+        return
+    run("streammach.cli.start:convert_here", wanted, given, patience=PATIENCE_SECONDS)
+
+
+def convert_here(wanted: StoreRequest, given: Arguments) -> None:
+    """Convert, in a process of its own: the memory that it took, compilers included, goes."""
+    from streammach.data.convert import convert  # compiled code loads on demand
+    from streammach.data.source_options import TableOptions
+
+    with handlers_installed():
+        if wanted.like is not None:
+            given = given.but(**vars(TableOptions()))  # that store has the table's columns
+        asked = given.of(convert) | {"labels": wanted.labels, "like": wanted.like}
+        done = convert(wanted.sources, wanted.store, **asked)
+        skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
+        tell(f"{made_text(done)}{skipped}")
+        tell(f"it took {time_text(done.seconds)}")
+
+
+def _same(wanted: StoreRequest, given: Arguments) -> bool:
+    """Return whether a store is of these files; one that is not is refused, or made anew."""
+    from streammach.data.conversion.request import difference_from  # compiled code loads on demand
+    from streammach.data.convert import tidy
+    from streammach.data.source_options import SourceOptions, TableOptions
+
+    given = given if wanted.like is None else given.but(**vars(TableOptions()))
+    said = given.of(SourceOptions) | {"labels": None, "table": given.table, "layout": given.layout}
+    alike = SourceOptions(**said)
+    wrong = difference_from(
+        wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),
+        like=wanted.like, on_bad_row=given.on_bad_row, seed=given.seed,
+    )  # fmt: skip
+    if wrong is not None and given.force:
+        return False
+    if wrong is not None:
+        hint = "Use another --out, or remove it."
+        raise MismatchError(wrong, path=clean(wanted.store, 300), hint=hint)
+    tidy(wanted.store)
+    return True
+
+
+@command("streammach demo")
+@click.option("--folder", metavar="DIR", type=options.PATH,
               default="streammach-demo", show_default=True,
               help="Where data and model are made.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an earlier demo there.")
-@json_option
-@debug_option
-def demo(folder: Path, force: bool, as_json: bool) -> None:
+@options.shared()
+def demo(*, folder: Path, force: bool, given: Arguments) -> None:
     """Do the whole job on a real data set.
 
     The job is to guess the next identifier of Python code. The data are made from this Python's own
@@ -29,16 +124,15 @@ def demo(folder: Path, force: bool, as_json: bool) -> None:
     """
     from streammach.demo import run_demo  # loads on demand
 
-    figures = run_demo(folder, quiet=as_json, force=force)
-    if as_json:
+    figures = run_demo(folder, quiet=given.as_json, force=force)
+    if given.as_json:
         say_json(figures)
 
 
-@click.command(name="compile", epilog=epilog("streammach compile runs/odp"))
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@json_option
-@debug_option
-def compile_(runs: tuple[Path, ...], as_json: bool) -> None:
+@command("streammach compile runs/odp", "compile")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=options.PATH)
+@options.shared()
+def compile_(*, runs: tuple[Path, ...], given: Arguments) -> None:
     """Compile what predictions need, and keep it.
 
     Kernels are compiled at their first call and kept in a folder of the user's. In an image of a
@@ -56,11 +150,11 @@ def compile_(runs: tuple[Path, ...], as_json: bool) -> None:
             hint="Name one with the environment variable NUMBA_CACHE_DIR.",
         )
     began = time.monotonic()
-    for run in runs:
-        tell(f"compiling for {without_secrets(short_path(run))}")
-        compile_model(Model.load(run))
+    for folder in runs:
+        tell(f"compiling for {without_secrets(short_path(folder))}")
+        compile_model(Model.load(folder))
     seconds, (n_kernels, n_bytes) = time.monotonic() - began, kept_kernels()
-    if as_json:
+    if given.as_json:
         say_json({
             "folder": CACHE_DIR, "kernels": n_kernels, "bytes": n_bytes, "seconds": seconds,
         })  # fmt: skip

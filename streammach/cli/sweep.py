@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from streammach.cli.arguments import RunArguments, recorded
-from streammach.cli.options import (
-    debug_option,
-    epilog,
-    json_option,
-    part_options,
-    progress_option,
-    seed_option,
-    threads_option,
-    training_options,
-)
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
 from streammach.cli.output import say, say_json, short_path, table
-from streammach.cli.places import STORE_PATH, cache_options
 from streammach.errors import UsageError
 from streammach.figures import words
 from streammach.machine import size_text, time_text
@@ -33,50 +23,36 @@ if TYPE_CHECKING:
     from streammach.training.sweep import Sweep
 
 
-def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Return whole numbers that stand with commas between."""
-    parts = value.split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise click.BadParameter(f"'{value}' is not a list such as 4,8,16", ctx, param)
-    return tuple(int(part) for part in parts)
-
-
-@click.command(epilog=epilog("streammach sweep train.zarr --memory 2GB --out sweeps/odp"))
-@click.argument("store", type=STORE_PATH)
+@command("streammach sweep train.zarr --memory 2GB --out sweeps/odp")
+@click.argument("store", type=options.STORE_PATH)
 @click.option("--memory", required=True, metavar="SIZE",
               help="Budget of each training, such as 12GB or 500MB.")  # fmt: skip
-@click.option("--out", required=True, metavar="FOLDER", type=click.Path(path_type=Path),
+@click.option("--out", required=True, metavar="FOLDER", type=options.PATH,
               help="Folder of the sweep: a run for each point.")  # fmt: skip
-@click.option("--buckets", callback=_numbers, default="32,128", show_default=True,
+@click.option("--buckets", callback=options.numbers, default="32,128", show_default=True,
               metavar="B,B,...", help="Buckets of the grid.")  # fmt: skip
-@click.option("--repetitions", callback=_numbers, default="4,8,16", show_default=True,
+@click.option("--repetitions", callback=options.numbers, default="4,8,16", show_default=True,
               metavar="R,R,...", help="Repetitions of the grid.")  # fmt: skip
-@click.option("--on", "test", metavar="TEST", type=STORE_PATH,
+@click.option("--on", "test", metavar="TEST", type=options.STORE_PATH,
               help="Measure and compare the points on these rows.  "
                    "[default: held-out rows]")  # fmt: skip
-@training_options
-@part_options
-@threads_option
-@seed_option
-@cache_options
-@progress_option
-@json_option
-@debug_option
-@recorded
+@options.shared(
+    *options.TRAINING, *options.PARTS, options.threads_option, options.seed_option, *options.CACHE,
+    options.progress_option,
+)  # fmt: skip
 def sweep(
     *, store: Path, memory: str, out: Path, buckets: tuple[int, ...], repetitions: tuple[int, ...],
-    test: Path | None, arguments: RunArguments, progress: str, as_json: bool,
+    given: Arguments,
 ) -> None:  # fmt: skip
     """Train a grid of models and show which are worth their bytes.
 
     Every B goes with every R; what does not fit the budget is listed. The same command goes on
     where it was interrupted: finished points are not trained again.
     """
-    from streammach.planning.constraints import Constraints
     from streammach.training.callbacks import EarlyStopping, watcher  # compiled code loads late
     from streammach.training.sweep import sweep as run
 
-    with ProgressBar(progress, "") as shown:
+    with ProgressBar(given.progress, "") as shown:
 
         def callbacks(plan: Plan) -> list[Any]:
             shown.tell(
@@ -86,18 +62,16 @@ def sweep(
             return [watcher(shown, stages=False), EarlyStopping()]
 
         found = run(
-            store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=test,
-            training=arguments.training(), callbacks=callbacks, progress=shown,
+            store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=given.test,
+            training=given.training(), callbacks=callbacks, progress=shown,
             told=lambda one: shown.tell(
                 f"{one.buckets} x {one.repetitions} "
                 f"{'done' if hasattr(one, 'run') else 'does not fit'}"
             ),
-            constraints=Constraints(
-                seed=arguments.seed, threads=arguments.threads, parts=arguments.parts
-            ),
+            constraints=given.constraints(),
         )  # fmt: skip
     page = _draw(found, out)
-    if as_json:
+    if given.as_json:
         say_json({**msgspec.to_builtins(found), "page": None if page is None else str(page)})
         return
     for line in table(_rows(found)):
@@ -117,9 +91,8 @@ def _draw(found: Sweep, out: Path) -> Path | None:
 
     try:
         content = sweep_page(found, out)
-        page = Destination(
-            out / "sweep.html", PAGE, force=True
-        )  # the sweep goes on, and so does it
+        # The sweep goes on, and so does it.
+        page = Destination(out / "sweep.html", PAGE, force=True)
         page.write(content.encode())
     except UsageError as error:
         warnings.warn(f"no page was drawn: {error}", stacklevel=1)

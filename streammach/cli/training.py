@@ -1,4 +1,4 @@
-"""The command train."""
+"""The commands that plan and train: plan, train, merge."""
 
 from __future__ import annotations
 
@@ -11,155 +11,194 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from streammach.cli.arguments import RunArguments, recorded
-from streammach.cli.options import (
-    cluster_options,
-    debug_option,
-    epilog,
-    json_option,
-    progress_option,
-    run_options,
-)
-from streammach.cli.output import Document, peak_of, say, say_json, short_path
-from streammach.cli.places import STORE_PATH, cache_options
-from streammach.cli.plans import made_plan
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
+from streammach.cli.output import handlers_installed, peak_of, say, say_json, short_path
 from streammach.errors import UsageError, clean
 from streammach.figures import figures_text
+from streammach.files.urls import located
 from streammach.machine import size_text, time_text
-from streammach.progress import ProgressBar
+from streammach.processes import run as run_apart
+from streammach.progress import ProgressBar, tell
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
+    from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
+    from streammach.spec.training import TrainingOptions
     from streammach.training.run import Result, Run
     from streammach.training.trainer import Trainer
 
+PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 LARGE = 0.1  # share of the time from which on a stage is named
 
 
-@click.command(epilog=epilog("streammach train train.zarr --out runs/odp --memory 12GB"))
-@click.argument("store", type=STORE_PATH)
-@click.option("--out", required=True, metavar="RUN", type=click.Path(path_type=Path),
+@command("streammach plan train.zarr --memory 12GB")
+@click.argument("store", type=options.STORE_PATH)
+@options.shared(*options.SHAPE, *options.CACHE)
+def plan(*, store: Path, given: Arguments) -> None:
+    """Choose the model that fits a memory budget.
+
+    Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
+    top-5 accuracy, against the best model of any size; so is the time of a training. Without
+    --memory, --buckets or --exact the budget is 2GB.
+    """
+    from streammach.reports.plan_text import plan_document, plan_lines  # loads on demand
+
+    chosen = _planned(store, given)
+    if given.as_json:
+        say_json(plan_document(chosen))
+        return
+    names = ("memory", "buckets", "repetitions", "time", "latency", "pilot")
+    said = ((name, getattr(given, name)) for name in names)
+    again = "".join(f" --{name} {value}" for name, value in said if value is not None)
+    command = f"streammach train {clean(store, 300)} --out RUN{again}"
+    for line in plan_lines(chosen, command):
+        say(line)
+
+
+def _planned(store: Path | Dataset, given: Arguments, folder: Path | None = None) -> Plan:
+    """Return the plan for a store; with ``--pilot``, samples are trained on first."""
+    # That is done in a process of its own, and in `folder` where one is given.
+    from streammach.planning.choose import plan as choose  # compiled code loads on demand
+
+    constraints = given.constraints()
+    if given.pilot is None:
+        return choose(store, constraints)
+    made: Plan = run_apart(
+        "streammach.cli.training:pilot_here", store, given.pilot, constraints,
+        given.training(), folder, patience=PATIENCE_SECONDS,
+    )  # fmt: skip
+    return made
+
+
+def pilot_here(
+    store: Path, within: str, constraints: Constraints, training: TrainingOptions,
+    folder: Path | None,
+) -> Plan:  # fmt: skip
+    """Train on samples, in a process of its own."""
+    from streammach.data.store.dataset import Dataset  # compiled code loads on demand
+    from streammach.reports.plan_text import pilot_line
+    from streammach.training.pilot import pilot
+
+    with handlers_installed():
+        with Dataset.open(store) as data:
+            listed = data.listed
+        return pilot(
+            store, within, constraints=constraints, training=training, folder=folder,
+            told=lambda one: tell(pilot_line(one, listed=listed)),
+        )  # fmt: skip
+
+
+@command("streammach train train.zarr --out runs/odp --memory 12GB")
+@click.argument("store", type=options.STORE_PATH)
+@click.option("--out", required=True, metavar="RUN", type=options.PATH,
               help="Folder of the run.")  # fmt: skip
-@run_options
-@click.option(
-    "--part",
-    metavar="K/N",
-    help="Train the repetitions of one of N parts alone, such as 3/8; merge joins them.",
-)
-@click.option("--settings", metavar="PART", type=click.Path(path_type=Path),
-              help="With --part: another part, where transform and rate are decided already.  "
-                   "[default: decided again]")  # fmt: skip
-@cluster_options("Train")
-@cache_options
-@progress_option
-@json_option
-@debug_option
-@recorded
-def train(
-    *, store: Path, out: Path, arguments: RunArguments, part: str | None, settings: Path | None,
-    dask: str | None, devices: str | None, progress: str, as_json: bool,
-) -> None:  # fmt: skip
+@options.shared(
+    *options.RUN,
+    click.option("--part", metavar="K/N",
+                 help="Train the repetitions of one of N parts alone, such as 3/8; merge joins "
+                      "them."),
+    click.option("--settings", metavar="PART", type=options.PATH,
+                 help="With --part: another part, where transform and rate are decided already.  "
+                      "[default: decided again]"),
+    *options.cluster_options("Train"), *options.CACHE, options.progress_option,
+)  # fmt: skip
+def train(*, store: Path, out: Path, given: Arguments) -> None:
     """Train a model within a memory budget.
 
     Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
     estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
     """
-    if part is None and settings is not None:
+    if given.part is None and given.settings is not None:
         raise UsageError("a whole run decides itself: --settings without --part")
-    if len([one for one in (part, dask, devices) if one is not None]) > 1:
+    if len([one for one in (given.part, given.dask, given.devices) if one is not None]) > 1:
         raise UsageError("only one of these can be: --part, --dask, --devices")
-    if part is not None:
-        _train_part(store, out, arguments, (part, settings), progress, as_json=as_json)
-        return
-    if dask is not None or devices is not None:
-        run = _trained_apart(store, out, arguments, (dask, devices), progress)
+    if given.part is not None:
+        _train_part(store, out, given)
+    elif given.dask is not None or given.devices is not None:
+        say_run(_trained_apart(store, out, given), given)
     else:
-        run = trained(store, out, arguments, progress)
-    if as_json:
-        say_json(run_document(run))
-        return
-    say_run(run)
+        say_run(trained(store, out, given), given)
 
 
-def trained(store: Path, out: Path, arguments: RunArguments, progress: str) -> Run:
+def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with _weighed_rows(store, out, arguments, progress) as (rows, shown):
+    with _weighed_rows(store, out, given) as (rows, shown):
         from streammach.training.run import begun, planned, replaced  # loads on demand
 
-        if arguments.pilot is not None and begun(out, resume=arguments.resume):
+        if given.pilot is not None and begun(out, resume=given.resume):
             chosen = planned(out)  # what goes on after a pilot has its plan
         else:
             beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-            chosen = made_plan(rows, arguments, beside)
-        trainer = _trainer(chosen, arguments, shown)
+            chosen = _planned(rows, given, beside)
+        trainer = _trainer(chosen, given, shown)
         _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
-        if arguments.force:
+        if given.force:
             replaced(out)
-        return trainer.fit(rows, out, resume=arguments.resume)
+        return trainer.fit(rows, out, resume=given.resume)
 
 
-def _trained_apart(
-    store: Path, out: Path, arguments: RunArguments, where: tuple[str | None, str | None],
-    progress: str,
-) -> Run:  # fmt: skip
+def _trained_apart(store: Path, out: Path, given: Arguments) -> Run:
     """Plan here, train on the workers of a cluster or in processes of this machine."""
-    if arguments.pilot is not None or arguments.time is not None:
+    if given.pilot is not None or given.time is not None:
         raise UsageError(
             "what depends on a machine's speed is not trained in parts: --pilot, --time"
         )
     from streammach.cluster.distributed import train as train_apart  # loads on demand
-    from streammach.cluster.workers import CPU, check_installed, connected, devices_of, started_here
+    from streammach.cluster.workers import (
+        CPU,
+        NUMBERED,
+        check_installed,
+        connected,
+        devices_of,
+        started_here,
+    )
     from streammach.training.run import replaced
 
-    (address, devices), device = where, arguments.device
     check_installed()
-    named = devices_of(devices or CPU)
-    wanted = CPU if {*named} == {CPU} else "cuda"
-    if devices is not None and device not in ("auto", wanted):
-        raise UsageError(f"--device {device} and --devices {clean(devices)} differ")
-    arguments = arguments.but(device=wanted if device == "auto" else device)
+    named, device = devices_of(given.devices or CPU), given.device
+    wanted = CPU if {*named} == {CPU} else NUMBERED
+    if given.devices is not None and device not in ("auto", wanted):
+        raise UsageError(f"--device {device} and --devices {clean(given.devices)} differ")
+    given = given.but(device=wanted if device == "auto" else device)
     with ExitStack() as opened:
-        client = None if address is None else opened.enter_context(connected(address))
-        rows, shown = opened.enter_context(_weighed_rows(store, out, arguments, progress))
-        plan = made_plan(rows, arguments)
+        client = None if given.dask is None else opened.enter_context(connected(given.dask))
+        rows, shown = opened.enter_context(_weighed_rows(store, out, given))
+        plan = _planned(rows, given)
         _say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads
             client = opened.enter_context(started_here(named, threads))
-        if arguments.force:
+        if given.force:
             replaced(out)
         return train_apart(
-            store, plan, client, out=out, options=arguments.training(),
-            class_weight=arguments.class_weight, callbacks=_watchers(shown),
-            checkpoint_minutes=arguments.checkpoint_minutes, tell=shown.tell,
-            resume=arguments.resume,
+            store, plan, client, out=out, options=given.training(), callbacks=_watchers(shown),
+            tell=shown.tell, class_weight=given.class_weight, resume=given.resume,
+            checkpoint_minutes=given.checkpoint_minutes,
         )  # fmt: skip
 
 
-def _train_part(
-    store: Path, out: Path, arguments: RunArguments, which: tuple[str, Path | None], progress: str,
-    *, as_json: bool,
-) -> None:  # fmt: skip
+def _train_part(store: Path, out: Path, given: Arguments) -> None:
     """Train the repetitions of a part, and say so."""
     from streammach.training.run import PART_OF_RUN  # compiled code loads on demand
     from streammach.training.run_part import PartNumber
 
-    number, settings = PartNumber.of_text(which[0]), which[1]
-    if arguments.pilot is not None:
+    number = PartNumber.of_text(given.part)
+    if given.pilot is not None:
         hint = "Give the --buckets and --repetitions that a pilot chose."
         raise UsageError("samples may say something else in each part: --pilot", hint=hint)
-    with _weighed_rows(store, out, arguments, progress, PART_OF_RUN) as (rows, shown):
-        plan = made_plan(rows, arguments)
-        number.check(plan, arguments.training())
-        projected = number.projected_bytes(plan, decides=settings is None)
+    with _weighed_rows(store, out, given, PART_OF_RUN) as (rows, shown):
+        plan = _planned(rows, given)
+        number.check(plan, given.training())
+        projected = number.projected_bytes(plan, decides=given.settings is None)
         _say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
-        part = _trainer(plan, arguments, shown).fit_part(
-            rows, out, (number.number, number.of), settings=settings, resume=arguments.resume
+        part = _trainer(plan, given, shown).fit_part(
+            rows, out, (number.number, number.of), settings=given.settings, resume=given.resume
         )
     first, last = part.repetitions
     assert part.settings is not None, "it is finished"
-    if as_json:
+    if given.as_json:
         say_json({
             "part": str(part.path), "number": number.number, "of": number.of,
             "first_repetition": first + 1, "last_repetition": last,
@@ -177,34 +216,34 @@ def _train_part(
 
 @contextmanager
 def _weighed_rows(
-    store: Path, out: Path, arguments: RunArguments, progress: str, kind: str = "run"
+    store: Path, out: Path, given: Arguments, kind: str = "run"
 ) -> Iterator[tuple[Path | Dataset, ProgressBar]]:
     """Yield a store, or its view by weights of classes, and what tells."""
-    if arguments.pilot is not None and arguments.class_weight is not None:
+    if given.pilot is not None and given.class_weight is not None:
         raise UsageError("samples are compared without weights of classes: --pilot")
-    with ExitStack() as opened, ProgressBar(progress, "") as shown:
+    with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weighed  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
         from streammach.planning.speed import speed
         from streammach.training.run import entered
 
-        entered(out, resume=arguments.resume, force=arguments.force, kind=kind)
+        entered(out, resume=given.resume, force=given.force, kind=kind)
         rows: Path | Dataset = store
-        if arguments.class_weight is not None:
+        if given.class_weight is not None:
             data = opened.enter_context(Dataset.open(store))
-            rows = weighed(data, arguments.class_weight)
+            rows = weighed(data, given.class_weight)
         speed()
         yield rows, shown
 
 
-def _trainer(plan: Plan, arguments: RunArguments, shown: ProgressBar) -> Trainer:
+def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
     """Return the trainer by a plan and options."""
     from streammach.training.trainer import Trainer  # compiled code loads on demand
 
     return Trainer(
-        plan, arguments.training(), callbacks=_watchers(shown),
-        checkpoint_minutes=arguments.checkpoint_minutes, clock=arguments.clock(),
+        plan, given.training(), callbacks=_watchers(shown),
+        checkpoint_minutes=given.checkpoint_minutes, clock=given.clock(),
     )  # fmt: skip
 
 
@@ -237,31 +276,6 @@ def _say_plan(
         )
 
 
-def run_document(run: Run) -> Document:
-    """Return a finished run as one JSON-ready object."""
-    from streammach.reports.plan_text import plan_document  # compiled code loads on demand
-
-    result = run.result
-    return {
-        "run": str(run.path),
-        "plan": plan_document(run.plan),
-        "training": dataclasses.asdict(run.settings.training),
-        "held_out": run.settings.held_out,
-        "trials": msgspec.to_builtins(run.settings.trials),
-        "history": msgspec.to_builtins(result.history),
-        "best_epoch": result.best_epoch + 1,
-        "stopped": result.stopped,
-        "estimator": result.estimator,
-        "validation": msgspec.to_builtins(result.validation),
-        "seconds": result.seconds,
-        "stages": result.stages,
-        "projected_bytes": result.projected_bytes,
-        "peak_bytes": result.peak_bytes,
-        "device_projected_bytes": result.device_projected_bytes,
-        "device_peak_bytes": result.device_peak_bytes,
-    }
-
-
 def _stages(result: Result) -> str:
     """Return the stages that took long, and the rest."""
     by_time = sorted(result.stages.items(), key=lambda item: -item[1])
@@ -272,8 +286,25 @@ def _stages(result: Result) -> str:
     )
 
 
-def say_run(run: Run) -> None:
-    """Say what a finished run chose and reached."""
+def say_run(run: Run, given: Arguments) -> bool:
+    """Say what a finished run chose and reached, or print its object; return whether it is said."""
+    if given.as_json:
+        from streammach.reports.plan_text import plan_document  # compiled code loads on demand
+
+        names = (
+            "stopped", "estimator", "seconds", "stages", "projected_bytes", "peak_bytes",
+            "device_projected_bytes", "device_peak_bytes",
+        )  # fmt: skip
+        say_json({
+            "run": str(run.path), "plan": plan_document(run.plan),
+            "training": dataclasses.asdict(run.settings.training),
+            "held_out": run.settings.held_out, "trials": msgspec.to_builtins(run.settings.trials),
+            "history": msgspec.to_builtins(run.result.history),
+            "best_epoch": run.result.best_epoch + 1,
+            "validation": msgspec.to_builtins(run.result.validation),
+            **{name: getattr(run.result, name) for name in names},
+        })  # fmt: skip
+        return False
     result, best = run.result, run.result.best
     for reason in (*run.settings.reasons, *result.reasons):
         say(reason)
@@ -296,3 +327,45 @@ def say_run(run: Run) -> None:
             else ""
         )
     )
+    return True
+
+
+@command("streammach merge runs/odp part1 part2 part3")
+@click.argument("run", metavar="RUN", type=options.PATH)
+@click.argument("parts", nargs=-1, required=True, metavar="PART...", type=options.PATH)
+@click.option("--store", metavar="STORE", type=options.STORE_PATH,
+              help="The training store, where it lies elsewhere now.")  # fmt: skip
+@click.option(
+    "--validation", metavar="STORE", help="The store of held-out rows, where it lies elsewhere now."
+)
+@click.option("--class-weight", metavar="balanced|FILE",
+              help="What the parts were trained with.  [default: 1 each]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on with an interrupted merge.")
+@options.shared(*options.CACHE, options.progress_option)
+def merge(*, run: Path, parts: tuple[Path, ...], given: Arguments) -> None:
+    """Join the parts of a run, in any order: all that train --part made with the same options.
+
+    The model has the bytes of one that was trained at once. The parts are read only.
+    """
+    from streammach.planning.speed import speed  # compiled code loads on demand
+    from streammach.training.trainer import merge as joined
+
+    with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
+        speed()
+        data = _data(parts[0], given, opened)
+        said = {"data": data, "callbacks": _watchers(shown)}
+        made = joined(run, parts, **given.of(joined) | said)
+    say_run(made, given)
+
+
+def _data(part: Path, given: Arguments, opened: ExitStack) -> Path | Dataset | None:
+    """Return the training store, or its view by weights of classes; None: the part knows it."""
+    store: Path | None = given.store
+    if given.class_weight is None:
+        return store
+    from streammach.data.class_weights import weighed  # loads on demand
+    from streammach.data.store.dataset import Dataset
+    from streammach.training.run_part import RunPart
+
+    place = located(RunPart.open(part).facts.store) if store is None else store
+    return weighed(opened.enter_context(Dataset.open(place)), given.class_weight)

@@ -15,8 +15,7 @@ from streammach.cluster.workers import ClusterWorkers, check_installed
 from streammach.data.class_weights import BALANCED, weighed
 from streammach.data.store.dataset import Dataset
 from streammach.errors import MismatchError, UsageError, clean
-from streammach.files.folders import MARKER, make_folder, remove_folder
-from streammach.files.locks import locked
+from streammach.files.folders import MARKER, locked, make_folder, remove_folder
 from streammach.files.urls import absolute
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.spec.plan import Plan
@@ -33,19 +32,12 @@ KIND, COUNT = "distributed training", "parts"
 
 
 def train(
-    store: str | os.PathLike[str],
-    plan: Plan,
-    client: Client,
-    *,
-    out: str | os.PathLike[str],
-    options: TrainingOptions | None = None,
-    parts: int | None = None,
-    class_weight: str | None = None,
-    callbacks: Sequence[object] | None = None,
-    checkpoint_minutes: float = CHECKPOINT_MINUTES,
-    tell: Callable[[str], None] | None = None,
+    store: str | os.PathLike[str], plan: Plan, client: Client, *, out: str | os.PathLike[str],
+    options: TrainingOptions | None = None, parts: int | None = None,
+    class_weight: str | None = None, callbacks: Sequence[object] | None = None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES, tell: Callable[[str], None] | None = None,
     resume: bool = False,
-) -> Run:
+) -> Run:  # fmt: skip
     """Train a run on the workers of a Dask cluster.
 
     Each worker trains a part of the repetitions, one at a time. The first part also decides what is

@@ -79,7 +79,7 @@ class _RangeRanker:
         self._measured = (
             EvaluationSums(model, wanted) if isinstance(wanted, EvaluationRequest) else None
         )
-        self._rows = StoreRows(data, model, label_needed=self._measured is not None)
+        self._rows = StoreRows(data, model, self._measured is not None)
 
     def done(
         self, start: int, stop: int, check: Callable[[int], None]

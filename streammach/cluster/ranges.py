@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from streammach.cluster.at_work import FURTHER, in_turn
 from streammach.cluster.range_task import RangeDone, RowsTask, do_range, document_digest
 from streammach.cluster.workers import ClusterWorkers, check_installed
+from streammach.data.raw_text import is_piped
 from streammach.data.store.dataset import Dataset
-from streammach.data.text import is_piped
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
@@ -27,7 +27,7 @@ from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, Room, is_store, source_order
 from streammach.prediction.memory import NOTHING, Task, room_before
 from streammach.prediction.order import Order, Predictions, in_source_order
-from streammach.prediction.output.registry import output_of, target
+from streammach.prediction.output.writing import output_of, target
 from streammach.prediction.predict import UNITS, Predicted, PredictionRequest, write_table
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
@@ -44,22 +44,12 @@ Tell = Callable[[str], None]
 
 
 def predict(
-    run: str | os.PathLike[str],
-    store: str | os.PathLike[str],
-    client: Client,
-    *,
-    out: str | os.PathLike[str],
-    k: int = 5,
-    threshold: float | None = None,
-    probabilities: bool = False,
-    out_format: str | None = None,
-    ranges: int | None = None,
-    force: bool = False,
-    memory: str | int | None = None,
-    decode: Decoding = "auto",
-    progress: Wanted = None,
-    tell: Tell | None = None,
-) -> Predicted:
+    run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
+    out: str | os.PathLike[str], k: int = 5, threshold: float | None = None,
+    probabilities: bool = False, out_format: str | None = None, ranges: int | None = None,
+    force: bool = False, memory: str | int | None = None, decode: Decoding = "auto",
+    progress: Wanted = None, tell: Tell | None = None,
+) -> Predicted:  # fmt: skip
     """Write the best classes of every row of a store, ranked by the workers of a Dask cluster.
 
     The table has the bytes of one that :func:`streammach.predict` writes. Each worker loads the
@@ -155,21 +145,12 @@ def predict(
 
 
 def evaluate(
-    run: str | os.PathLike[str],
-    store: str | os.PathLike[str],
-    client: Client,
-    *,
-    estimator: str | None = None,
-    threshold: float = 0.5,
-    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B),
-    estimators: bool = False,
-    by: str | None = None,
-    ranges: int | None = None,
-    memory: str | int | None = None,
-    decode: Decoding = "auto",
-    progress: Wanted = None,
-    tell: Tell | None = None,
-) -> Evaluation:
+    run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
+    estimator: str | None = None, threshold: float = 0.5,
+    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B), estimators: bool = False,
+    by: str | None = None, ranges: int | None = None, memory: str | int | None = None,
+    decode: Decoding = "auto", progress: Wanted = None, tell: Tell | None = None,
+) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, whose rows the workers of a Dask cluster rank.
 
     Each worker loads the model and ranks ranges of the store's rows, one at a time; this process

@@ -32,7 +32,7 @@ QUIET = {
     "distributed.admin.system-monitor.interval": "5s",
 }
 SEEN = "CUDA_VISIBLE_DEVICES"
-CPU = "cpu"
+CPU, NUMBERED = "cpu", "cuda"  # the backends of a list: the second one's devices have numbers
 
 
 def check_installed() -> None:

@@ -4,6 +4,11 @@ Classes lie in blocks of 64. No class of a block passes what its largest `base`,
 `log_values`, the largest sum of its gains and the best buckets of all models would make together in
 one class. Blocks are looked at only where that reaches the k-th best of some scores that are known.
 All of these are computed in the order of a score, in which rounding keeps the order of numbers.
+
+The deficit of a bucket is what its logarithm lacks to the highest one of its model, in small units,
+rounded down, 255 at most. A class whose deficits come to more than the room that its counts leave
+to the k-th best score is none of the best. Where the machine can, an instruction looks the deficits
+of 64 classes up: then their buckets lie in blocks, model by model.
 """
 
 from __future__ import annotations
@@ -13,71 +18,125 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.deficits import (
-    ERROR,
-    UNITS,
-    finds_room,
-    highest_of,
-    lanes_with_room,
-    write_deficits,
-)
-from streammach.counts.kernels import STEP, hashed_sum, insert
+from streammach.counts.kernels import STEP, insert
 from streammach.counts.vectors import (
     add_gains,
     highest_unit,
+    lanes_with_room,
     reach_block,
     take_units,
     write_rooms,
 )
 from streammach.jit import Array, Number, kernel
-from streammach.simd import prefetch, trailing_zeros
+from streammach.rows.packed import Counts, PackedCounts
+from streammach.simd import LANES, WIDEST, aligned, prefetch, trailing_zeros
 
-BLOCK = 64  # classes
+BLOCK = LANES  # classes
 SEED_BLOCKS = 8  # with the highest bounds, whose best classes give the first k-th best score
 SEEDS = 16
 MOST = 32767  # units in an int16
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
+ROOM_UNITS = 250.0  # of the largest room
+ERROR = 2.0**-21  # twice what rounding one addition takes or gives, and more
+NO_PEAKS = np.zeros(0, np.int16)
 
 
-class BlockBounds(NamedTuple):
-    """What bounds the classes of each of n blocks."""
+class ScoreLists(NamedTuple):
+    """What scores are made of, and what bounds them in each of b blocks of 64 classes."""
 
-    bases: NDArray[np.float32]  # float32 (n,): the largest `base`
-    logs: NDArray[np.float32]  # float32 (2, n): the smallest and the largest `log_values`
-    # int8 or int16 (w, n): the largest gains of each feature that stands in `wide`
-    gains: NDArray[Any]
-    # float32 (2,): the largest magnitudes of `base` and of `log_values` of all classes
-    sizes: NDArray[np.float32]
+    # Those of PackedCounts, `classes` being the steps; or with 0 as the unit, and no peaks, those
+    # of CountWeights.
+    starts: Array
+    classes: Array
+    gains: Array
+    peaks: Array
+    unit: int
+    wide_of: Array  # this and the next ones: those of both
+    wide: Array
+    penalty: Array
+    base: Array
+    log_values: Array
+    block_bases: Array  # float32 (b,): the largest `base`
+    block_logs: Array  # float32 (2, b): the smallest and the largest `log_values`
+    block_gains: Array  # int8 or int16 (w, b): the largest gains of each feature in `wide`
+    sizes: Array  # float32 (2,): largest magnitudes of `base` and of `log_values` of all classes
 
     @classmethod
-    def of(
-        cls, base: NDArray[np.float32], log_values: NDArray[np.float32], wide: NDArray[Any]
-    ) -> BlockBounds:
-        """Return them; the arrays are those of the counts."""
-        firsts = np.arange(0, len(base), BLOCK)
+    def of(cls, w: Counts) -> ScoreLists:
+        """Return them for plain or packed counts."""
+        wide, firsts = np.ascontiguousarray(w.wide), np.arange(0, w.n_classes, BLOCK)
+        if isinstance(w, PackedCounts):
+            classes: NDArray[Any] = w.steps
+            peaks, unit = w.peaks, w.unit
+        else:
+            classes, peaks, unit = w.classes, NO_PEAKS, 0
+        logs = [part.reduceat(w.log_values, firsts) for part in (np.minimum, np.maximum)]
         return cls(
-            bases=np.maximum.reduceat(base, firsts),
-            logs=np.stack([part.reduceat(log_values, firsts) for part in (np.minimum, np.maximum)]),
-            gains=np.maximum.reduceat(wide, firsts, axis=1),
-            sizes=np.array([abs(base).max(), abs(log_values).max()], np.float32),
-        )
+            w.starts, classes, w.gains, peaks, unit, w.wide_of, wide, w.penalty, w.base,
+            w.log_values, np.maximum.reduceat(w.base, firsts), np.stack(logs),
+            np.maximum.reduceat(wide, firsts, axis=1),
+            np.array([abs(w.base).max(), abs(w.log_values).max()], np.float32),
+        )  # fmt: skip
 
 
-def scratch_sizes(k: int) -> tuple[int, int]:
-    """Return how many numbers :func:`best_of_rows` needs for k classes in `bounds` and `places`."""
-    # Those of the blocks and of the features of a row come on top.
-    some = max(SEEDS, k) + SEED_BLOCKS
-    return BLOCK + some, some
+class HashedScores(NamedTuple):
+    """What hashed models add to the scores of rows: nothing where R is 0."""
+
+    logs: Array  # float32 (n, R * B): logarithms of the rows' bucket probabilities
+    codes: Array  # unsigned (K * R,): buckets of the classes, class by class
+    n_buckets: int  # B
+    n_repetitions: int  # R
+    weight: Any  # float32: that of the models over R, 0 or more
+    in_blocks: Array  # uint8 (b * R * 64,): see :func:`in_blocks`
+    width: int  # bytes of a model's deficits; 0 where they cannot be looked up
+
+
+class BoundRoom(NamedTuple):
+    """A thread's scratch."""
+
+    units: Array  # int16, or int32 without peaks (b * 64,), zeros before and after
+    gained: Array  # int32 (64,)
+    most: Array  # int32 (b,)
+    reached: Array  # float32 (64,)
+    bounds: Array  # float32 (b,)
+    seed_scores: Array  # float32 (max(16, k),)
+    seeds: Array  # int64 (max(16, k),)
+    highest: Array  # float32 (8,): the largest bounds of blocks
+    blocks: Array  # int64 (8,)
+    columns: Array  # int64 (m,), of the longest row
+    tops: Array  # float32 (R,)
+    rooms: Array  # uint8 (64,)
+    table: Array  # uint8 (R * width,)
+
+    @classmethod
+    def of(cls, counts: Counts, n_repetitions: int, k: int, longest: int) -> BoundRoom:
+        """Return scratch for k classes of rows that are not longer."""
+        blocks, seeds = -(-counts.n_classes // BLOCK), max(SEEDS, k)
+        kind = np.dtype(np.int16 if isinstance(counts, PackedCounts) else np.int32)
+        return cls(
+            aligned(blocks * BLOCK * kind.itemsize).view(kind), aligned(BLOCK * 4).view(np.int32),
+            aligned(blocks * 4).view(np.int32), aligned(BLOCK * 4).view(np.float32),
+            aligned(blocks * 4).view(np.float32), np.empty(seeds, np.float32),
+            np.empty(seeds, np.int64), np.empty(SEED_BLOCKS, np.float32),
+            np.empty(SEED_BLOCKS, np.int64), np.empty(longest, np.int64),
+            np.empty(n_repetitions, np.float32), aligned(BLOCK), aligned(n_repetitions * WIDEST),
+        )  # fmt: skip
+
+
+class BoundedRow(NamedTuple):
+    """A row while its classes are looked at, in a kernel."""
+
+    spread: Array  # its features that stand in `wide`
+    rest: Number  # float32: the sum of its penalties
+    cap: Number  # float32: what hashed models add at most
+    step: Number  # float32: a unit of gains in nats
+    logs: Array  # float32 (R * B,)
 
 
 @kernel(fastmath=False, allocates=False)
 def best_of_rows(
-    indptr: Array, features: Array, first: int, last: int, starts: Array, classes: Array,
-    gains: Array, peaks: Array, unit: int, wide_of: Array, wide: Array, penalty: Array,
-    base: Array, log_values: Array, block_bases: Array, block_logs: Array, block_gains: Array,
-    sizes: Array, logs: Array, codes: Array, n_buckets: int, n_repetitions: int, weight: Number,
-    in_blocks: Array, width: int, units: Array, most: Array, bounds: Array, tops: Array,
-    table: Array, places: Array, scores: Array, ids: Array,
+    indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
+    hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
 ) -> Any:  # fmt: skip
     """Write the best classes of rows ``first:last``, best first, ties to the smaller id.
 
@@ -87,117 +146,70 @@ def best_of_rows(
 
     Parameters
     ----------
-    indptr, features : int64 (n + 1,), int32 (nnz,)
-        The rows.
-    first, last : int
-        Which of them.
-    starts, classes, gains, peaks, unit : arrays and int
-        Those of :class:`streammach.rows.packed_pairs.PackedCounts`, `classes` being the steps; or,
-        with 0 as the unit and no peaks, those of :class:`streammach.rows.pairs.CountWeights`.
-    wide_of, wide, penalty, base, log_values : arrays
-        Those of both.
-    block_bases, block_logs, block_gains, sizes : arrays
-        Those of :class:`BlockBounds`.
-    logs : float32 (n, R * B)
-        Logarithms of the rows' bucket probabilities.
-    codes : unsigned (K * R,)
-        Buckets of the classes, class by class.
-    n_buckets, n_repetitions, weight : int, int, float32
-        B, R, and the weight of the hashed models over R, 0 or more; R is 0 without any.
-    in_blocks, width : uint8 (b * R * 64,), int
-        The same buckets as :func:`streammach.counts.deficits.in_blocks` lays them out, and the
-        bytes of a model's deficits; 0 where they cannot be looked up.
-    units : int16 or int32 (b * 64,)
-        Scratch, zeros before and after; int32 without peaks.
-    most, bounds, tops : int32 (64 + b,), float32 (s + b,), float32 (R,)
-        Scratch; s is the first of :func:`scratch_sizes`.
-    table, places : uint8 (64 + R * width,), int64 (t + m,)
-        Scratch; t is the second of these, and the longest row has m features.
+    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
+        The rows, and which of them.
+    lists, hashed, room : ScoreLists, HashedScores, BoundRoom
+        What scores are made of; scratch.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the best; the id is -1 where a score is no number.
     """
-    step, n_seeds = np.float32(max(unit, 1)) * STEP, max(SEEDS, scores.shape[1])
-    gained, most = most[:BLOCK], most[BLOCK:]
-    rooms, table = table[:BLOCK], table[BLOCK:]
-    reached, bounds = bounds[:BLOCK], bounds[BLOCK:]
-    seed_scores, bounds = bounds[:n_seeds], bounds[n_seeds:]
-    highest, bounds = bounds[:SEED_BLOCKS], bounds[SEED_BLOCKS:]
-    blocks, places = places[:SEED_BLOCKS], places[SEED_BLOCKS:]
-    seeds, columns = places[:n_seeds], places[n_seeds:]
+    step = np.float32(max(lists.unit, 1)) * STEP
     for i in range(first, last):
         rest, n_wide = np.float32(0), 0
-        if units.itemsize == 2:
+        if room.units.itemsize == 2:
             peak = np.int64(0)
             for p in range(indptr[i], indptr[i + 1]):
-                peak += peaks[features[p]]
+                peak += lists.peaks[features[p]]
             if peak > MOST:
                 return i
         for p in range(indptr[i], indptr[i + 1]):
             f = features[p]
-            rest += penalty[f]
-            if wide_of[f] >= 0:
-                columns[n_wide] = wide_of[f]
+            rest += lists.penalty[f]
+            if lists.wide_of[f] >= 0:
+                room.columns[n_wide] = lists.wide_of[f]
                 n_wide += 1
             else:
-                add_list(np.int64(starts[f]), np.int64(starts[f + 1]), classes, gains, unit, units)
-        spread, best, where = columns[:n_wide], scores[i], ids[i]
-        own = logs[i if n_repetitions > 0 else 0]
-        cap, size = highest_of(own, n_buckets, n_repetitions, tops)
-        cap *= weight
-        bound_blocks(
-            spread, rest, cap, step, block_bases, block_logs, block_gains, units, most, bounds
-        )
-        bound = first_bound(
-            spread, rest, cap, step, wide, base, log_values, units, own, codes, n_buckets,
-            n_repetitions, weight, bounds, gained, reached, blocks, highest, seeds, seed_scores,
-            best, where,
-        )  # fmt: skip
+                add_list(lists, f, room.units)
+        own = hashed.logs[i if hashed.n_repetitions > 0 else 0]
+        cap, size = highest_of(own, hashed, room.tops)
+        cap *= hashed.weight
+        row = BoundedRow(room.columns[:n_wide], rest, cap, step, own)
+        bound_blocks(row, lists, room)
+        bound = first_bound(row, lists, hashed, room, scores[i], ids[i])
         # What rounding may add to a score or take from what bounds it, with room to spare.
-        error = weight * size + abs(cap) + abs(highest[0]) + abs(bound)
-        error = (error + sizes[0] + abs(rest) * sizes[1]) * (n_repetitions + 8) * np.float32(ERROR)
-        known = bound > -np.inf
-        scan_blocks(
-            spread, rest, cap, step, wide, base, log_values, units, own, codes, n_buckets,
-            n_repetitions, weight, in_blocks, width, bounds, bound,
-            error if known else np.float32(0), highest[0], known and n_repetitions > 0, gained,
-            reached, most, tops, table, rooms, best, where,
-        )  # fmt: skip
-        units[:] = 0
+        error = hashed.weight * size + abs(cap) + abs(room.highest[0]) + abs(bound)
+        error = error + lists.sizes[0] + abs(rest) * lists.sizes[1]
+        error = error * (hashed.n_repetitions + 8) * np.float32(ERROR) if bound > -np.inf else -1.0
+        scan_blocks(row, lists, hashed, room, bound, error, scores[i], ids[i])
+        room.units[:] = 0
     return last
 
 
 @kernel(fastmath=False, allocates=False)
 def first_bound(
-    spread: Array, rest: Number, cap: Number, step: Number, wide: Array, base: Array,
-    log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
-    n_repetitions: int, weight: Number, bounds: Array, gained: Array, reached: Array,
-    blocks: Array, highest: Array, seeds: Array, seed_scores: Array, scores: Array, ids: Array,
+    row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, scores: Array,
+    ids: Array,
 ) -> Any:  # fmt: skip
     """Return the k-th best score of some classes: those that reach most in a few blocks."""
-    # `highest` receives the largest bounds of blocks; `scores` and `ids` are scratch.
-    highest[:], blocks[:], seed_scores[:], seeds[:] = -np.inf, -1, -np.inf, -1
+    # `scores` and `ids` are scratch.
+    highest, seeds, seed_scores = room.highest, room.seeds, room.seed_scores
+    highest[:], room.blocks[:], seed_scores[:], seeds[:] = -np.inf, -1, -np.inf, -1
     last, k = seeds.shape[0] - 1, scores.shape[0]
-    for b in range(bounds.shape[0]):
-        if bounds[b] > highest[SEED_BLOCKS - 1]:
-            insert(highest, blocks, bounds[b], b)
-    for block in blocks:
+    for b in range(room.bounds.shape[0]):
+        if room.bounds[b] > highest[SEED_BLOCKS - 1]:
+            insert(highest, room.blocks, room.bounds[b], b)
+    for block in room.blocks:
         if block >= 0:
-            lanes = reach(
-                spread, rest, cap, step, block, wide, base, log_values, units, seed_scores[last],
-                gained, reached,
-            )  # fmt: skip
+            lanes = reach(row, block, lists, seed_scores[last], room)
             while lanes:
                 j = np.int64(trailing_zeros(lanes))
                 lanes &= lanes - np.uint64(1)
-                if reached[j] > seed_scores[last]:
-                    insert(seed_scores, seeds, reached[j], block * BLOCK + j)
+                if room.reached[j] > seed_scores[last]:
+                    insert(seed_scores, seeds, room.reached[j], block * BLOCK + j)
     scores[:] = -np.inf
     for c in seeds:
         if c >= 0:
-            s = score(
-                spread, rest, step, c, wide, base, log_values, units, logs, codes, n_buckets,
-                n_repetitions, weight,
-            )  # fmt: skip
+            s = score(row, c, lists, hashed, room.units)
             if s > scores[k - 1]:
                 insert(scores, ids, s, c)
     return scores[k - 1]
@@ -205,63 +217,64 @@ def first_bound(
 
 @kernel(fastmath=False, allocates=False)
 def scan_blocks(
-    spread: Array, rest: Number, cap: Number, step: Number, wide: Array, base: Array,
-    log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
-    n_repetitions: int, weight: Number, in_blocks: Array, width: int, bounds: Array,
-    bound: Number, error: Number, highest: Number, ruled: bool, gained: Array, reached: Array,
-    most: Array, tops: Array, table: Array, rooms: Array, scores: Array, ids: Array,
+    row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, bound: Number,
+    error: Number, scores: Array, ids: Array,
 ) -> None:  # fmt: skip
-    """Score the classes that can reach a bound; it rises with the k-th best score."""
+    """Score the classes that can reach a bound, which rises with the k-th best score.
+
+    Parameters
+    ----------
+    row, lists, hashed, room : BoundedRow, ScoreLists, HashedScores, BoundRoom
+        The row, what scores are made of, and scratch.
+    bound, error : float32, float64
+        The bound, and what rounding takes from it; below 0, nothing is ruled out.
+    scores, ids : float32 (k,), int64 (k,)
+        Receive the best.
+    """
+    ruled, width = error >= 0 and hashed.n_repetitions > 0, hashed.width
+    error = max(error, 0.0)
     n_blocks, k = np.int64(0), scores.shape[0]
-    scale = np.float32(UNITS) / max(highest - bound + error, np.float32(1e-30))
+    scale = np.float32(ROOM_UNITS) / max(room.highest[0] - bound + error, np.float32(1e-30))
     margin = error + np.float32(0.01) / scale  # for the rounding of a room
     if ruled and width > 0:
-        write_deficits(logs, tops, n_buckets, width, weight * scale, table)
-    for b in range(bounds.shape[0]):
-        most[n_blocks] = b
-        n_blocks += bounds[b] >= bound
+        write_deficits(row.logs, hashed, hashed.weight * scale, room)
+    for b in range(room.bounds.shape[0]):
+        room.most[n_blocks] = b
+        n_blocks += room.bounds[b] >= bound
     scores[:], ids[:] = -np.inf, -1
     for z in range(n_blocks):
         if z + AHEAD < n_blocks:
-            ask_for(spread, most[z + AHEAD], wide, base, log_values)
-        block = np.int64(most[z])
-        if not bounds[block] >= bound:
+            ask_for(row.spread, room.most[z + AHEAD], lists)
+        block = np.int64(room.most[z])
+        if not room.bounds[block] >= bound:
             continue
-        lanes = reach(
-            spread, rest, cap, step, block, wide, base, log_values, units, bound - error, gained,
-            reached,
-        )  # fmt: skip
+        lanes = reach(row, block, lists, bound - error, room)
         if lanes and ruled and width > 0:
-            write_rooms(reached, bound - margin, scale, rooms)
-            at = block * n_repetitions * BLOCK
-            lanes &= lanes_with_room(width, table, in_blocks, at, n_repetitions, rooms)
+            write_rooms(room.reached, bound - margin, scale, room.rooms)
+            at = block * hashed.n_repetitions * BLOCK
+            lanes &= lanes_with_room(
+                width, room.table, hashed.in_blocks, at, hashed.n_repetitions, room.rooms
+            )
         while lanes:
             j = np.int64(trailing_zeros(lanes))
             lanes &= lanes - np.uint64(1)
-            c, room = block * BLOCK + j, reached[j] - bound + error
-            if (
-                ruled
-                and width == 0
-                and not finds_room(logs, tops, codes, n_buckets, weight, c, room)
-            ):
+            c, left = block * BLOCK + j, room.reached[j] - bound + error
+            if ruled and width == 0 and not finds_room(row.logs, room.tops, hashed, c, left):
                 continue
-            s = score(
-                spread, rest, step, c, wide, base, log_values, units, logs, codes, n_buckets,
-                n_repetitions, weight,
-            )  # fmt: skip
+            s = score(row, c, lists, hashed, room.units)
             if s > scores[k - 1]:
                 insert(scores, ids, s, c)
                 bound = max(bound, scores[k - 1])
 
 
 @kernel(inline=True)
-def add_list(
-    first: Number, last: Number, classes: Array, gains: Array, unit: int, units: Array
-) -> None:
-    """Add the gains of a list's pairs to those of their classes."""
+def add_list(lists: ScoreLists, f: int, units: Array) -> None:
+    """Add the gains of a feature's list to those of their classes."""
     # Gains are integers, so their sum does not depend on its order. Indices are unsigned: no test
     # for negative ones.
-    if unit == 0:
+    classes, gains = lists.classes, lists.gains
+    first, last = np.int64(lists.starts[f]), np.int64(lists.starts[f + 1])
+    if lists.unit == 0:
         for z in range(first, last):
             units[np.uint32(classes[z])] += gains[z]
     else:
@@ -272,70 +285,108 @@ def add_list(
 
 
 @kernel(fastmath=False, allocates=False)
-def bound_blocks(
-    spread: Array, rest: Number, cap: Number, step: Number, block_bases: Array, block_logs: Array,
-    block_gains: Array, units: Array, most: Array, bounds: Array,
-) -> None:  # fmt: skip
-    """Write what the classes of each block reach at most: `bounds` float32 (b,)."""
+def bound_blocks(row: BoundedRow, lists: ScoreLists, room: BoundRoom) -> None:
+    """Write what the classes of each block reach at most to ``room.bounds``."""
+    most, bounds, rest = room.most, room.bounds, row.rest
     for b in range(most.shape[0]):
-        most[b] = highest_unit(units, b * BLOCK)
-    for w in spread:
-        more = block_gains[w]
+        most[b] = highest_unit(room.units, b * BLOCK)
+    for w in row.spread:
+        more = lists.block_gains[w]
         for b in range(most.shape[0]):
             most[b] += more[b]
-    theirs = block_logs[0] if rest >= 0 else block_logs[1]
+    theirs = lists.block_logs[0] if rest >= 0 else lists.block_logs[1]
     for b in range(bounds.shape[0]):
-        total = np.float32(block_bases[b] - rest * theirs[b] + most[b] * step)
-        bounds[b] = total + cap
+        total = np.float32(lists.block_bases[b] - rest * theirs[b] + most[b] * row.step)
+        bounds[b] = total + row.cap
 
 
 @kernel(inline=True)
-def ask_for(spread: Array, b: Number, wide: Array, base: Array, log_values: Array) -> None:
+def ask_for(spread: Array, b: Number, lists: ScoreLists) -> None:
     """Ask for the memory of a block that is looked at soon."""
     start = np.int64(b) * BLOCK
     for j in range(0, BLOCK, LINE):
-        prefetch(base, start + j)
-        prefetch(log_values, start + j)
+        prefetch(lists.base, start + j)
+        prefetch(lists.log_values, start + j)
     for w in spread:
         for j in range(0, BLOCK, 2 * LINE):
-            prefetch(wide, w * base.shape[0] + start + j)
+            prefetch(lists.wide, w * lists.base.shape[0] + start + j)
 
 
 @kernel(inline=True)
-def reach(
-    spread: Array, rest: Number, cap: Number, step: Number, b: Number, wide: Array, base: Array,
-    log_values: Array, units: Array, bound: Number, gained: Array, reached: Array,
-) -> Any:  # fmt: skip
+def reach(row: BoundedRow, b: Number, lists: ScoreLists, bound: Number, room: BoundRoom) -> Any:
     """Write what a block's classes reach at most but for rounding; return whose is a bound."""
     # The answer is a uint64 with a bit for each class.
-    start, lanes = b * BLOCK, np.uint64(0)
-    take_units(units, start, gained)
+    base, gained, start, lanes = lists.base, room.gained, b * BLOCK, np.uint64(0)
+    take_units(room.units, start, gained)
     if base.shape[0] - start >= BLOCK:
-        for w in spread:
-            add_gains(wide, w * base.shape[0] + start, gained)
-        lanes = reach_block(gained, base, log_values, start, rest, step, cap, bound, reached)
+        for w in row.spread:
+            add_gains(lists.wide, w * base.shape[0] + start, gained)
+        lanes = reach_block(
+            gained, base, lists.log_values, start, row.rest, row.step, row.cap, bound, room.reached
+        )
     else:
         for j in range(base.shape[0] - start):
             c = start + j
-            for w in spread:
-                gained[j] += wide[w, c]
-            reached[j] = base[c] - rest * log_values[c] + np.float32(gained[j]) * step + cap
-            if reached[j] >= bound:
+            for w in row.spread:
+                gained[j] += lists.wide[w, c]
+            own = base[c] - row.rest * lists.log_values[c] + np.float32(gained[j]) * row.step
+            room.reached[j] = own + row.cap
+            if room.reached[j] >= bound:
                 lanes |= np.uint64(1) << np.uint64(j)
     return lanes
 
 
 @kernel(inline=True)
-def score(
-    spread: Array, rest: Number, step: Number, c: Number, wide: Array, base: Array,
-    log_values: Array, units: Array, logs: Array, codes: Array, n_buckets: int,
-    n_repetitions: int, weight: Number,
-) -> Any:  # fmt: skip
+def score(row: BoundedRow, c: Number, lists: ScoreLists, hashed: HashedScores, units: Array) -> Any:
     """Return the score of a class."""
     gained = np.int64(units[c])
-    for w in spread:
-        gained += wide[w, c]
-    s = np.float32(base[c] - rest * log_values[c] + gained * step)
-    if n_repetitions > 0:
-        s = s + weight * hashed_sum(logs, codes, n_buckets, n_repetitions, c)
+    for w in row.spread:
+        gained += lists.wide[w, c]
+    s = np.float32(lists.base[c] - row.rest * lists.log_values[c] + gained * row.step)
+    if hashed.n_repetitions > 0:  # the sum of its logarithms, r rising
+        some = np.float32(0)
+        for r in range(hashed.n_repetitions):
+            at = np.int64(hashed.codes[c * hashed.n_repetitions + r])
+            some += row.logs[r * hashed.n_buckets + at]
+        s = s + hashed.weight * some
     return s
+
+
+@kernel(inline=True)
+def highest_of(logs: Array, hashed: HashedScores, tops: Array) -> Any:
+    """Write the highest logarithm of each model; return their sum, and that of magnitudes."""
+    # `tops` float32 (R,) receives them. No class has a larger sum, computed in this order.
+    most, size, n_buckets = np.float32(0), np.float32(0), hashed.n_buckets
+    for r in range(hashed.n_repetitions):
+        high = low = logs[r * n_buckets]
+        for b in range(1, n_buckets):
+            x = logs[r * n_buckets + b]
+            high = x if x > high else high
+            low = x if x < low else low
+        tops[r] = high
+        most += high
+        size += max(high, -low)
+    return most, size
+
+
+@kernel(inline=True)
+def write_deficits(logs: Array, hashed: HashedScores, scale: Number, room: BoundRoom) -> None:
+    """Write the deficits of a row's buckets to ``room.table``."""
+    most, n_buckets = np.float32(255), hashed.n_buckets
+    for r in range(hashed.n_repetitions):
+        values, top = logs[r * n_buckets : (r + 1) * n_buckets], room.tops[r]
+        out = room.table[r * hashed.width : r * hashed.width + n_buckets]
+        for b in range(n_buckets):
+            d = (top - values[b]) * scale
+            out[b] = np.uint8(np.int32(d if d < most else most))
+
+
+@kernel(inline=True)
+def finds_room(logs: Array, tops: Array, hashed: HashedScores, c: Number, room: Number) -> Any:
+    """Return whether what the models take from a class leaves it room, one model after another."""
+    left, r, n_repetitions = room, 0, hashed.n_repetitions
+    while r < n_repetitions and left >= 0:
+        bucket = np.int64(hashed.codes[c * n_repetitions + r])
+        left -= hashed.weight * (tops[r] - logs[r * hashed.n_buckets + bucket])
+        r += 1
+    return left >= 0

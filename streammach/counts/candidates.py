@@ -8,13 +8,12 @@ row is then known well enough, in half of the time.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streammach.counts.kernels import NOWHERE, STEP, best_of, find, insert, pair_gain
+from streammach.counts.kernels import NOWHERE, STEP, CountedPairs, best_of, find, insert, pair_gain
+from streammach.counts.learning import LearntScores, RowLists
 from streammach.jit import Array, Number, kernel
 from streammach.rows.pairs import CountWeights
 
@@ -26,15 +25,12 @@ WIDE_PIECE = 4096  # classes whose sums stay in the first cache
 SCAN_PAIRS = 100_000  # pairs of a row, on average, up to which all of them are summed
 
 
-@dataclass(frozen=True)
-class ShortLists:
+class ShortLists(NamedTuple):
     """The pairs of long lists with the largest gains."""
 
-    # int64 (d,): which of the cut lists is that of a feature, or -1 where its own is short
-    cut_of: NDArray[np.int64]
-    # classes, gains: int32 (n, 512), int16 (n, 512): what is left of each
-    classes: NDArray[np.int32]
-    gains: NDArray[np.int16]
+    cut_of: Array  # int64 (d,): which of the cut lists is a feature's, or -1 where its own is short
+    classes: Array  # int32 (n, 512): what is left of each
+    gains: Array  # int16 (n, 512)
 
     @classmethod
     def of(cls, weights: CountWeights) -> ShortLists:
@@ -42,17 +38,32 @@ class ShortLists:
         features = np.flatnonzero(np.diff(weights.starts) > CUT_FROM)
         cut_of = np.full(weights.n_features, -1, np.int64)
         cut_of[features] = np.arange(len(features))
-        classes = np.empty((len(features), KEPT), np.int32)
-        gains = np.empty((len(features), KEPT), np.int16)
-        cut_lists(features, weights.starts, weights.classes, weights.gains, classes, gains)
-        return cls(cut_of, classes, gains)
+        shape = len(features), KEPT
+        short = cls(cut_of, np.empty(shape, np.int32), np.empty(shape, np.int16))
+        cut_lists(features, weights.starts, weights.classes, weights.gains, short)
+        return short
+
+
+class PairScratch(NamedTuple):
+    """One thread's scratch for all classes."""
+
+    units: Array  # int32 (K,)
+    touched: Array  # int32 (K,)
+    total: Array  # float32 (K,), in the memory of `touched`
+    slot: Array  # uint8 (K,), zeros before and after
+
+    @classmethod
+    def of(cls, n_classes: int) -> PairScratch:
+        """Return scratch for so many classes."""
+        touched = np.empty(n_classes, np.int32)
+        slot = np.zeros(n_classes, np.uint8)
+        return cls(np.empty(n_classes, np.int32), touched, touched.view(np.float32), slot)
 
 
 @kernel()
 def cut_lists(
-    features: Array, starts: Array, classes: Array, gains: Array, kept_classes: Array,
-    kept_gains: Array,
-) -> None:  # fmt: skip
+    features: Array, starts: Array, classes: Array, gains: Array, short: ShortLists
+) -> None:
     """Write the pairs of some lists with the largest gains; of equal ones the smaller classes."""
     best, ids = np.empty(KEPT, np.float32), np.empty(KEPT, np.int64)
     for j in range(features.shape[0]):
@@ -61,132 +72,96 @@ def cut_lists(
             if np.float32(gains[z]) > best[KEPT - 1]:
                 insert(best, ids, np.float32(gains[z]), z)
         for k in range(KEPT):
-            kept_classes[j, k], kept_gains[j, k] = classes[ids[k]], gains[ids[k]]
+            short.classes[j, k], short.gains[j, k] = classes[ids[k]], gains[ids[k]]
 
 
 @kernel(fastmath=False)
 def listed_candidates(
-    indptr: Array, features: Array, label_starts: Array, labels: Array, first: int, last: int,
-    starts: Array, classes: Array, gains: Array, cut_of: Array, cut_classes: Array,
-    cut_gains: Array, penalty: Array, base: Array, log_values: Array, class_rows: Array,
-    weights: Array, step: Number, units: Array, touched: Array, slot: Array, ids: Array,
-    n_own: Array,
+    rows: RowLists, pairs: CountedPairs, scores: LearntScores, short: ShortLists,
+    scratch: PairScratch, ids: Array, n_own: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the best classes of rows ``first:last`` by short lists and by what cuts left of others.
 
     Parameters
     ----------
-    indptr, features : int64 (n + 1,), int32 (nnz,)
-        The rows.
-    label_starts, labels : int64 (n + 1,), int32 (l,)
-        Their classes.
-    first, last : int
-        Which of them.
-    starts, classes, gains : int64 (d + 1,), int32 (Z,), int16 (Z,)
-        Those of :class:`CountWeights`.
-    cut_of, cut_classes, cut_gains : int64 (d,), int32 (c, 512), int16 (c, 512)
-        Those of :class:`ShortLists`.
-    penalty, base, log_values : float32 (d,), float32 (K,), float32 (K,)
-        Those of :class:`CountWeights`.
-    class_rows : int64 or float64 (K,)
-        Rows of each class.
-    weights : float32 (n,)
-        What each row counts.
-    step : float32
-        A unit of gains in nats.
-    units, touched, slot : int32 (K,), int32 (K,), uint8 (K,)
-        Scratch; `slot` holds zeros before and after.
+    rows, pairs, scores : RowLists, CountedPairs, LearntScores
+        The rows, the table, and what scores are made of.
+    short, scratch : ShortLists, PairScratch
+        The cut lists; scratch.
     ids : int32 (n, m)
         Receives the row's classes that are among the best, then the best others, best first, NOBODY
         where there are no more. A class of which the row is the only one is left out.
     n_own : int32 (n,)
         Receives how many of the row's classes that are; where it is 0, NOBODY stands first.
+    first, last : int
+        Which of the rows.
     """
-    m = ids.shape[1]
-    scores, best = np.empty(m, np.float32), np.empty(m, np.int64)
+    m, units, touched, slot = ids.shape[1], scratch.units, scratch.touched, scratch.slot
+    tops, best = np.empty(m, np.float32), np.empty(m, np.int64)
     for i in range(first, last):
         rest, n = np.float32(0), 0
-        for p in range(indptr[i], indptr[i + 1]):
-            f = features[p]
-            rest += penalty[f]
-            if cut_of[f] < 0:
-                some, their = classes[starts[f] : starts[f + 1]], gains[starts[f] : starts[f + 1]]
+        for p in range(rows.indptr[i], rows.indptr[i + 1]):
+            f = rows.features[p]
+            rest += scores.penalty[f]
+            if short.cut_of[f] < 0:
+                a, b = pairs.starts[f], pairs.starts[f + 1]
+                some, their = pairs.classes[a:b], scores.gains[a:b]
             else:
-                some, their = cut_classes[cut_of[f]], cut_gains[cut_of[f]]
+                some, their = short.classes[short.cut_of[f]], short.gains[short.cut_of[f]]
             for z in range(some.shape[0]):
                 c = np.uint32(some[z])  # unsigned: no test for negative indices
                 if slot[c] == 0:
                     slot[c], units[c], touched[n] = 1, 0, c
                     n += 1
                 units[c] += their[z]
-        scores[:] = -np.inf
+        tops[:] = -np.inf
         best[:] = NOBODY
         for j in range(n):
             c = touched[j]
             slot[c] = 0
-            score = base[c] - rest * log_values[c] + units[c] * step
-            if score > scores[m - 1]:
-                insert(scores, best, score, c)
-        own = labels[label_starts[i] : label_starts[i + 1]]
-        n_own[i] = own_first(best, own, class_rows, weights[i], ids[i])
+            score = scores.base[c] - rest * scores.log_values[c] + units[c] * STEP
+            if score > tops[m - 1]:
+                insert(tops, best, score, c)
+        own = rows.labels[rows.label_starts[i] : rows.label_starts[i + 1]]
+        n_own[i] = own_first(best, own, pairs.class_rows, rows.weights[i], ids[i])
 
 
 @kernel(fastmath=False)
 def scanned_candidates(
-    indptr: Array, features: Array, label_starts: Array, labels: Array, first: int, last: int,
-    starts: Array, classes: Array, counts: Array, gains: Array, wide_of: Array, wide: Array,
-    penalty: Array, base: Array, log_values: Array, slope: Array, match: Array, prior: Number,
-    class_rows: Array, class_values: Array, weights: Array, units: Array, total: Array, ids: Array,
-    n_own: Array,
+    rows: RowLists, pairs: CountedPairs, scores: LearntScores, scratch: PairScratch, ids: Array,
+    n_own: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the best classes of rows ``first:last`` by all pairs, each row left out of the counts.
 
     Parameters
     ----------
-    indptr, features : int64 (n + 1,), int32 (nnz,)
-        The rows.
-    label_starts, labels : int64 (n + 1,), int32 (l,)
-        Their classes.
-    first, last : int
-        Which of them.
-    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 or float32 (Z,)
-        Those of :class:`CountTable`.
-    gains, wide_of, wide : int16 (Z,), int32 (d,), int16 (w, K)
-        Those of :class:`CountWeights`.
-    penalty, base, log_values : float32 (d,), float32 (K,), float32 (K,)
-        Those of :class:`CountWeights`.
-    slope, match, prior : float32 (d,), float32 (d,), float32
-        The weights that made the gains.
-    class_rows, class_values : int64 or float64 (K,)
-        Those of :class:`CountTable`.
-    weights : float32 (n,)
-        What each row counts.
-    units, total : int32 (K,), float32 (K,)
-        Scratch.
-    ids, n_own : int32 (n, m), int32 (n,)
+    rows, pairs, scores, scratch : RowLists, CountedPairs, LearntScores, PairScratch
+        The rows, the table, what scores are made of, and scratch.
+    ids, n_own, first, last : int32 (n, m), int32 (n,), int, int
         As of :func:`listed_candidates`.
     """
-    m = ids.shape[1]
-    scores, best = np.empty(m, np.float32), np.empty(m, np.int64)
+    m, total, counts = ids.shape[1], scratch.total, pairs.counts
+    tops, best = np.empty(m, np.float32), np.empty(m, np.int64)
     for i in range(first, last):
-        row = features[indptr[i] : indptr[i + 1]]
-        those = labels[label_starts[i] : label_starts[i + 1]]
-        sum_row(row, starts, classes, gains, wide_of, wide, penalty, base, log_values, units, total)
+        row, weight = rows.features[rows.indptr[i] : rows.indptr[i + 1]], rows.weights[i]
+        those = rows.labels[rows.label_starts[i] : rows.label_starts[i + 1]]
+        sum_row(row, pairs, scores, scratch.units, total)
         for own in those:
             total[own] = EXCLUDED
-            if class_rows[own] <= weights[i]:
+            if pairs.class_rows[own] <= weight:
                 continue
             rest, gained = np.float32(0), np.float32(0)
             for f in row:
-                rest += penalty[f]
-                z = find(classes, starts[f], starts[f + 1], own)
-                if z != NOWHERE and counts[z] > weights[i]:
-                    gained += pair_gain(counts[z] - weights[i], slope[f], match[f])
-            gained += prior * np.float32(math.log(max(class_rows[own] - weights[i], 0.5)))
-            values = max(class_values[own] - weights[i] * row.shape[0], 0.5)
+                rest += scores.penalty[f]
+                z = find(pairs.classes, pairs.starts[f], pairs.starts[f + 1], own)
+                if z != NOWHERE and counts[z] > weight:
+                    gained += pair_gain(counts[z] - weight, scores.slope[f], scores.match[f])
+            alike = np.float32(math.log(max(pairs.class_rows[own] - weight, 0.5)))
+            gained += scores.prior * alike
+            values = max(pairs.class_values[own] - weight * row.shape[0], 0.5)
             total[own] = gained - rest * np.float32(math.log(values))
-        best_of(total, scores, best)
-        n_own[i] = own_first(best, those, class_rows, weights[i], ids[i])
+        best_of(total, tops, best)
+        n_own[i] = own_first(best, those, pairs.class_rows, weight, ids[i])
 
 
 @kernel(inline=True)
@@ -219,9 +194,8 @@ def own_first(best: Array, own: Array, class_rows: Array, weight: Number, ids: A
 
 @kernel(fastmath=False)
 def sum_row(
-    row: Array, starts: Array, classes: Array, gains: Array, wide_of: Array, wide: Array,
-    penalty: Array, base: Array, log_values: Array, units: Array, total: Array,
-) -> None:  # fmt: skip
+    row: Array, pairs: CountedPairs, scores: LearntScores, units: Array, total: Array
+) -> None:
     """Write the score of every class for the features of a row.
 
     ``total_i = base_i - (sum_f penalty_f) log_values_i + (sum over counted (f, i) of gains) /
@@ -229,44 +203,27 @@ def sum_row(
 
     Parameters
     ----------
-    row : int32 (m,)
-        The row's features.
-    starts, classes, gains, wide_of, wide, penalty, base, log_values : arrays
-        Those of :class:`streammach.rows.pairs.CountWeights`.
-    units : int32 (K,)
-        Scratch.
-    total : float32 (K,)
-        Receives the scores.
+    row, pairs, scores : int32 (m,), CountedPairs, LearntScores
+        The row's features, the table, and what scores are made of.
+    units, total : int32 (K,), float32 (K,)
+        Scratch; receives the scores.
     """
     # Gains are integers, so their sum does not depend on its order: first the features whose gains
     # stand in `wide`, a piece of the classes at a time, then the lists of the others.
-    add_wide(row, wide_of, wide, units)
-    for f in row:
-        if wide_of[f] < 0:
-            for z in range(starts[f], starts[f + 1]):
-                units[np.uint32(classes[z])] += gains[z]  # unsigned: no test for negative indices
-    add_up(row, penalty, base, log_values, units, total)
-
-
-@kernel(inline=True)
-def add_wide(row: Array, wide_of: Array, wide: Array, units: Array) -> None:
-    """Write the gains of a row's features that stand in `wide`: `units` int32 (K,)."""
     for first in range(0, units.shape[0], WIDE_PIECE):
         piece = units[first : first + WIDE_PIECE]
         piece[:] = 0
         for f in row:
-            if wide_of[f] >= 0:
-                add_piece(wide[wide_of[f], first : first + WIDE_PIECE], piece)
-
-
-@kernel(inline=True, fastmath=False)
-def add_up(
-    row: Array, penalty: Array, base: Array, log_values: Array, units: Array, total: Array
-) -> None:
-    """Write the scores that the gains in `units` int32 (K,) make: `total` float32 (K,)."""
+            if scores.wide_of[f] >= 0:
+                add_piece(scores.wide[scores.wide_of[f], first : first + WIDE_PIECE], piece)
     rest = np.float32(0)
     for f in row:
-        rest += penalty[f]
+        rest += scores.penalty[f]
+        if scores.wide_of[f] < 0:
+            for z in range(pairs.starts[f], pairs.starts[f + 1]):
+                # Unsigned: no test for negative indices.
+                units[np.uint32(pairs.classes[z])] += scores.gains[z]
+    base, log_values = scores.base, scores.log_values
     for c in range(total.shape[0]):
         total[c] = base[c] - rest * log_values[c] + units[c] * STEP
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streammach.counts.candidates import CUT_BYTES
+from streammach.counts.kernels import INDEX_BYTES
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.places import INDEX_BYTES
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock

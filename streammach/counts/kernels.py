@@ -1,19 +1,26 @@
-"""Compiled loops over counts of (feature, class) pairs.
+"""Compiled loops over counts of (feature, class) pairs, and where the pairs of a few classes lie.
 
 The table is a posting list a feature: ``classes[starts[f]:starts[f + 1]]``, rising, and beside it
 how many rows of the class hold the feature. What a pair adds to a score is a whole number of small
 units, and loops over float32 are not reassociated: the score of a class is the same number wherever
 it is computed.
+
+Where the pairs of a few classes lie: short lists are read whole, beside a table that says which
+classes are wanted. The longest lists have a bit for each class and, beside each 32 bits, the number
+of classes before them, so that a pair's place is one look. The others are searched, from each
+wanted class to the next.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
+from streammach.rows.pairs import PairTable, places
 
 NOWHERE = -1
 UNITS = np.float32(1024)  # gains are whole numbers of 1/1024 nat
@@ -21,6 +28,34 @@ STEP = np.float32(1 / 1024)
 LARGEST = np.float32(32767)
 BINS, BINS_A_NAT = 4096, 128  # of gains, where not all pairs are kept
 SCAN_PIECE = 256  # classes that are looked at together
+READ_WHOLE = 400  # pairs of a list that is read rather than searched
+MARKED_SHARE = 64  # lists of fewer classes than this part of all are not marked
+INDEX_BYTES = 4  # of marks, at most, for each pair of the table
+WORD = 32  # classes of a mark
+
+
+class MarkedLists(NamedTuple):
+    """The marks of the rows of m features, and what decides which of their pairs are kept."""
+
+    begins: Array  # int64 (m + 1,): where the list of each feature begins
+    marks: Array  # int32 or int64: see :func:`scatter`
+    weights: Array  # float32: the importance of the row of each mark; empty where each counts once
+    slope: Array  # slope, match: float32 (m,): a pair of list f with n rows gains
+    match: Array  # ``slope_f ln n + match_f``; see :func:`pair_gain`
+
+
+class CountedPairs(NamedTuple):
+    """A table of counts, and marks of its longest lists."""
+
+    starts: Array  # int64 (d + 1,)
+    classes: Array  # int32 (Z,)
+    counts: Array  # int32 or float32 (Z,): rows of the class that hold the feature
+    class_rows: Array  # int64 or float64 (K,): rows of each class
+    class_values: Array  # int64 or float64 (K,): the features that these hold
+    mark_of: Array  # int64 (d,): where the marks of each feature begin, or -1
+    # uint32 (n, 2): for each 32 classes of such a feature: a bit for each that its list holds, and
+    # how many the list holds before them
+    marks: Array
 
 
 @kernel()
@@ -52,10 +87,10 @@ def scatter(
 
 
 @kernel()
-def sort_lists(begins: Array, first: int, last: int, marks: Array) -> None:
-    """Sort the marks of lists ``first:last``, which begin at `begins` int64."""
+def sort_lists(lists: MarkedLists, first: int, last: int) -> None:
+    """Sort the marks of lists ``first:last``."""
     for f in range(first, last):
-        marks[begins[f] : begins[f + 1]].sort()
+        lists.marks[lists.begins[f] : lists.begins[f + 1]].sort()
 
 
 @kernel(inline=True, fastmath=False)
@@ -75,47 +110,38 @@ def gain_bin(count: Number, slope: Number, match: Number) -> Any:
 
 
 @kernel(inline=True, fastmath=False)
-def run_end(marks: Array, weights: Array, p: int, end: int) -> Any:
+def run_end(lists: MarkedLists, p: int, end: int) -> Any:
     """Return the class at `p`, where its marks end, and the sum of its rows not held out."""
-    low = 32 if weights.shape[0] > 0 else 0  # bits of an importance
+    marks, low = lists.marks, 32 if lists.weights.shape[0] > 0 else 0  # bits of an importance
     of_class, count = marks[p] >> (low + 1), 0.0
     while p < end and marks[p] >> (low + 1) == of_class:
         if not (marks[p] >> low) & 1:
-            count += weights[p] if low else 1.0
+            count += lists.weights[p] if low else 1.0
         p += 1
     return of_class, p, count
 
 
 @kernel(fastmath=False)
-def bin_lists(
-    begins: Array, marks: Array, weights: Array, first: int, last: int, slope: Array, match: Array,
-    bins: Array,
-) -> None:  # fmt: skip
+def bin_lists(lists: MarkedLists, first: int, last: int, bins: Array) -> None:
     """Count the pairs of sorted lists ``first:last`` by their gain: int64 (BINS,)."""
     for f in range(first, last):
-        p = begins[f]
-        while p < begins[f + 1]:
-            _, p, count = run_end(marks, weights, p, begins[f + 1])
-            bins[gain_bin(count, slope[f], match[f])] += 1
+        p = lists.begins[f]
+        while p < lists.begins[f + 1]:
+            _, p, count = run_end(lists, p, lists.begins[f + 1])
+            bins[gain_bin(count, lists.slope[f], lists.match[f])] += 1
 
 
 @kernel(fastmath=False)
 def fill_lists(
-    begins: Array, marks: Array, weights: Array, first: int, last: int, slope: Array, match: Array,
-    least: int, starts: Array, classes: Array, counts: Array, sizes: Array,
+    lists: MarkedLists, least: int, starts: Array, classes: Array, counts: Array, sizes: Array,
+    first: int, last: int,
 ) -> None:  # fmt: skip
     """Write how many classes sorted lists have with a gain from bin `least` on, and which.
 
     Parameters
     ----------
-    begins, marks : int64 (m + 1,), int32 or int64
-        Where the lists begin and end, and their marks.
-    weights : float32
-        The importance of the row of each mark; empty where each counts once.
-    first, last : int
+    lists, first, last : MarkedLists and int
         The lists ``first:last`` are looked at.
-    slope, match : float32 (m,)
-        A pair of list f with n rows gains ``slope_f ln n + match_f``; see :func:`pair_gain`.
     least : int
         The lowest bin that is kept.
     starts : int64 (m + 1,)
@@ -126,10 +152,10 @@ def fill_lists(
         Receives how many classes each list has.
     """
     for f in range(first, last):
-        n, p = 0, begins[f]
-        while p < begins[f + 1]:
-            of_class, p, count = run_end(marks, weights, p, begins[f + 1])
-            if gain_bin(count, slope[f], match[f]) >= least:
+        n, p = 0, lists.begins[f]
+        while p < lists.begins[f + 1]:
+            of_class, p, count = run_end(lists, p, lists.begins[f + 1])
+            if gain_bin(count, lists.slope[f], lists.match[f]) >= least:
                 if classes.shape[0]:
                     classes[starts[f] + n], counts[starts[f] + n] = of_class, count
                 n += 1
@@ -249,10 +275,95 @@ def best_of(total: Array, scores: Array, ids: Array) -> None:
                     insert(scores, ids, total[c], c)
 
 
-@kernel(fastmath=False, inline=True)
-def hashed_sum(logs: Array, codes: Array, n_buckets: int, n_repetitions: int, c: Number) -> Number:
-    """Return ``sum_r ln P_r[h_r(c)]`` of a class, r rising."""
-    s = np.float32(0)
-    for r in range(n_repetitions):
-        s += logs[r * n_buckets + codes[c * n_repetitions + r]]
-    return s
+def marks_of(table: PairTable, n_classes: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """Mark the longest lists within 4 bytes a pair: see :class:`CountedPairs`."""
+    lengths, words = np.diff(table.starts), -(-n_classes // WORD)
+    most = INDEX_BYTES * len(table.classes) // (8 * words)
+    longest = np.argsort(-lengths, kind="stable")[:most]
+    longest = longest[lengths[longest] >= max(n_classes / MARKED_SHARE, READ_WHOLE)]
+    features = np.sort(longest)
+    marks = np.zeros((len(features) * words, 2), np.uint32)
+    mark_lists(features, table.starts, table.classes, words, marks)
+    order = places(features, table.n_features).astype(np.int64)
+    return np.where(order < 0, order, order * words), marks
+
+
+@kernel()
+def mark_lists(features: Array, starts: Array, classes: Array, words: int, marks: Array) -> None:
+    """Mark the classes of some features' lists: `marks` uint32 (n * words, 2), zeros before."""
+    for j in range(features.shape[0]):
+        first = j * words
+        for z in range(starts[features[j]], starts[features[j] + 1]):
+            c = classes[z]
+            marks[first + (c >> 5), 0] |= np.uint32(1) << np.uint32(c & 31)
+        before = np.uint32(0)
+        for w in range(first, first + words):
+            marks[w, 1] = before
+            before += bits(marks[w, 0])
+
+
+@kernel(inline=True)
+def bits(word: Number) -> Any:
+    """Return how many bits of a uint32 are set: uint32."""
+    word = word - ((word >> np.uint32(1)) & np.uint32(0x55555555))
+    word = (word & np.uint32(0x33333333)) + ((word >> np.uint32(2)) & np.uint32(0x33333333))
+    word = (word + (word >> np.uint32(4))) & np.uint32(0x0F0F0F0F)
+    return np.uint32(word * np.uint32(0x01010101)) >> np.uint32(24)
+
+
+@kernel(inline=True)
+def marked_place(marks: Array, first: int, c: int) -> Any:
+    """Return the number of a class within a marked list, or -1."""
+    w = first + (c >> 5)
+    word, bit = marks[w, 0], np.uint32(c & 31)
+    if not (word >> bit) & np.uint32(1):
+        return -1
+    return np.int64(marks[w, 1] + bits(word & ((np.uint32(1) << bit) - np.uint32(1))))
+
+
+@kernel(fastmath=False)
+def find_places(
+    row: Array, wanted: Array, n: int, pairs: CountedPairs, slot: Array, place: Array
+) -> None:
+    """Write where the pairs of a row's features and of some classes lie.
+
+    Parameters
+    ----------
+    row, pairs : int32 (v,), CountedPairs
+        The features, and the table.
+    wanted, n : int32 (m,), int
+        Classes; the first n, at most 255, are different ones, the others are not read.
+    slot : uint8 (K,)
+        Scratch; zeros before and after.
+    place : int32 (v, m)
+        Receives each pair's number within its feature's list, or -1.
+    """
+    classes, rising = pairs.classes, np.sort(wanted[:n])
+    for k in range(n):
+        slot[wanted[k]] = k + 1
+    for j in range(row.shape[0]):
+        f, found = row[j], place[j]
+        found[:] = -1
+        first, last = pairs.starts[f], pairs.starts[f + 1]
+        if last - first <= READ_WHOLE:
+            for z in range(first, last):
+                k = slot[classes[z]]
+                if k > 0:
+                    found[k - 1] = z - first
+        elif pairs.mark_of[f] >= 0:
+            for k in range(n):
+                found[k] = marked_place(pairs.marks, pairs.mark_of[f], wanted[k])
+        else:
+            low = first
+            for c in rising:
+                high = last
+                while low < high:
+                    middle = (low + high) >> 1
+                    if classes[middle] < c:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low < last and classes[low] == c:
+                    found[slot[c] - 1] = low - first
+    for k in range(n):
+        slot[wanted[k]] = 0

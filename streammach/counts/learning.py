@@ -1,19 +1,59 @@
-"""Weights on top of counts, by feature group, by feature and by pair: what scores are made of."""
+"""Weights on top of counts, by feature group, by feature and by pair: what scores are made of.
+
+Group weights see each candidate as sums of evidence by group. Feature and pair weights are learnt
+from rows that were counted themselves, so each row is scored as if it had not been: its own counts
+are taken off its class, and a pair that only it made neither scores nor learns for that class.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts import kernels, learning_kernels
+from streammach.counts.kernels import (
+    CountedPairs,
+    find_places,
+    pair_gain,
+    pair_gains,
+    spread_lists,
+)
 from streammach.counts.table import CountTable
+from streammach.jit import Array, Number, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, places
 
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
+
+
+class RowLists(NamedTuple):
+    """Rows as kernels learn from them."""
+
+    indptr: Array  # int64 (n + 1,)
+    features: Array  # int32 (nnz,)
+    weights: Array  # float32 (n,): what each counts
+    label_starts: Array  # int64 (n + 1,)
+    labels: Array  # int32 (l,): the classes of each
+
+
+class LearntScores(NamedTuple):
+    """What scores are made of while weights of pairs are learnt."""
+
+    gains: Array  # this and the next ones: those of :class:`CountWeights`
+    wide_of: Array
+    wide: Array
+    penalty: Array
+    base: Array
+    log_values: Array
+    slope: Array  # slope, match: float32 (d,), and float32: the weights that made the gains
+    match: Array
+    prior: Any
+    theta: Array  # theta, delta: float32 (Z,), (d,): what was learnt so far
+    delta: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +96,7 @@ def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
     """
     rows, values = class_logarithms(table)
     slope, match = weights.slope[weights.group], weights.match[weights.group]
-    kernels.pair_gains(
+    pair_gains(
         table.starts, table.counts, slope, match, np.float32(weights.learnt), weights.theta,
         weights.delta, table.gains,
     )  # fmt: skip
@@ -77,7 +117,7 @@ def _widened(table: CountTable) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     order = np.argsort(-lengths, kind="stable")[: table.n_pairs // (2 * n_classes)]
     features = np.sort(order[lengths[order] >= n_classes / WIDE_SHARE])
     wide = np.empty((len(features), n_classes), np.int16)
-    kernels.spread_lists(features, table.starts, table.classes, table.gains, wide)
+    spread_lists(features, table.starts, table.classes, table.gains, wide)
     return places(features, table.n_features), wide
 
 
@@ -92,17 +132,184 @@ def evidence(
     `candidates` is int32 (n, m).
     """
     out = np.zeros((*candidates.shape, 2 * weights.n_groups + 1), np.float32)
-
-    longest = int(np.diff(rows.indptr).max(initial=0))
+    longest, pairs = int(np.diff(rows.indptr).max(initial=0)), table.pairs
 
     def piece(first: int, last: int) -> None:
         slot = np.zeros(len(table.class_rows), np.uint8)
         place = np.empty((longest, candidates.shape[1]), np.int32)
-        learning_kernels.add_evidence(
-            rows.indptr, rows.features, candidates, table.starts, table.classes, table.counts,
-            table.pair_places.mark_of, table.pair_places.marks, weights.group, weights.theta,
+        add_evidence(
+            rows.indptr, rows.features, candidates, pairs, weights.group, weights.theta,
             weights.delta, first, last, slot, place, out,
         )  # fmt: skip
 
     each(rows.n_rows, piece)
     return out
+
+
+@kernel()
+def add_evidence(
+    indptr: Array, features: Array, candidates: Array, pairs: CountedPairs, group: Array,
+    theta: Array, delta: Array, first: int, last: int, slot: Array, place: Array, out: Array,
+) -> None:  # fmt: skip
+    """Add to `out` what the counts say of the candidates of rows ``first:last``.
+
+    Parameters
+    ----------
+    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
+        The rows, and which of them.
+    candidates : int32 (n, m)
+        Different classes, then -1 where there are no more.
+    pairs, group : CountedPairs, int32 (d,)
+        The table, and the group of each feature.
+    theta, delta : float32 (Z,), (d,)
+        Weights of pairs and features; empty where nothing was learnt.
+    slot, place : uint8 (K,), int32 (longest row, m)
+        Scratch; `slot` holds zeros before and after.
+    out : float32 (n, m, 2 G + 1)
+        Sums of ln n by group, numbers of counted pairs by group, and the sum of
+        ``theta + delta_f``; a pair of n < 1 rows is n pairs of one row.
+    """
+    n_groups, counts = out.shape[2] // 2, pairs.counts
+    learnt = theta.shape[0] > 0
+    for i in range(first, last):
+        row, n = features[indptr[i] : indptr[i + 1]], n_candidates(candidates[i])
+        find_places(row, candidates[i], n, pairs, slot, place)
+        for j in range(row.shape[0]):
+            f = row[j]
+            for k in range(n):
+                z = pairs.starts[f] + place[j, k]
+                if place[j, k] >= 0 and counts[z] > 0:
+                    part = min(np.float32(counts[z]), np.float32(1))
+                    out[i, k, group[f]] += np.float32(math.log(max(counts[z], np.float64(1))))
+                    out[i, k, n_groups + group[f]] += part
+                    if learnt:
+                        out[i, k, 2 * n_groups] += (theta[z] + delta[f]) * part
+
+
+@kernel(inline=True)
+def n_candidates(candidates: Array) -> int:
+    """Return how many classes stand before the first -1."""
+    n = 0
+    while n < candidates.shape[0] and candidates[n] >= 0:
+        n += 1
+    return n
+
+
+@kernel(fastmath=False)
+def compare_rows(
+    rows: RowLists, candidates: Array, n_own: Array, first: int, last: int, pairs: CountedPairs,
+    scores: LearntScores, step: Number, slot: Array, place: Array, residuals: Array,
+) -> None:  # fmt: skip
+    """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
+
+    Parameters
+    ----------
+    rows, first, last : RowLists, int, int
+        The rows, of which each counts w, and which of them.
+    candidates, n_own : int32 (n, m), int32 (n,)
+        The row's classes, then other ones, then -1; -1 alone for a row that teaches nothing. How
+        many are the row's own, n; the target of each is 1.
+    pairs, scores, step : CountedPairs, LearntScores, float32
+        The table, what scores are made of, and a unit of gains in nats.
+    slot : uint8 (K,)
+        Scratch; zeros before and after.
+    place : int32 (nnz, m)
+        Receives the number of each pair within its feature's list; -1 where it is not counted.
+    residuals : float32 (n, m)
+        Receives the result, zeros for a row that teaches nothing.
+    """
+    s = np.empty(candidates.shape[1], np.float32)
+    units, gained = np.empty(candidates.shape[1], np.int32), np.empty_like(s)
+    gains, counts, indptr = scores.gains, pairs.counts, rows.indptr
+    for i in range(first, last):
+        residuals[i] = 0
+        n, true = n_candidates(candidates[i]), n_own[i]
+        if n == 0:
+            continue
+        row, weight = rows.features[indptr[i] : indptr[i + 1]], rows.weights[i]
+        found = place[indptr[i] : indptr[i + 1]]
+        find_places(row, candidates[i], n, pairs, slot, found)
+        s[:], units[:], gained[:] = 0, 0, 0
+        rest = np.float32(0)
+        for j in range(row.shape[0]):
+            f = row[j]
+            rest += scores.penalty[f]
+            for k in range(n):
+                z = pairs.starts[f] + found[j, k]
+                if found[j, k] < 0:
+                    continue
+                others = counts[z] - weight if k < true else counts[z]
+                if others <= 0 if k < true else gains[z] == 0:
+                    found[j, k] = -1
+                    continue
+                part = min(np.float32(others), np.float32(1))
+                s[k] += (scores.theta[z] + scores.delta[f]) * part
+                if k < true:
+                    gained[k] += pair_gain(others, scores.slope[f], scores.match[f])
+                else:
+                    units[k] += gains[z]
+        for k in range(true):
+            c = candidates[i, k]
+            held = max(pairs.class_values[c] - weight * row.shape[0], 0.5)
+            values = np.float32(math.log(held))
+            alike = np.float32(math.log(max(pairs.class_rows[c] - weight, 0.5)))
+            s[k] += gained[k] + scores.prior * alike - rest * values
+        for k in range(true, n):
+            c = candidates[i, k]
+            s[k] += scores.base[c] - rest * scores.log_values[c] + units[k] * step
+        set_residuals(s[:n], true)
+        residuals[i, :n] = s[:n] * weight
+
+
+@kernel()
+def learn_rows(
+    indptr: Array, features: Array, starts: Array, place: Array, residuals: Array, theta: Array,
+    theta_sum: Array, delta: Array, delta_sum: Array, pair_rate: Number, feature_rate: Number,
+    part: int, parts: int,
+) -> None:  # fmt: skip
+    """Take one Adagrad step a row for the weights of pairs and features, row after row.
+
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    starts : int64 (d + 1,)
+        The table's.
+    place, residuals : int32 (nnz, m), float32 (n, m)
+        Those of :func:`compare_rows`.
+    theta, theta_sum, delta, delta_sum : float32 (Z,), (Z,), (d,), (d,)
+        The weights, and the sums of their squared gradients.
+    pair_rate, feature_rate : float32
+        The rates.
+    part, parts : int
+        The features f with ``f % parts == part`` take their steps.
+    """
+    for i in range(residuals.shape[0]):
+        if residuals[i, 0] == 0:
+            continue
+        for p in range(indptr[i], indptr[i + 1]):
+            f = features[p]
+            if f % parts != part:
+                continue
+            g = np.float32(0)
+            for k in range(residuals.shape[1]):
+                if place[p, k] >= 0:
+                    z, r = starts[f] + place[p, k], residuals[i, k]
+                    g += r
+                    theta_sum[z] += r * r
+                    theta[z] -= pair_rate * r / math.sqrt(theta_sum[z])
+            delta_sum[f] += g * g
+            delta[f] -= feature_rate * g / math.sqrt(delta_sum[f])
+
+
+@kernel(inline=True)
+def set_residuals(s: Array, true: int) -> None:
+    """Turn scores into ``true p - target`` in place; the target of the first `true` ones is 1."""
+    high, total = s.max(), np.float32(0)
+    for k in range(s.shape[0]):
+        s[k] = math.exp(s[k] - high)
+        total += s[k]
+    for k in range(s.shape[0]):
+        s[k] = s[k] / total * np.float32(true)
+    for k in range(true):
+        s[k] -= np.float32(1)

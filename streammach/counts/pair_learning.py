@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts import learning_kernels
 from streammach.counts.candidates import (
     SCAN_PAIRS,
+    PairScratch,
     ShortLists,
     listed_candidates,
     scanned_candidates,
 )
 from streammach.counts.kernels import STEP
-from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.learning import (
+    GroupWeights,
+    LearntScores,
+    RowLists,
+    compare_rows,
+    learn_rows,
+    weigh,
+)
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import LabelLists
 from streammach.threads import Workers, pieces_of
 
 CANDIDATES = 40  # classes that a row is compared with, its own among them
@@ -29,15 +36,6 @@ PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
 THREAD_CLASS_BYTES = 9  # of scratch
-
-
-@dataclass
-class _Scratch:
-    """One thread's scratch for all classes."""
-
-    units: NDArray[np.int32]
-    other: NDArray[np.int32]
-    slot: NDArray[np.uint8]
 
 
 class PairLearner:
@@ -54,14 +52,16 @@ class PairLearner:
     def __init__(
         self, table: CountTable, weights: GroupWeights, *, scan: bool, threads: int
     ) -> None:
-        self._table, self._weights, self._scan = table, weights, scan
-        self._scores = weigh(table, weights)
-        self._slope, self._match = weights.slope[weights.group], weights.match[weights.group]
-        self._short = None if scan else ShortLists.of(self._scores)
-        self._m = min(CANDIDATES, self._scores.n_classes)
-        n_pairs, n_features = table.n_pairs, table.n_features
-        self._theta, self._theta_sum = (np.empty(n_pairs, np.float32) for _ in range(2))
-        self._delta, self._delta_sum = (np.empty(n_features, np.float32) for _ in range(2))
+        self._table, self._weights, w = table, weights, weigh(table, weights)
+        self._short = None if scan else ShortLists.of(w)
+        self._m = min(CANDIDATES, w.n_classes)
+        self._theta, self._theta_sum = (np.empty(table.n_pairs, np.float32) for _ in range(2))
+        self._delta, self._delta_sum = (np.empty(table.n_features, np.float32) for _ in range(2))
+        self._scores = LearntScores(
+            w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values,
+            weights.slope[weights.group], weights.match[weights.group], np.float32(weights.prior),
+            self._theta, self._delta,
+        )  # fmt: skip
         self.begin()
         self._workers = Workers(threads, "pairs")
         self._local = threading.local()
@@ -105,75 +105,52 @@ class PairLearner:
         """Return the weights with what was learnt so far; they share its memory."""
         return replace(self._weights, learnt=1.0, theta=self._theta, delta=self._delta)
 
-    def _learn(self, rows: RowBlock) -> None:
+    def _learn(self, block: RowBlock) -> None:
         """Compare the rows of a batch with their candidates, then take their steps."""
-        candidates = np.empty((rows.n_rows, self._m), np.int32)
-        place = np.empty((rows.nnz, self._m), np.int32)
-        residuals = np.empty((rows.n_rows, self._m), np.float32)
-        n_own, lists = np.empty(rows.n_rows, np.int32), rows.lists
+        candidates = np.empty((block.n_rows, self._m), np.int32)
+        place = np.empty((block.nnz, self._m), np.int32)
+        residuals = np.empty((block.n_rows, self._m), np.float32)
+        n_own, rows = np.empty(block.n_rows, np.int32), _as_lists(block)
 
         def compare(first: int, last: int) -> None:
-            self._find(rows, lists, first, last, candidates=candidates, n_own=n_own)
-            self._compare(
-                rows, first, last, candidates, n_own=n_own, place=place, residuals=residuals
-            )
-
-        def step(part: int, parts: int) -> None:
-            learning_kernels.learn_rows(
-                rows.indptr, rows.features, self._table.starts, place, residuals, self._theta,
-                self._theta_sum, self._delta, self._delta_sum, PAIR_RATE, FEATURE_RATE, part,
-                parts,
+            self._find(rows, candidates, n_own, first, last)
+            compare_rows(
+                rows, candidates, n_own, first, last, self._table.pairs, self._scores, STEP,
+                self._scratch().slot, place, residuals,
             )  # fmt: skip
 
+        step = partial(
+            learn_rows, block.indptr, block.features, self._table.starts, place, residuals,
+            self._theta, self._theta_sum, self._delta, self._delta_sum, PAIR_RATE, FEATURE_RATE,
+        )  # fmt: skip
         threads = self._workers.n_threads
-        self._workers.each(compare, pieces_of(rows.n_rows, threads))
+        self._workers.each(compare, pieces_of(block.n_rows, threads))
         self._workers.each(step, [(part, threads) for part in range(threads)])
 
     def _find(
-        self, rows: RowBlock, lists: LabelLists, first: int, last: int, *,
-        candidates: NDArray[np.int32], n_own: NDArray[np.int32],
+        self, rows: RowLists, candidates: NDArray[np.int32], n_own: NDArray[np.int32], first: int,
+        last: int,
     ) -> None:  # fmt: skip
         """Write the candidates of some rows, and how many are the rows' own classes."""
-        table, w, mine, short = self._table, self._scores, self._scratch(), self._short
-        if short is None:
-            scanned_candidates(
-                rows.indptr, rows.features, lists.starts, lists.classes, first, last, w.starts,
-                w.classes, table.counts, w.gains, w.wide_of, w.wide, w.penalty, w.base,
-                w.log_values, self._slope, self._match, np.float32(self._weights.prior),
-                table.class_rows, table.class_values, rows.weights, mine.units,
-                mine.other.view(np.float32), candidates, n_own,
-            )  # fmt: skip
+        made, pairs, scratch = self._scores, self._table.pairs, self._scratch()
+        if self._short is None:
+            scanned_candidates(rows, pairs, made, scratch, candidates, n_own, first, last)
         else:
             listed_candidates(
-                rows.indptr, rows.features, lists.starts, lists.classes, first, last, w.starts,
-                w.classes, w.gains, short.cut_of, short.classes, short.gains, w.penalty, w.base,
-                w.log_values, table.class_rows, rows.weights, STEP, mine.units, mine.other,
-                mine.slot, candidates, n_own,
-            )  # fmt: skip
+                rows, pairs, made, self._short, scratch, candidates, n_own, first, last
+            )
 
-    def _compare(
-        self, rows: RowBlock, first: int, last: int, candidates: NDArray[np.int32], *,
-        n_own: NDArray[np.int32], place: NDArray[np.int32], residuals: NDArray[np.float32],
-    ) -> None:  # fmt: skip
-        """Write the residuals of some rows, and where their pairs lie."""
-        table, w = self._table, self._scores
-        learning_kernels.compare_rows(
-            rows.indptr, rows.features, rows.weights, candidates, first, last, table.starts,
-            table.classes, table.counts, w.gains, table.pair_places.mark_of,
-            table.pair_places.marks, w.penalty, w.base, w.log_values, self._slope, self._match,
-            np.float32(self._weights.prior), table.class_rows, table.class_values, self._theta,
-            self._delta, STEP, self._scratch().slot, n_own, place, residuals,
-        )  # fmt: skip
-
-    def _scratch(self) -> _Scratch:
+    def _scratch(self) -> PairScratch:
         """Return this thread's scratch."""
         if not hasattr(self._local, "scratch"):
-            n = self._scores.n_classes
-            self._local.scratch = _Scratch(
-                np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.uint8)
-            )
-        found: _Scratch = self._local.scratch
+            self._local.scratch = PairScratch.of(len(self._scores.base))
+        found: PairScratch = self._local.scratch
         return found
+
+
+def _as_lists(block: RowBlock) -> RowLists:
+    lists = block.lists
+    return RowLists(block.indptr, block.features, block.weights, lists.starts, lists.classes)
 
 
 def scan_pays(mean_pairs: float) -> bool:

@@ -10,19 +10,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.bounded import BLOCK, BlockBounds, best_of_rows, scratch_sizes
-from streammach.counts.deficits import in_blocks, width_of
+from streammach.counts.bounded import (
+    BLOCK,
+    BoundRoom,
+    HashedScores,
+    ScoreLists,
+    best_of_rows,
+)
 from streammach.rows.block import RowBlock
-from streammach.rows.packed_pairs import PackedCounts
-from streammach.rows.pairs import CountWeights
-from streammach.simd import WIDEST, aligned
+from streammach.rows.packed import Counts
+from streammach.simd import LANES, PERMUTES, WIDEST, aligned, lay_in_blocks, table_width
 from streammach.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # some rows take much longer than others
 ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
-NO_PEAKS = np.zeros(0, np.int16)
-NOTHING = np.zeros((1, 0), np.float32), np.zeros(0, np.uint8)  # logarithms and codes
+NO_CODES = np.zeros(0, np.uint8)
+UNHASHED = HashedScores(np.zeros((1, 0), np.float32), NO_CODES, 1, 0, np.float32(0), NO_CODES, 0)
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
+
+
+def width_of(n_buckets: int, codes: NDArray[Any]) -> int:
+    """Return the bytes of a model's table of deficits; 0 where none can be looked up."""
+    can = PERMUTES and codes.dtype == np.uint8 and n_buckets <= WIDEST
+    return table_width(n_buckets) if can else 0
+
+
+def in_blocks(codes: NDArray[np.uint8], n_repetitions: int) -> NDArray[np.uint8]:
+    """Return buckets (K * R,) in blocks of 64 classes: (blocks * R * 64,), zeros for no class."""
+    by_class = codes.reshape(-1, n_repetitions)
+    blocks = -(-len(by_class) // LANES)
+    out = aligned(blocks * n_repetitions * LANES)
+    lay_in_blocks(by_class, out.reshape(blocks, n_repetitions, LANES))
+    return out
 
 
 @dataclass(frozen=True)
@@ -48,11 +67,11 @@ class Hashed:
 class CountScorer:
     """Finds the best classes of rows."""
 
-    def __init__(self, weights: CountWeights | PackedCounts, threads: int) -> None:
+    def __init__(self, weights: Counts, threads: int) -> None:
         self.weights = weights
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
-        self._model: tuple[Any, ...] | None = None
+        self._lists: ScoreLists | None = None
         self._blocks: tuple[Any, NDArray[np.uint8], int] | None = None  # of the last codes
 
     @staticmethod
@@ -80,25 +99,19 @@ class CountScorer:
         self, indptr: NDArray[np.int64], features: NDArray[np.int32], first: int, last: int,
         hashed: Hashed | None, best: Best,
     ) -> None:  # fmt: skip
-        """Write the best classes of rows ``first:last``, on this thread.
-
-        `indptr` and `features` are int64 (n + 1,), int32 (nnz,), `best` is (int64 (n, k), float32
-        (n, k)).
-        """
+        """Write the best classes of rows ``first:last``, on this thread."""
         ids, scores = best
-        model = *self._arrays(), *self._hashed(hashed)
-        ends = indptr[first : last + 1]
+        if self._lists is None:
+            self._lists = ScoreLists.of(self.weights)
+        lists, own, ends = self._lists, self._hashed(hashed), indptr[first : last + 1]
         longest = ends[1] - ends[0] if last == first + 1 else np.diff(ends).max()
-        room = self._room(hashed, scores.shape[1], int(longest))
+        room = self._room(own.n_repetitions, scores.shape[1], int(longest))
         while True:
-            first = best_of_rows(  # type: ignore[call-arg]
-                indptr, features, first, last, *model, *room, scores, ids
-            )
+            first = best_of_rows(indptr, features, first, last, lists, own, room, scores, ids)
             if first == last:
                 return
-            row = indptr, features, first, first + 1
-            wider = room[0].astype(np.int32), *room[1:]
-            first = best_of_rows(*row, *model, *wider, scores, ids)  # type: ignore[call-arg]
+            wider, after = room._replace(units=room.units.astype(np.int32)), first + 1
+            first = best_of_rows(indptr, features, first, after, lists, own, wider, scores, ids)
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""
@@ -109,45 +122,22 @@ class CountScorer:
         """Stop the threads."""
         self._workers.close()
 
-    def _arrays(self) -> tuple[Any, ...]:
-        """Return what scores are made of, and what bounds them in each block of classes."""
-        if self._model is None:
-            w = self.weights
-            wide = np.ascontiguousarray(w.wide)
-            bounds = BlockBounds.of(w.base, w.log_values, wide)
-            if isinstance(w, PackedCounts):
-                lists: tuple[Any, ...] = w.steps, w.gains, w.peaks, w.unit
-            else:
-                lists = w.classes, w.gains, NO_PEAKS, 0
-            self._model = (
-                w.starts, *lists, w.wide_of, wide, w.penalty, w.base, w.log_values, *bounds
-            )  # fmt: skip
-        return self._model
-
-    def _hashed(self, hashed: Hashed | None) -> tuple[Any, ...]:
+    def _hashed(self, hashed: Hashed | None) -> HashedScores:
         """Return what the hashed models say, and their codes in blocks where these are of use."""
         if hashed is None:
-            return *NOTHING, 1, 0, np.float32(0), NOTHING[1], 0
+            return UNHASHED
         n, codes = hashed.n_repetitions, hashed.codes
         if self._blocks is None or self._blocks[0] is not codes:
             width = width_of(hashed.n_buckets, codes)
-            self._blocks = codes, in_blocks(codes, n) if width else NOTHING[1], width
+            self._blocks = codes, in_blocks(codes, n) if width else NO_CODES, width
         weight = np.float32(self.weights.hashed / n)
-        return hashed.logs, codes, hashed.n_buckets, n, weight, *self._blocks[1:]
+        return HashedScores(hashed.logs, codes, hashed.n_buckets, n, weight, *self._blocks[1:])
 
-    def _room(self, hashed: Hashed | None, k: int, longest: int) -> tuple[NDArray[Any], ...]:
-        """Return this thread's scratch, as :func:`best_of_rows` takes it."""
-        scratch, n = self._scratch, 0 if hashed is None else hashed.n_repetitions
-        made_for = getattr(scratch, "made_for", (-1, 0, 0))
-        if made_for[:2] != (n, k) or made_for[2] < longest:
-            blocks, (more, places) = -(-self.weights.n_classes // BLOCK), scratch_sizes(k)
-            scratch.made_for = n, k, longest
-            kind = np.dtype(np.int16 if isinstance(self.weights, PackedCounts) else np.int32)
-            scratch.arrays = (
-                aligned(blocks * BLOCK * kind.itemsize).view(kind),
-                aligned((BLOCK + blocks) * 4).view(np.int32),
-                aligned((more + blocks) * 4).view(np.float32), np.empty(n, np.float32),
-                aligned(BLOCK + n * WIDEST), np.empty(places + longest, np.int64),
-            )  # fmt: skip
-        found: tuple[NDArray[Any], ...] = scratch.arrays
-        return found
+    def _room(self, n_repetitions: int, k: int, longest: int) -> BoundRoom:
+        """Return this thread's scratch for rows that are not longer."""
+        made_for = getattr(self._scratch, "made_for", (-1, 0, 0))
+        if made_for[:2] != (n_repetitions, k) or made_for[2] < longest:
+            self._scratch.made_for = n_repetitions, k, longest
+            self._scratch.room = BoundRoom.of(self.weights, n_repetitions, k, longest)
+        room: BoundRoom = self._scratch.room
+        return room

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from functools import cached_property, partial
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts import kernels
-from streammach.counts.places import PairPlaces
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import ArrayLayout, PairTable, ends
+from streammach.threads import Workers, pieces_of
 
-T = TypeVar("T")
 PIECES_PER_THREAD = 16
 MARK_BYTES = 4
 LOW_HALF = 0 if sys.byteorder == "little" else 1
@@ -54,13 +52,16 @@ class CountTable(PairTable):
         return np.empty(self.n_pairs, np.int16)
 
     @cached_property
-    def pair_places(self) -> PairPlaces:
-        """Where the pairs of the longest lists lie."""
-        return PairPlaces.of(self, len(self.class_rows))
+    def pairs(self) -> kernels.CountedPairs:
+        """The table as kernels take it, with where the pairs of the longest lists lie."""
+        marks = kernels.marks_of(self, len(self.class_rows))
+        return kernels.CountedPairs(
+            self.starts, self.classes, self.counts, self.class_rows, self.class_values, *marks
+        )
 
     def forget_places(self) -> None:
-        """Give back the memory of :attr:`pair_places`, which are found again when asked for."""
-        vars(self).pop("pair_places", None)
+        """Give back the memory of :attr:`pairs`, which are found again when asked for."""
+        vars(self).pop("pairs", None)
 
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
@@ -75,12 +76,6 @@ class CountTable(PairTable):
         out = np.empty(self.n_features, np.float32)
         kernels.entropies(self.starts, self.counts, out)
         return out
-
-
-def cut(ends: NDArray[np.int64], parts: int) -> list[tuple[int, int]]:
-    """Return ranges of about equal size, where ``ends`` int64 (n + 1,) adds up sizes from 0."""
-    edges = np.searchsorted(ends, np.linspace(0, ends[-1], parts + 1)[1:-1])
-    return list(itertools.pairwise(np.unique([0, *edges, len(ends) - 1]).tolist()))
 
 
 @dataclass(frozen=True)
@@ -112,24 +107,36 @@ def count_pairs(
         feature_counts += np.bincount(block.features, minlength=n_features)
         _add_totals(block, rows, values, ~held)
     nothing = np.zeros(n_features, np.float32)
-    known, least = gain_model or PairGainModel(nothing, nothing), 0
+    model, least = gain_model or PairGainModel(nothing, nothing), 0
     ranges = list(_ranges(feature_counts, mark_bytes // (MARK_BYTES * (1 + weighted))))
-    with ThreadPoolExecutor(threads, "count") as pool:
+    with contextlib.closing(Workers(threads, "count")) as workers:
 
-        def lists(first: int, last: int) -> _Lists:
+        def lists(first: int, last: int) -> tuple[kernels.MarkedLists, list[tuple[int, int]]]:
             begins = ends(feature_counts[first:last])
-            return _Lists(
-                begins=begins, marks=_marks(blocks, begins, first, weighted=weighted),
-                known=(known.slope[first:last], known.match[first:last]),
-                pieces=cut(begins, threads * PIECES_PER_THREAD), pool=pool,
-            )  # fmt: skip
+            pieces = pieces_of(last - first, threads, begins, a_thread=PIECES_PER_THREAD)
+            marks = _marks(blocks, begins, first, weighted=weighted)
+            low = marks[: len(marks) * weighted].view(np.float32)[LOW_HALF::2]
+            slope, match = model.slope[first:last], model.match[first:last]
+            found = kernels.MarkedLists(begins, marks, low, slope, match)
+            workers.each(partial(kernels.sort_lists, found), pieces)
+            return found, pieces
 
         if gain_model is not None:
-            bins = np.sum([lists(*some).bins() for some in ranges], axis=0)
+            bins = np.zeros(kernels.BINS, np.int64)
+            for some in ranges:
+                found, pieces = lists(*some)
+                bins += _bins(found, pieces, workers)
             above = np.cumsum(bins[::-1])[::-1]
             least = max(1, int(np.searchsorted(-above, -max_pairs)))
         for first, last in ranges:
-            lists(first, last).fill(least, starts[first : last + 1], classes, counts)
+            found, pieces = lists(first, last)
+            own, sizes = starts[first : last + 1], np.zeros(last - first, np.int64)
+            fill = partial(kernels.fill_lists, found, least, own)
+            workers.each(partial(fill, classes[:0], counts, sizes), pieces)
+            own[1:] = own[0] + np.cumsum(sizes)
+            if own[-1] > max_pairs:
+                raise OverflowError
+            workers.each(partial(fill, classes, counts, sizes), pieces)
     n_pairs = int(starts[-1])
     return CountTable(
         starts=starts, classes=classes[:n_pairs], counts=counts[:n_pairs], class_rows=rows,
@@ -137,70 +144,20 @@ def count_pairs(
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Lists:
-    """The marks of a range of features, and pieces of it that threads share."""
+def _bins(
+    lists: kernels.MarkedLists, pieces: list[tuple[int, int]], workers: Workers
+) -> NDArray[np.int64]:
+    """Return the number of pairs by what they add: int64 (BINS,)."""
+    found: list[NDArray[np.int64]] = []
 
-    begins: NDArray[np.int64]
-    marks: NDArray[Any]
-    known: tuple[NDArray[np.float32], NDArray[np.float32]]
-    pieces: list[tuple[int, int]]
-    pool: ThreadPoolExecutor
+    def of(first: int, last: int) -> None:
+        own = np.zeros(kernels.BINS, np.int64)
+        kernels.bin_lists(lists, first, last, own)
+        found.append(own)
 
-    def __post_init__(self) -> None:
-        """Sort the marks."""
-        self.each(lambda a, b: kernels.sort_lists(self.begins, a, b, self.marks))
-
-    @property
-    def _marked(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """The marks, and the importances in their lower halves, where they have such."""
-        wide = self.marks.itemsize > MARK_BYTES
-        low = self.marks[: len(self.marks) * wide].view(np.float32)
-        return self.marks, low[LOW_HALF::2]
-
-    def bins(self) -> NDArray[np.int64]:
-        """Return the number of pairs by what they add: int64 (BINS,)."""
-
-        def of(first: int, last: int) -> NDArray[np.int64]:
-            out = np.zeros(kernels.BINS, np.int64)
-            kernels.bin_lists(self.begins, *self._marked, first, last, *self.known, out)
-            return out
-
-        total: NDArray[np.int64] = np.sum(self.each(of), axis=0)
-        return total
-
-    def fill(
-        self, least: int, starts: NDArray[np.int64], classes: NDArray[np.int32],
-        counts: NDArray[Any],
-    ) -> None:  # fmt: skip
-        """Write the pairs that add enough; of `starts` int64 (n + 1,) the first is known."""
-        sizes = np.zeros(len(starts) - 1, np.int64)
-
-        def scan(into: NDArray[np.int32]) -> None:
-            self.each(
-                lambda a, b: kernels.fill_lists(
-                    self.begins,
-                    *self._marked,
-                    a,
-                    b,
-                    *self.known,
-                    least,
-                    starts,
-                    into,
-                    counts,
-                    sizes,
-                )
-            )  # fmt: skip
-
-        scan(classes[:0])
-        starts[1:] = starts[0] + np.cumsum(sizes)
-        if starts[-1] > len(classes):
-            raise OverflowError
-        scan(classes)
-
-    def each(self, work: Callable[[int, int], T]) -> list[T]:
-        """Call `work` with all pieces, on all threads."""
-        return list(self.pool.map(lambda piece: work(*piece), self.pieces))
+    workers.each(of, pieces)
+    total: NDArray[np.int64] = np.sum(found, axis=0)
+    return total
 
 
 def _ranges(feature_counts: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:

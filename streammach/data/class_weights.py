@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import read_small
-from streammach.rows.bounds import MOST_IMPORTANCE
+from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.names import Names
 
 BALANCED = "balanced"

@@ -32,7 +32,7 @@ from streammach.data.source_options import (
 from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import STORE
-from streammach.data.store.upload import at_urls
+from streammach.data.store.remote import at_urls
 from streammach.data.tables.memory import MemorySource, is_table
 from streammach.data.tables.reader import TableCounts
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
@@ -40,7 +40,7 @@ from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
 from streammach.files.reading import check_free, file_pieces
 from streammach.files.urls import located
-from streammach.files.writing import remove_file
+from streammach.files.writing import remove_file, write_atomic
 from streammach.formats import STORE_FORMAT
 from streammach.jit import compiler_bytes
 from streammach.machine import cores
@@ -366,6 +366,7 @@ def tidy(target: Path) -> None:
 
 def _commit(folder: ConversionFolder, store: Destination, listed: Destination) -> str | None:
     """Give what was made its names; return that of the list of rows left out."""
+    write_atomic(folder.written)
     rejects = folder.listed.exists()
     if rejects:
         listed.write(*file_pieces(folder.listed))

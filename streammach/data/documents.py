@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from streammach.data.near_rows import Signatures
 from streammach.data.store.dataset import Dataset
+from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, namespace_ids
-from streammach.rows.order import keys
 
 NAMESPACES, FEW = 32, 32  # that are looked at; fewer values are no documents' names
 NEARLY = 0.9  # of the rows have a value of such a namespace, which other rows share

@@ -18,13 +18,12 @@ import numpy as np
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.estimates import names_bytes, packed_bytes
-from streammach.data.matrix_source import MatrixSource
+from streammach.data.matrix import MatrixSource
+from streammach.data.raw_text import GZIP_MAGIC, gzip_error, is_piped, unpacked
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_source
 from streammach.data.tables.base import Table
-from streammach.data.tables.sample import unpacked
-from streammach.data.text import GZIP_MAGIC, gzip_error, is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.progress import Told, Wanted, shown

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError, UsageError, clean
-from streammach.rows.bounds import MOST_IMPORTANCE
+from streammach.rows.arrays import MOST_IMPORTANCE, csr_array, is_sparse
 from streammach.rows.names import MAX_NAME, Label, Names
-from streammach.rows.sparse import csr_array, is_sparse
 
 NUMBERS = "biuf"
 FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError, clean
+from streammach.rows.arrays import is_sparse
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import values_of
-from streammach.rows.sparse import is_sparse
 
 WHAT = "the labels"
 OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (

@@ -19,11 +19,11 @@ from streammach.data.documents import are_documents, clusters, names_of_document
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.jit import Array, kernel
+from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
 from streammach.rows.names import in_namespace, namespaces
-from streammach.rows.order import keys
 from streammach.spec.config import Batching
 from streammach.spec.training import AUTO, RANDOM, TrainingOptions
 

@@ -1,21 +1,39 @@
-"""Matrices, dense or compressed sparse, that are read in pieces."""
+"""Rows of matrices, dense or compressed sparse: pieces, and blocks with a vocabulary's ids."""
 
 from __future__ import annotations
 
+import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.bad_rows import BadRow
+from streammach.data.identity import ChangedError
 from streammach.data.label_arrays import Labels, LabelSets
-from streammach.data.source import Large, MatrixColumns, Place, ReadingBytes
+from streammach.data.source import (
+    START,
+    Large,
+    MatrixColumns,
+    PieceRows,
+    Place,
+    ReadingBytes,
+    Source,
+)
+from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import BudgetError, DataError, clean
 from streammach.machine import memory_limit, size_text
-from streammach.rows.columns import nonzeros
+from streammach.rows.block import RowBlock
+from streammach.rows.columns import Columns, SpacedColumns, first_bad, nonzeros
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
+from streammach.rows.vocabulary import Vocabulary
 
 PIECE_VALUES = 1 << 20  # read at a time
 PIECE_ROWS = 1 << 18
@@ -26,7 +44,12 @@ MAX_PIECE_BYTES = 256 << 20
 ANY_WIDTH = int(np.iinfo(np.int64).max)  # columns of a matrix that does not say how many it has
 MOST_COLUMNS = 2**48  # what a store can say
 
+LABEL_BYTES = 24  # of the label of a row, as it is read and as the place of its name
+OUT_OF_RANGE = "column '{}' is not from 0 to the number of columns - 1"
+NOT_FINITE = "value '{}' is not a finite float32"
+
 Reader = Callable[[int, int], NDArray[Any]]
+AnyLabels = Labels | LabelSets | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +63,7 @@ class Piece:
 
 
 def check_numbers(dtype: np.dtype[Any], path: Path, what: str, kinds: str = "biuf") -> None:
-    """Raise DataError if items are not real numbers (or, for `kinds` "iu", integers)."""
+    """Raise DataError if items are not real numbers (for `kinds` "iu": integers)."""
     if dtype.kind not in kinds:
         wanted = "integers are" if kinds == "iu" else "real numbers are"
         hint = "Objects are pickles and are never read." if dtype.hasobject else None
@@ -60,7 +83,7 @@ def check_held(n_bytes: int, path: Path, what: str) -> None:
         )
 
 
-def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+def _as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
     """Return the nearest float32 of each number; infinite where there is none."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return np.ascontiguousarray(values, np.float32)
@@ -85,7 +108,7 @@ class Dense:
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in their order."""
         for start in range(0, self.n_rows, self._step):
-            x = as_float32(self._read(start, min(start + self._step, self.n_rows)))
+            x = _as_float32(self._read(start, min(start + self._step, self.n_rows)))
             indptr = np.zeros(len(x) + 1, np.int64)
             columns, values = np.empty(x.size, np.int64), np.empty(x.size, np.float32)
             nonzeros(x, indptr, columns, values)
@@ -99,18 +122,13 @@ class Sparse:
     """
 
     def __init__(
-        self,
-        indptr: NDArray[Any],
-        indices: Reader,
-        data: Reader,
-        sizes: tuple[int, int],
-        shape: tuple[int, int],
-        path: Path,
-    ) -> None:
+        self, indptr: NDArray[Any], indices: Reader, data: Reader, sizes: tuple[int, int],
+        shape: tuple[int, int], path: Path,
+    ) -> None:  # fmt: skip
         self._indptr = indptr.astype(np.int64)
         self._indices, self._data = indices, data
         self.n_rows, self.n_columns = shape
-        wrong = ""
+        falls, wrong = np.diff(self._indptr) < 0, ""
         if not 0 <= self.n_columns <= MOST_COLUMNS and self.n_columns != ANY_WIDTH:
             wrong = f"{self.n_columns:,} columns, 0 to {MOST_COLUMNS:,} are possible"
         elif self.n_rows < 0 or len(indptr) != self.n_rows + 1:
@@ -122,9 +140,8 @@ class Sparse:
                 f"row pointers run from {self._indptr[0]:,} to {self._indptr[-1]:,}, "
                 f"0 to {sizes[0]:,} is expected"
             )
-        elif (np.diff(self._indptr) < 0).any():
-            row = int(np.argmax(np.diff(self._indptr) < 0))
-            wrong = f"row pointers fall after row {row} (counted from 0)"
+        elif falls.any():
+            wrong = f"row pointers fall after row {int(np.argmax(falls))} (counted from 0)"
         if wrong:
             hint = "Write the matrix again, in compressed sparse rows (CSR)."
             raise DataError(wrong, path=path, hint=hint)
@@ -150,7 +167,7 @@ class Sparse:
                 start,
                 self._indptr[start : stop + 1] - a,
                 self._indices(a, b).astype(np.int64),
-                as_float32(self._data(a, b)),
+                _as_float32(self._data(a, b)),
             )
             start = stop
 
@@ -160,15 +177,13 @@ Matrix = Dense | Sparse
 
 @dataclass(frozen=True)
 class OpenMatrix:
-    """A matrix, its labels if it has any, and the names of its columns if not their numbers.
-
-    Names that are `spaced` are those of features as a store lists them, ``namespace^name``: places
-    of such columns mean nothing.
-    """
+    """A matrix, its labels if it has any, and the names of its columns if not their numbers."""
 
     matrix: Matrix
-    labels: Labels | LabelSets | None
+    labels: AnyLabels
     names: Names | None = None
+    # whether names are those of features as a store lists them, ``namespace^name``: places of such
+    # columns mean nothing
     spaced: bool = False
 
     @property
@@ -187,3 +202,199 @@ class MatrixPiece:
     n_read: int
     end: Place
     large: Large | None = None
+
+
+class MatrixSource(Source[MatrixPiece]):
+    """A source whose rows are those of a matrix; its features are named by their columns.
+
+    Attributes
+    ----------
+    magic : bytes
+        The first bytes of such a file; empty for folders.
+    is_folder : bool
+        Whether it is a folder.
+    has_paths : bool
+        Whether several matrices may be in it, which paths tell apart.
+    """
+
+    magic: bytes = b""
+    is_folder: bool = False
+    has_paths: bool = False
+
+    def __init__(self, path: Path, options: SourceOptions = GUESSED) -> None:
+        self.path = path
+        self._options = options
+        self.n_rows = 0  # known once a block was read
+
+    @abstractmethod
+    def opened(self) -> AbstractContextManager[OpenMatrix]:
+        """Open the matrix for as long as a block runs."""
+
+    def held(self) -> ReadingBytes:
+        """Return what reading it takes, rows that were read aside."""
+        with self.opened() as opened:
+            (piece, whole), labels = opened.matrix.held, opened.labels
+            n = labels.lists.n_labels if isinstance(labels, LabelSets) else len(labels or ())
+            names = 0 if opened.names is None else 2 * opened.names.n_bytes
+        return ReadingBytes(piece, whole + LABEL_BYTES * n + names)
+
+    def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
+        """Yield the rows in their order."""
+        # Rows before `begin` are read too: their digest is compared.
+        crc, reached = 0, begin == START
+        with self.opened() as opened:
+            self.n_rows = opened.matrix.n_rows
+            self.columns = opened.columns
+            for piece in opened.matrix.pieces():
+                for part in (piece.indptr, piece.columns, piece.values):
+                    crc = google_crc32c.extend(crc, part.tobytes())
+                done = piece.first_row + len(piece.indptr) - 1
+                if done == begin.at:
+                    reached = crc == begin.crc
+                if done > begin.at:
+                    if not reached:
+                        break
+                    n_read = self.n_bytes * done // opened.matrix.n_rows
+                    yield MatrixPiece(piece, opened, n_read, Place(done, crc))
+        if not reached:
+            raise ChangedError("what was read before is not there", path=self.path)
+
+    def column_names(self) -> Names | None:
+        """Return the names of the columns; None where these are their numbers."""
+        if self.columns is None:
+            with self.opened() as opened:
+                self.columns = opened.columns
+        return self.columns.names
+
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
+        """Return something that reads pieces."""
+        return MatrixReader(self.path, vocabulary, label_needed=label_needed, strict=strict)
+
+
+class MatrixReader:
+    """Gives rows of a matrix the ids of a vocabulary; one thread at a time may use it.
+
+    Its parameters are those of :meth:`Source.reader`; the path is for messages.
+    """
+
+    def __init__(
+        self, path: Path, vocabulary: Vocabulary, *, label_needed: bool, strict: bool
+    ) -> None:
+        self._path, self._vocabulary = path, vocabulary
+        self._label_needed, self._strict = label_needed, strict
+        self._columns: Columns | None = None  # known with the first piece
+        self._ids: NDArray[np.int32] | None = None  # of columns that are told by their places
+        self._width = 0
+
+    def read(self, piece: MatrixPiece) -> PieceRows:
+        """Return the rows of a piece, or raise DataError if the labels do not fit."""
+        matrix, labels, rows = piece.opened.matrix, piece.opened.labels, piece.rows
+        if self._columns is None:
+            self._check_labels(labels, matrix.n_rows)
+            self._columns = self._columns_of(piece.opened)
+        places = rows.first_row + np.arange(len(rows.indptr) - 1)
+        good, bad = self._good(rows, self._width, labels)
+        if bad and self._strict:
+            good[:] = False
+        lengths = np.diff(rows.indptr)
+        numbers, values = rows.columns, rows.values.copy()  # rows belong to who reads them
+        if not good.all():
+            kept = np.repeat(good, lengths)
+            numbers, values = numbers[kept], values[kept]
+            lengths, places = lengths[good], places[good]
+        if self._ids is None:
+            ids = self._columns.ids(self._vocabulary, numbers)
+        else:
+            ids = self._ids[numbers]
+        known = ids >= 0
+        unknown = len(ids) - int(known.sum())
+        if unknown:
+            owners = np.repeat(np.arange(len(lengths)), lengths)[known]
+            lengths = np.bincount(owners, minlength=len(lengths))
+            ids, values = ids[known], values[known]
+        indptr = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=indptr[1:])
+        classes, lists = self._classes(labels, places)
+        block = RowBlock(
+            indptr=indptr, features=ids, values=values, classes=classes,
+            importance=np.ones(len(lengths), np.float32), places=places,
+            numbers=places - rows.first_row,
+        ).with_labels(lists)  # fmt: skip
+        return PieceRows(block, bad, unknown_values=unknown)
+
+    def bad_row(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
+        """Return a row, by its number, as a bad one."""
+        return BadRow(reason=reason, line=place)
+
+    def _columns_of(self, opened: OpenMatrix) -> Columns:
+        trained = self._vocabulary.columns
+        self._width = opened.matrix.n_columns
+        if opened.names is None:
+            if self._width == ANY_WIDTH and trained.n_columns:
+                self._width = trained.n_columns
+            wrong = trained.difference(self._width)
+            if wrong:
+                hint = "Columns without names are told by their places."
+                raise DataError(wrong, path=self._path, hint=hint)
+            self._ids = trained.ids()
+        if opened.spaced:
+            assert opened.names is not None, "names of features"
+            return SpacedColumns(opened.names)
+        columns = Columns(self._width, opened.names)
+        if opened.names is not None and trained.n_columns:
+            ids = columns.ids(self._vocabulary, np.arange(self._width))
+            known = None if self._vocabulary.add_features else self._vocabulary.feature_names()
+            if known is not None and (remark := trained.remark(ids, opened.names, known)):
+                warnings.warn(f"{clean(self._path)}: {remark}", stacklevel=2)
+        return columns
+
+    def _check_labels(self, labels: AnyLabels, n_rows: int) -> None:
+        if labels is None and self._label_needed:
+            hint = "Name a file with --labels, or where they are with --y-path."
+            raise DataError("the rows have no labels", path=self._path, hint=hint)
+        if labels is not None and len(labels) != n_rows:
+            what = f"{len(labels):,} labels for {n_rows:,} rows"
+            raise DataError(what, path=self._path, hint="Give a label for each row.")
+
+    def _classes(
+        self, labels: AnyLabels, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], LabelLists | None]:
+        """Return the ids of the labels of rows, -1 where there is none; lists where they may be."""
+        if labels is None or not len(rows):
+            return np.full(len(rows), -1, np.int32), None
+        if isinstance(labels, Labels):
+            return self._ids_of(labels, labels.codes[rows]), None
+        lists = labels.lists.take(rows)
+        lists = replace(lists, classes=self._ids_of(labels, lists.classes)).sorted()
+        return lists.first, lists
+
+    def _ids_of(self, labels: Labels | LabelSets, codes: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the vocabulary's ids of labels by their codes; -1: refused or unknown."""
+        found, inverse = np.unique(codes, return_inverse=True)
+        refused = labels.refused if isinstance(labels, Labels) else {}
+        usable = [c for c in found.tolist() if c not in refused]
+        ids = np.full(len(found), -1, np.int32)
+        ids[np.isin(found, usable)] = self._vocabulary.label_ids(labels.raws(usable))
+        return ids[inverse]
+
+    def _good(
+        self, piece: Piece, n_columns: int, labels: AnyLabels
+    ) -> tuple[NDArray[np.bool_], list[BadRow]]:
+        n = len(piece.indptr) - 1
+        bad = np.empty(n, np.int64)
+        first_bad(piece.indptr, piece.columns, piece.values, n_columns, bad)
+        good = bad < 0
+        if isinstance(labels, Labels) and labels.refused:
+            codes = labels.codes[piece.first_row : piece.first_row + n]
+            good &= ~np.isin(codes, list(labels.refused))
+        refused = []
+        for row in np.flatnonzero(~good).tolist():
+            if bad[row] < 0:
+                assert isinstance(labels, Labels)
+                reason, text = labels.refused[int(labels.codes[piece.first_row + row])]
+            elif not 0 <= piece.columns[bad[row]] < n_columns:
+                reason, text = OUT_OF_RANGE, str(piece.columns[bad[row]])
+            else:
+                reason, text = NOT_FINITE, str(piece.values[bad[row]])
+            refused.append(BadRow(reason=reason, text=text, line=piece.first_row + row))
+        return good, refused

@@ -6,11 +6,11 @@ AnnData has its rows in X or a layer, labels in a column of ``obs``, names of fe
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,12 @@ from streammach.data.label_arrays import Labels, LabelSets, Nullable, column_nam
 from streammach.data.matrix import (
     ANY_WIDTH,
     Dense,
+    MatrixSource,
     OpenMatrix,
     Sparse,
     check_held,
     check_numbers,
 )
-from streammach.data.matrix_source import MatrixSource
 from streammach.data.numpy_files import labels_in, load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, UsageError, clean
@@ -34,23 +34,31 @@ VALUE_BYTES = 24  # of a dense value while its row is read
 OBJECT_BYTES = 64  # of a string in memory
 LABEL_MATRICES = ("y", "Y", "labels")  # that are taken for labels without being named
 SPARSE_PARTS = ("data", "indices", "indptr")
+PARTS = (*SPARSE_PARTS, "shape", "format")
 
 
-class TreeArray(ABC):
-    """An array of a tree, read in ranges of its first axis."""
+class TreeArray(Protocol):
+    """An array of a tree, read in ranges of its first axis.
+
+    Attributes
+    ----------
+    unit : int
+        Items of the first axis that are stored together.
+    left_out : bool
+        Whether no part of it is stored, as of zeros alone.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    unit: int = 1  # items of the first axis that are stored together
-    left_out: bool = False  # whether no part of it is stored, as of zeros alone
+    unit: int = 1
+    left_out: bool = False
 
-    @abstractmethod
     def check(self) -> None:
         """Raise DataError if it cannot be read, or not safely."""
 
-    @abstractmethod
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return items ``start:stop`` of the first axis, or raise DataError or DiskError."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,7 @@ class TreeSource(MatrixSource):
                 hint=f"It has: {_listed(dense | sparse)}.",
             )  # fmt: skip
         wide = {name for name in dense if arrays[name].shape[1] > 1} | sparse
+        wide = wide.difference(LABEL_MATRICES) or wide
         if not dense | sparse:
             _check(tree, "X")
         return self._only(wide or dense, ("X", "x"), "rows", "--x-path")
@@ -149,12 +158,14 @@ class TreeSource(MatrixSource):
                 f"it has no dataset '{clean(wanted)}': --y-path", path=self.path,
                 hint=f"It has: {_listed(fitting)}.",
             )  # fmt: skip
-        fitting |= {name for name in matrices if name in LABEL_MATRICES}
+        for name in LABEL_MATRICES:
+            shape = arrays[name].shape if name in arrays and name != self._x else ()
+            fitting |= {name} if name in matrices or shape[:1] == (n_rows,) else set()
         return self._only(fitting, ("y", "labels"), "labels", "--y-path") if fitting else None
 
     def _fitting(self, tree: Tree, n_rows: int, matrices: set[str]) -> set[str]:
         """Return what may be labels of so many rows, where no table says what its columns are."""
-        parts = {inside(x, part) for x in (self._x, *matrices) for part in SPARSE_PARTS}
+        parts = {inside(x, part) for x in (self._x, *matrices) for part in PARTS}
         groups = {g for g in tree.groups if tree.arrays[f"{g}/codes"].shape == (n_rows,)}
         fitting = {
             name for name, a in tree.arrays.items()

@@ -20,15 +20,21 @@ from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.conversion.build import Build
 from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
-from streammach.data.conversion.ranking import Known
-from streammach.data.conversion.request import ConversionRequest
+from streammach.data.conversion.request import ConversionRequest, Known
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
 from streammach.data.given import Given, given_rows, given_weights, some_of, without_weightless
 from streammach.data.given_labels import GivenLabels, given_labels
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import LabelSets
-from streammach.data.matrix import Dense, Matrix, MatrixPiece, OpenMatrix, Sparse
-from streammach.data.matrix_source import MatrixReader, MatrixSource
+from streammach.data.matrix import (
+    Dense,
+    Matrix,
+    MatrixPiece,
+    MatrixReader,
+    MatrixSource,
+    OpenMatrix,
+    Sparse,
+)
 from streammach.data.source import PieceRows
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
@@ -38,8 +44,8 @@ from streammach.data.tables.memory import MemorySource, as_rows, is_recipe_table
 from streammach.errors import BudgetError, DataError, UsageError
 from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
+from streammach.rows.arrays import csr_array
 from streammach.rows.block import RowBlock
-from streammach.rows.sparse import csr_array
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from streammach.data.near_kernels import BANDS, HASHES, count, enter, link, sign
 from streammach.data.store.dataset import Dataset
+from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
-from streammach.rows.order import keys
 from streammach.spec.facts import DataFacts
 
 FREQUENT, SOME = 16, 64  # one row in so many holds a frequent feature, and no fewer rows

@@ -1,4 +1,4 @@
-"""Matrices that NumPy and SciPy wrote: .npz with compressed sparse rows, .npy with dense ones."""
+"""What NumPy and SciPy wrote: dense matrices in .npy, arrays in .npz, labels in files of either."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, LabelSets, text_labels
-from streammach.data.matrix import Dense, OpenMatrix, Sparse, check_held, check_numbers
-from streammach.data.matrix_source import MatrixSource
+from streammach.data.matrix import (
+    Dense,
+    MatrixSource,
+    OpenMatrix,
+    check_held,
+    check_numbers,
+)
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -30,7 +35,6 @@ DAMAGED = (
     zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError,
     tokenize.TokenError, SyntaxError, OverflowError, TypeError, LookupError,  # odd headers of .npy
 )  # fmt: skip
-LABEL_MEMBERS = ("labels", "y")
 COPY_HINT = "Copy or write the file again."
 MOST_PACKED = 1100  # deflate makes no byte from less than a thousandth of one
 
@@ -52,28 +56,31 @@ def damage_said(path: Path) -> Iterator[None]:
         ) from None
 
 
-def read_header(file: IO[bytes], path: Path, what: str) -> tuple[tuple[int, ...], bool, Any]:
+def read_header(file: IO[bytes], path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return shape, whether columns come first, and dtype of a .npy stream, or raise DataError."""
     version = npy.read_magic(file)
     if version == (1, 0):
-        shape, fortran, dtype = npy.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = npy.read_array_header_2_0(file)
-    else:
-        raise DataError(f"version {version} of .npy is not read", path=path)
+        return npy.read_array_header_1_0(file)
+    if version == (2, 0):
+        return npy.read_array_header_2_0(file)
+    raise DataError(f"version {version} of .npy is not read", path=path)
+
+
+def check_plain(dtype: np.dtype[Any], path: Path, what: str) -> None:
+    """Raise DataError for Python objects."""
     if dtype.hasobject:
         raise DataError(
             f"{clean(what)} holds Python objects, which are pickles and are never read",
             path=path,
             hint="Write it as numbers or fixed strings: y.astype(str).",
         )
-    return shape, fortran, dtype
 
 
 def load_npy(path: Path) -> NDArray[Any]:
     """Return a small .npy array in memory, or raise DataError, BudgetError or DiskError."""
     with damage_said(path), open(path, "rb") as file:
-        shape, _, dtype = read_header(file, path, "the array")
+        shape, _, dtype = read_header(file, path)
+        check_plain(dtype, path, "the array")
         size = math.prod(shape) * dtype.itemsize
         have = path.stat().st_size - file.tell()
         if have < size:
@@ -106,135 +113,79 @@ def labels_in(
     return LabelSets.of_dense(values, path, what).asked(multilabel, path, what)
 
 
-class _Member:
-    """An array in a .npz file, read from its start to its end."""
+class NpzArray:
+    """An array in a .npz file, read from its start to its end: an array of a tree."""
+
+    unit: int = 1
+    left_out: bool = False
 
     def __init__(self, archive: zipfile.ZipFile, name: str, path: Path, stack: ExitStack) -> None:
+        self._name, self._path = name, path
         info = archive.getinfo(f"{name}.npy")
         self._file = stack.enter_context(archive.open(info))
-        self.shape, fortran, self.dtype = read_header(self._file, path, name)
-        self._name, self._path = name, path
-        size = self.n_bytes
-        rest = info.file_size - self._file.tell()
-        if size != rest or info.file_size > MOST_PACKED * info.compress_size + 1000:
-            raise DataError(
-                f"{clean(name)} holds {rest:,} bytes, {size:,} expected", path=path, hint=COPY_HINT
-            )
-        self.fortran = fortran and len(self.shape) > 1
+        self.shape, fortran, self.dtype = read_header(self._file, path)
+        self._fortran = fortran and len(self.shape) > 1
+        self._rest = info.file_size - self._file.tell()
+        self._bomb = info.file_size > MOST_PACKED * info.compress_size + 1000
 
     @property
     def n_bytes(self) -> int:
+        """Bytes of all items."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
+
+    def check(self) -> None:
+        """Raise DataError if it cannot be read."""
+        check_plain(self.dtype, self._path, self._name)
+        if self.n_bytes != self._rest or self._bomb:
+            what = f"{clean(self._name)} holds {self._rest:,} bytes, {self.n_bytes:,} expected"
+            raise DataError(what, path=self._path, hint=COPY_HINT)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return the items from `start` to `stop`; `start` is where the last call stopped."""
-        wanted = (stop - start) * self.dtype.itemsize
+        shape = (stop - start, *self.shape[1:])
+        if self._fortran and shape[0] != self.shape[0]:
+            raise DataError(
+                f"{clean(self._name)} is stored column by column", path=self._path,
+                hint="Write it row by row: numpy.ascontiguousarray(X).",
+            )  # fmt: skip
+        wanted = math.prod(shape) * self.dtype.itemsize
         with damage_said(self._path):
             data = self._file.read(wanted)
         if len(data) != wanted:
             raise DataError(f"{clean(self._name)} ends early", path=self._path, hint=COPY_HINT)
-        return np.frombuffer(data, self.dtype)
+        return np.frombuffer(data, self.dtype).reshape(shape, order="F" if self._fortran else "C")
 
     def whole(self) -> NDArray[Any]:
-        """Return the array."""
+        """Return the array; a single value as an array of one."""
+        self.check()
         check_held(self.n_bytes, self._path, self._name)
-        return self.read(0, math.prod(self.shape)).reshape(
-            self.shape, order="F" if self.fortran else "C"
-        )
+        return self.read(0, math.prod(self.shape[:1]))
+
+
+@contextmanager
+def npz_arrays(path: Path) -> Iterator[dict[str, NpzArray]]:
+    """Open the arrays of a .npz file by their names, or raise DataError or DiskError."""
+    with ExitStack() as stack:
+        with damage_said(path):
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+            arrays = {name: NpzArray(archive, name, path, stack) for name in names}
+        yield arrays
 
 
 def _label_matrix(path: Path) -> LabelSets:
     """Return the labels in a matrix that scipy.sparse.save_npz wrote, or raise DataError."""
-    with damage_said(path), ExitStack() as stack:
-        archive = stack.enter_context(zipfile.ZipFile(path))
+    with npz_arrays(path) as arrays, damage_said(path):
         form, indptr, indices, data = (
-            _Member(archive, name, path, stack).whole()
-            for name in ("format", "indptr", "indices", "data")
+            arrays[name].whole() for name in ("format", "indptr", "indices", "data")
         )
-        _check_csr(form, path)
-        return LabelSets.of_csr(indptr.ravel(), indices.ravel(), data.ravel(), path, "it")
-
-
-def _check_csr(form: NDArray[Any], path: Path) -> None:
     text = form.item() if form.size == 1 else b"?"
     if text not in (b"csr", "csr"):
         raise DataError(
-            f"the matrix has the format '{clean(text)}', rows are read from csr",
-            path=path,
+            f"the matrix has the format '{clean(text)}', rows are read from csr", path=path,
             hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
-        )
-
-
-class NpzSource(MatrixSource):
-    """A matrix as scipy.sparse.save_npz writes it, with labels as one more member or beside it."""
-
-    form = "npz"
-    magic = NPZ_MAGIC
-
-    def __init__(self, path: Path, options: SourceOptions) -> None:
-        super().__init__(path, options)
-        with damage_said(path), zipfile.ZipFile(path) as archive:
-            found = archive.namelist()
-        self._members = {name.removesuffix(".npy") for name in found}
-        missing = {"data", "indices", "indptr", "shape"} - self._members
-        if missing:
-            raise DataError(
-                f"no matrix in compressed sparse rows, {', '.join(sorted(missing))} is missing",
-                path=path,
-                hint="Write it with scipy.sparse.save_npz.",
-            )
-        self._y = self._label_member()
-        if self._y is not None:
-            self.note = f"labels from {self._y}"
-
-    def _label_member(self) -> str | None:
-        if self._options.labels is not None:
-            return None
-        if self._options.y_path is not None:
-            if self._options.y_path not in self._members:
-                raise UsageError(
-                    f"it has no member '{clean(self._options.y_path)}': --y-path", path=self.path
-                )
-            return self._options.y_path
-        found = [name for name in LABEL_MEMBERS if name in self._members]
-        if len(found) > 1:
-            raise UsageError(
-                f"the labels may be {' or '.join(found)}",
-                path=self.path,
-                hint="Name one with --y-path.",
-            )
-        return found[0] if found else None
-
-    @contextmanager
-    def opened(self) -> Iterator[OpenMatrix]:
-        """Open the matrix for as long as a block runs."""
-        with ExitStack() as stack:
-            with damage_said(self.path):
-                archive = stack.enter_context(zipfile.ZipFile(self.path))
-                if "format" in self._members:
-                    _check_csr(_Member(archive, "format", self.path, stack).whole(), self.path)
-                names = ("shape", "indptr", "indices", "data")
-                shape, indptr, indices, data = (
-                    _Member(archive, name, self.path, stack) for name in names
-                )
-                for name, member in zip(names, (shape, indptr, indices, data), strict=True):
-                    kinds = "biuf" if name == "data" else "iu"
-                    check_numbers(member.dtype, self.path, name, kinds)
-                size = shape.whole().ravel().tolist()
-                if len(size) != 2 or min(size) < 0:
-                    raise DataError("shape is not rows and columns", path=self.path)
-                matrix = Sparse(
-                    indptr.whole().ravel(), indices.read, data.read,
-                    (math.prod(indices.shape), math.prod(data.shape)), (size[0], size[1]),
-                    self.path,
-                )  # fmt: skip
-                labels: Labels | LabelSets | None = None
-                if self._options.labels is not None:
-                    labels = load_labels(self._options.labels, self._options.multilabel)
-                elif self._y is not None:
-                    values = _Member(archive, self._y, self.path, stack).whole()
-                    labels = labels_in(values, self._options.multilabel, self.path, self._y)
-            yield OpenMatrix(matrix, labels)
+        )  # fmt: skip
+    return LabelSets.of_csr(indptr.ravel(), indices.ravel(), data.ravel(), path, "it")
 
 
 def guessed_labels(path: Path) -> Path | None:
@@ -269,7 +220,8 @@ class NpySource(MatrixSource):
             if self._y is not None:
                 self.note = f"labels from {clean(self._y.name)}"
         with damage_said(path), open(path, "rb") as file:
-            shape, self._fortran, self._dtype = read_header(file, path, "the array")
+            shape, self._fortran, self._dtype = read_header(file, path)
+            check_plain(self._dtype, path, "the array")
             self._start = file.tell()
         check_numbers(self._dtype, path, "the array")
         if len(shape) != 2:

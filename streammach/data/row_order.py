@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.rows.order import permutation
+from streammach.rows.arrays import permutation
 from streammach.spec.facts import DataFacts
 
 BLOCKS_STREAM, ROWS_STREAM = 1, 2  # kinds of order drawn from one seed

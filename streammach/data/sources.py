@@ -9,19 +9,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from streammach.data.anndata_zarr import AnnDataSource
 from streammach.data.formats.registry import TEXT_FORMATS, guess_format
-from streammach.data.hdf5 import Hdf5Source
-from streammach.data.matrix_source import MatrixSource
-from streammach.data.numpy_files import NpySource, NpzSource
+from streammach.data.matrix import MatrixSource
+from streammach.data.numpy_files import NpySource
+from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
 from streammach.data.tables.base import Table
-from streammach.data.tables.delimited import DELIMITERS, DelimitedSource, TextTable
 from streammach.data.tables.guess import no_label
-from streammach.data.tables.json_lines import JsonSource
-from streammach.data.tables.sample import find_in_head
-from streammach.data.text import RawFile, TextSource, is_piped
+from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable
+from streammach.data.text import TextSource
+from streammach.data.tree_files import Hdf5Source, NpzSource
+from streammach.data.zarr_folders import AnnDataSource
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.spec.recipe import Recipe

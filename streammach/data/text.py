@@ -1,148 +1,95 @@
-"""Text of any format, plain or gzip, in pieces of whole lines."""
+"""Text of any format in pieces of whole lines, and its rows."""
 
 from __future__ import annotations
 
-import io
-import re
-import select
-import stat
-import zlib
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
-from isal import igzip, igzip_lib
 from numpy.typing import NDArray
 
+from streammach.data.bad_rows import BadRow
 from streammach.data.formats import parsed
-from streammach.data.formats.parsed import NEWLINE, TextHeader
-from streammach.data.formats.registry import TEXT_FORMATS
+from streammach.data.formats.parsed import NEWLINE, REASONS, Parsed, TextHeader, room_for
+from streammach.data.formats.registry import TEXT_FORMATS, Parser
 from streammach.data.identity import ChangedError, Fingerprint, name_of
-from streammach.data.source import START, Large, Place, Source
-from streammach.data.text_rows import TextBuffer, TextPiece, TextReader
+from streammach.data.raw_text import (
+    BLOCK_BYTES,
+    GZIP_ERRORS,
+    MAX_LINE,
+    RawFile,
+    behind_mark,
+    gzip_error,
+    is_piped,
+)
+from streammach.data.source import START, Large, PieceRows, Place, Source
 from streammach.errors import DataError, clean
 from streammach.files.reading import disk_error
+from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.texts import Texts, copy_texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
 from streammach.spec.types import Multilabel
 
-BLOCK_BYTES = 1 << 20
-MAX_LINE = 64 << 20
 LARGE_TEXT = 4 << 20  # of a piece, from which on what it takes is counted
 TEXT_BYTES, VALUE_BYTES = 4, 64  # for a byte of a large piece, and for a value in it
 TAB = 9
-GZIP_ERRORS: Any = (
-    EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile,
-)  # fmt: skip
-GZIP_MAGIC = b"\x1f\x8b"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-PACKED = {  # by what a file begins with
-    rb"BZh[1-9]1AY&SY": "bzip2 -dc", rb"\xfd7zXZ\0": "xz -dc", rb"\x28\xb5\x2f\xfd": "zstd -dc",
-    rb"PK\x03\x04": "unzip -p",
-}  # fmt: skip
-STANDARD_INPUT = Path("-")
+DIRECT = 1 << 20  # numbers below are looked up in an array of their own
 
 
-def is_piped(path: Path) -> bool:
-    """Return whether a path is standard input, a pipe or a device: text that is read once."""
-    if path == STANDARD_INPUT:
-        return True
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+class TextBuffer:
+    """A buffer of text and room for its rows, used again and again."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self.text = np.empty(n_bytes + PADDING, np.uint8)
+        self._room: Parsed | None = None
+
+    @property
+    def room(self) -> Parsed:
+        """Arrays for all rows of the text."""
+        if self._room is None:
+            most = len(self.text) // 2 + 1  # a row or a value takes two bytes at least
+            self._room = room_for(most, most, most)
+        return self._room
+
+    def with_room_for(self, n_bytes: int, kept: int) -> TextBuffer:
+        """Return a buffer of at least so many bytes whose first ones are those of this one."""
+        if len(self.text) - PADDING >= n_bytes:
+            return self
+        larger = TextBuffer(max(n_bytes, 2 * len(self.text)))
+        larger.text[:kept] = self.text[:kept]
+        return larger
 
 
-def gzip_error(error: Exception, path: Path, n_bytes: int) -> DataError:
-    """Return what is wrong with a gzip stream of which so many bytes of text could be read."""
-    what = "ends before its end mark" if isinstance(error, EOFError) else "is damaged"
-    return DataError(
-        f"the gzip stream {what}, after {n_bytes:,} bytes of text",
-        path=path,
-        hint="Copy the file again.",
-    )
+@dataclass(kw_only=True)
+class TextPiece:
+    """Whole lines: bytes ``start:stop`` of a buffer's text, which starts at byte `base`.
 
+    Of a table, `first_row` is the number of its first row, `n_rows` how many there are, and
+    `first_line` how many lines of its file are before them.
+    """
 
-def check_packed(head: bytes, path: Path) -> None:
-    """Refuse a text that is packed in another way than gzip, by its first bytes."""
-    for begin, tool in PACKED.items():
-        if re.match(begin, head):
-            hint = f"Pack it with gzip, or pipe it: {tool} FILE | streammach ... -"
-            raise DataError("it is packed, and not with gzip", path=path, hint=hint)
+    buffer: TextBuffer
+    start: int
+    stop: int
+    base: int
+    n_lines_before: int
+    n_read: int
+    crc: int
+    large: Large | None = None
+    first_row: int = 0
+    n_rows: int = 0
+    first_line: int = 0
 
-
-class RawFile(io.RawIOBase):
-    """A file, or standard input, that counts the bytes read from it and their crc32c."""
-
-    def __init__(self, path: Path, *, prompt: bool = False) -> None:
-        standard = path == STANDARD_INPUT
-        self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard)
-        self._path, self._head = path, b""
-        self._prompt = prompt
-        self.ended = False  # whether the end was met
-        self.n_bytes = 0  # bytes that were read
-        self.crc = google_crc32c.Checksum()
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def head(self, n: int) -> bytes:
-        """Return up to `n` first bytes, which are read again afterwards.
-
-        Of a prompt pipe no more than it takes to tell the format and the names of columns.
-        """
-        while len(self._head) < n and not self.ended:
-            if self._prompt and _tells(self._head):
-                break
-            more = self._file.read(n - len(self._head))
-            self.ended = not more
-            self._head += more
-        return self._head[:n]
-
-    def pauses(self) -> bool:
-        """Return whether lines are wanted as they come, and no more bytes wait at present."""
-        if not self._prompt or self._head:
-            return False
-        ready, _, _ = select.select([self._file.fileno()], [], [], 0)
-        return not ready
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Read into a buffer; return how many bytes."""
-        if self._head:
-            got = min(len(buffer), len(self._head))
-            memoryview(buffer)[:got] = self._head[:got]
-            self._head = self._head[got:]
-        else:
-            got = 0 if self.ended else self._file.readinto(buffer) or 0
-            self.ended = not got
-        self.n_bytes += got
-        self.crc.update(bytes(memoryview(buffer)[:got]))
-        return got
-
-    def close(self) -> None:
-        """Close the file; standard input stays open."""
-        self._file.close()
-        super().close()
-
-    def text(self) -> io.RawIOBase | io.BufferedReader:
-        """Return the text of the file, decompressed where it is gzip."""
-        check_packed(self.head(10), self._path)
-        if self.head(2) == GZIP_MAGIC:
-            return io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), BLOCK_BYTES)
-        return self
-
-
-def _tells(head: bytes) -> bool:
-    """Return whether the first bytes of a plain text hold its header, or a line that tells it."""
-    if head.startswith(GZIP_MAGIC) or head.count(b'"') % 2:
-        return False
-    lines = [line for line in head.split(b"\n")[:-1] if line.strip() and line.lstrip()[:1] != b"#"]
-    return len(lines) > 1 or (len(lines) == 1 and not lines[0].replace(b" ", b"").strip().isdigit())
+    @property
+    def end(self) -> Place:
+        """The place behind the piece."""
+        return Place(self.base + self.stop, self.crc)
 
 
 class TextFile(Source[TextPiece]):
@@ -328,7 +275,99 @@ class TextSource(TextFile):
         return stop + 1, 1
 
 
-def behind_mark(text: NDArray[np.uint8]) -> int:
-    """Return where a text starts, behind a byte order mark."""
-    mark = len(BYTE_ORDER_MARK)
-    return mark if text[:mark].tobytes() == BYTE_ORDER_MARK else 0
+class TextReader:
+    """Reads pieces of one text, as :meth:`Source.reader` says; for one thread at a time.
+
+    `options` is int64 (N_STATE,): what `Parsed.state` begins with.
+    """
+
+    def __init__(
+        self, parse: Parser, options: NDArray[np.int64], vocabulary: Vocabulary, *,
+        label_needed: bool, strict: bool,
+    ) -> None:  # fmt: skip
+        self._line_parser, self._options, self._vocabulary = parse, options, vocabulary
+        self._label_needed, self._strict = label_needed, strict
+        self._short = np.zeros(256, np.int32)
+        self._direct = np.full(DIRECT, -1, np.int32)
+
+    def read(self, piece: TextPiece) -> PieceRows:
+        """Return the rows of a piece."""
+        out = piece.buffer.room._replace(short=self._short, direct=self._direct)
+        out.state[:] = self._options
+        out.state[parsed.LINE], out.state[parsed.DROP] = piece.n_lines_before, self._label_needed
+        bad = self._parse(piece, out)
+        n_left = int(out.state[parsed.LEFT])
+        left = out.tags[len(out.tags) - n_left :][::-1] + piece.base
+        block = _taken(piece.buffer.text, piece.base, out, bad, left)
+        unknown = int(out.state[parsed.UNKNOWN])
+        return PieceRows(block, bad, int(out.state[parsed.LINE]), unknown, left=left.copy())
+
+    def bad_row(self, piece: TextPiece, place: int, reason: str) -> BadRow:
+        """Return a row of a piece, by the byte of the text at which it starts, as a bad one."""
+        before = piece.buffer.text[piece.start : place - piece.base]
+        line = piece.n_lines_before + int(np.count_nonzero(before == parsed.NEWLINE)) + 1
+        return BadRow(reason=reason, line=line, byte=1)
+
+    def _parse(self, piece: TextPiece, out: Parsed) -> list[BadRow]:
+        """Read all rows of a piece into `out`; return the bad ones."""
+        bad: list[BadRow] = []
+        words, text, position = self._vocabulary, piece.buffer.text, piece.start
+        while position < piece.stop:
+            code, position = self._line_parser(
+                text, position, piece.stop, self._label_needed, words.add_labels,
+                words.add_features, out, words.labels, words.spaces, words.features,
+            )  # fmt: skip
+            if code == parsed.GROW:
+                words.grow()
+            elif code == parsed.BAD:
+                bad.append(_bad_row(text, position, out))
+                if self._strict:
+                    break
+                while text[position] != parsed.NEWLINE:
+                    position += 1
+                position += 1
+                out.state[parsed.LINE] += 1
+        return bad
+
+
+def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:
+    """Return the row at a position, which `out` says is bad."""
+    start, stop = int(out.state[parsed.FROM]), int(out.state[parsed.TO])
+    return BadRow(
+        reason=REASONS[int(out.state[parsed.REASON])], text=clean(text[start:stop].tobytes(), 60),
+        line=int(out.state[parsed.LINE]) + 1, byte=start - position + 1,
+        before=int(out.state[parsed.ROWS]),
+    )  # fmt: skip
+
+
+def _taken(
+    text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow], left: NDArray[np.int64]
+) -> RowBlock:
+    """Return the rows read, with the values rounded that the kernel left to Python."""
+    n_hard = int(out.state[parsed.HARD])
+    hard, scales = out.hard[:n_hard].tolist(), out.scales[:n_hard].tolist()
+    for (value, start, stop), scale in zip(hard, scales, strict=True):
+        out.values[value] = np.float32(float(text[start:stop].tobytes()) * scale)
+    n, nnz = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
+    places = out.places[:n] + base
+    earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
+    earlier += np.searchsorted(left[:, 0], places)
+    labels = None
+    if out.state[parsed.LISTED]:
+        starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[parsed.LABELS])]
+        labels = LabelLists(starts, ids).sorted()
+    return RowBlock(
+        indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
+        classes=out.classes[:n], importance=out.importance[:n], places=places,
+        numbers=np.arange(n) + earlier, tags=_tags(text, out.tags[:n]),
+    ).with_labels(labels)  # fmt: skip
+
+
+def _tags(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> Texts | None:
+    """Return the tags of rows, of which `spans` int64 (n, 2) says where they start and end."""
+    ends = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
+    if not ends[-1]:
+        return None
+    data = np.empty(int(ends[-1]), np.uint8)
+    copy_texts(text, spans[:, 0], ends, data)
+    return Texts(ends, data)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streammach.errors import UsageError, clean
-from streammach.files.folders import fsync_tree, rename_new, replace_folder, scratch
+from streammach.files.folders import give_name, scratch
 from streammach.files.reading import Buffer, disk_error
 from streammach.files.urls import Url, located
-from streammach.files.writing import Writer, fsync_file, fsync_folder
+from streammach.files.writing import Writer
 
 FORCE_HINT = "Use --force to replace it, or another name."
 AFFIX_BYTES = 32  # of hidden names beside a destination, and of a list that goes with it
@@ -73,7 +73,7 @@ class Destination:
         if not os.path.lexists(path):
             return
         if path.is_symlink():
-            raise self._refused("it is a link, and links are not replaced", "Name another path.")
+            raise self._refused("it is a link, and links are not replaced")
         if not self.force:
             raise self._refused("it exists already", FORCE_HINT)
         why = self.product.foreign(path)
@@ -92,17 +92,7 @@ class Destination:
         """Give a finished file or folder the name; its files are durable already."""
         self.check()
         try:
-            if made.is_dir():
-                fsync_tree(made)
-            else:
-                fsync_file(made)
-            if not os.path.lexists(self.path):
-                rename_new(made, self.path)
-            elif made.is_dir():
-                replace_folder(made, self.path)
-            else:
-                os.replace(made, self.path)
-            fsync_folder(self.path.parent)
+            give_name(made, self.path)
         except FileExistsError:
             raise self._refused("it has come to exist in the meantime", FORCE_HINT) from None
         except OSError as error:
@@ -117,7 +107,7 @@ class Destination:
                 out.commit()
             self.take(content)
 
-    def _refused(self, what: str, hint: str) -> UsageError:
+    def _refused(self, what: str, hint: str = "Name another path.") -> UsageError:
         return UsageError(what, path=clean(self.path, 300), hint=hint)
 
     def _check_inputs(self) -> None:
@@ -126,15 +116,11 @@ class Destination:
         for given in self.inputs:
             there = real(given)
             if here == there or _same(self.path, given):
-                raise self._refused("it is read as well", "Name another path.")
+                raise self._refused("it is read as well")
             if here in there.parents:
-                raise self._refused(
-                    f"{clean(given, 100)} lies in it, which is read", "Name another path."
-                )
+                raise self._refused(f"{clean(given, 100)} lies in it, which is read")
             if there in here.parents:
-                raise self._refused(
-                    f"it would lie in {clean(given, 100)}, which is read", "Name another path."
-                )
+                raise self._refused(f"it would lie in {clean(given, 100)}, which is read")
 
 
 def check_name(path: Path) -> None:

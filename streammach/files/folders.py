@@ -1,4 +1,4 @@
-"""Folders: made, removed so that no half of one is ever taken for whole, given their names."""
+"""Folders: made, locked, given their names, removed so that no half is ever taken for whole."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import errno
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import filelock
 
-from streammach.errors import UsageError, clean
+from streammach.errors import DiskError, LockedError, UsageError, clean
 from streammach.files.reading import disk_error
-from streammach.files.writing import fsync_folder
+from streammach.files.writing import fsync_file, fsync_folder
 
 MARKER = "streammach.json"  # says that a folder is ours, and what it is
 SCRATCH = b'{"streammach": "scratch"}\n'
@@ -26,22 +27,19 @@ AT_CWD, NO_REPLACE, EXCHANGE = -100, 1, 2  # of Linux' renameat2
 
 def check_ours(folder: Path, known: re.Pattern[str]) -> None:
     """Refuse a folder of ours that holds a link, a pipe, or a name that we do not give."""
-    for path in _strange(folder, known):
-        raise UsageError(
-            "streammach did not make it", path=clean(path, 300),
-            hint="Move it away, or name another folder.",
-        )  # fmt: skip
-
-
-def _strange(folder: Path, known: re.Pattern[str]) -> Iterator[Path]:
-    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
-        yield folder
+    wrong = [folder] if os.path.lexists(folder) and not folder.is_dir() else []
+    wrong += [folder] if folder.is_symlink() else []
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent, name)
-            kept = name in folders or path.is_file()
-            if not kept or path.is_symlink() or not known.fullmatch(str(path.relative_to(folder))):
-                yield path
+            plain = (name in folders or path.is_file()) and not path.is_symlink()
+            if not plain or not known.fullmatch(str(path.relative_to(folder))):
+                wrong.append(path)
+    if wrong:
+        raise UsageError(
+            "streammach did not make it", path=clean(wrong[0], 300),
+            hint="Move it away, or name another folder.",
+        )  # fmt: skip
 
 
 def make_folder(path: Path) -> None:
@@ -50,6 +48,36 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(error, path) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file while a block runs; a lock whose owner died is free."""
+    with contextlib.suppress(FileNotFoundError):
+        facts = os.lstat(path)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size:  # ours are empty
+            raise UsageError(
+                "it has the name of a lock file and is none", path=clean(path, 300),
+                hint="Move it away, or choose another name.",
+            )  # fmt: skip
+    lock = filelock.FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        if not path.exists():
+            raise DiskError("no lock file can be made", path=clean(path.parent, 300)) from None
+        hint = "Wait for it, or stop it, and run the same command again."
+        raise LockedError(
+            f"another process is writing {what}", path=clean(path, 300), hint=hint
+        ) from None
+    except OSError as error:
+        raise disk_error(error, path) from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        lock.release()
 
 
 @contextlib.contextmanager
@@ -99,25 +127,21 @@ def remove_left(beside: Path) -> None:
     named = re.compile(rf"\.{re.escape(beside.name)}\.[a-z0-9_]{{8}}\.scratch")
     with contextlib.suppress(OSError):
         for name in filter(named.fullmatch, os.listdir(beside.parent)):
-            _remove_if_left(beside.parent / name)
+            with contextlib.suppress(OSError, filelock.Timeout):
+                _remove_if_left(beside.parent / name)
 
 
 def _remove_if_left(folder: Path) -> None:
-    with contextlib.suppress(OSError, filelock.Timeout):
-        marker = folder / MARKER
-        if folder.is_symlink() or marker.is_symlink():
-            return
-        if not marker.is_file():
-            folder.rmdir()  # fails unless it is empty
-            return
-        lock = filelock.FileLock(marker, blocking=False)
-        lock.acquire()
-        try:
-            alone = os.listdir(folder) == [MARKER]
-            if marker.read_bytes() == SCRATCH or (alone and not marker.stat().st_size):
-                _empty(folder)
-        finally:
-            lock.release()
+    marker = folder / MARKER
+    if folder.is_symlink() or marker.is_symlink():
+        return
+    if not marker.is_file():
+        folder.rmdir()  # fails unless it is empty
+        return
+    with filelock.FileLock(marker, blocking=False):
+        alone = os.listdir(folder) == [MARKER]
+        if marker.read_bytes() == SCRATCH or (alone and not marker.stat().st_size):
+            _empty(folder)
 
 
 def _empty(folder: Path) -> None:
@@ -149,15 +173,28 @@ def fsync_tree(path: Path) -> None:
         fsync_folder(Path(folder))
 
 
-def commit_folder(made: Path, name: Path) -> None:
-    """Give a finished folder a name in a folder of ours; what had it is found under the old one."""
-    try:
+def give_name(made: Path, name: Path) -> None:
+    """Give a name to a finished file or folder; OSError if it is taken meanwhile, or fails.
+
+    A folder that had the name is found under the old one.
+    """
+    if made.is_dir():
         fsync_tree(made)
-        if os.path.lexists(name):
-            replace_folder(made, name)
-        else:
-            rename_new(made, name)
-        fsync_folder(name.parent)
+    else:
+        fsync_file(made)
+    if not os.path.lexists(name):
+        rename_new(made, name)
+    elif made.is_dir():
+        replace_folder(made, name)
+    else:
+        os.replace(made, name)
+    fsync_folder(name.parent)
+
+
+def commit_folder(made: Path, name: Path) -> None:
+    """Give a finished folder a name in a folder of ours, or raise DiskError."""
+    try:
+        give_name(made, name)
     except OSError as error:
         raise disk_error(error, name) from error
 

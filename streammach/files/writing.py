@@ -48,9 +48,9 @@ class Writer:
     written by :class:`streammach.files.destinations.Destination` instead.
     """
 
-    def __init__(self, path: Path, *, temporary: Path | None = None, keep: int = 0) -> None:
+    def __init__(self, path: Path, *, temporary: Path | None = None) -> None:
         self.path = path  # the final name
-        self.size = keep  # bytes written
+        self.size = 0  # bytes written
         flags = os.O_WRONLY | os.O_CREAT
         if temporary is None:
             temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -58,8 +58,7 @@ class Writer:
         self._temporary = temporary
         try:
             self._handle: int | None = regular(self._temporary, flags)
-            os.ftruncate(self._handle, keep)
-            os.lseek(self._handle, keep, os.SEEK_SET)
+            os.ftruncate(self._handle, 0)
         except OSError as error:
             raise disk_error(error, path) from error
 
@@ -74,17 +73,10 @@ class Writer:
         except OSError as error:
             raise disk_error(error, self.path) from error
 
-    def sync(self) -> None:
-        """Make what was written durable, under the temporary name."""
-        try:
-            os.fsync(self._open_handle())
-        except OSError as error:
-            raise disk_error(error, self.path) from error
-
     def commit(self) -> None:
         """Sync the file and give it its name; the folder is synced too."""
-        self.sync()
         try:
+            os.fsync(self._open_handle())
             self._close()
             os.replace(self._temporary, self.path)
             fsync_folder(self.path.parent)

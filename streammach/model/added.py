@@ -58,7 +58,7 @@ def with_classes(model: M, new: NewClasses) -> M:
     if label_counts is not None:
         label_counts = np.concatenate([label_counts, new.n_rows])
     return replace(
-        model, spec=spec, labels=model.labels.plain().followed_by(new.labels),
+        model, spec=spec, labels=model.labels.followed_by(new.labels),
         counts=None if model.counts is None else _counts(model, model.counts.plain(), new),
         label_counts=label_counts, n_rows=model.n_rows + (new.n_distinct if model.listed else 0),
     )  # fmt: skip

@@ -28,7 +28,7 @@ TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 6, 1, 3
 COUNTS = "count_"  # before the names of the counts' arrays
 STARTS = COUNTS + "starts"
 HOWS: dict[str, How] = {
-    "label_offsets": "steps", "label_pieces": "steps", "feature_offsets": "steps",
+    "label_offsets": "steps", "feature_offsets": "steps",
     **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
@@ -44,11 +44,10 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # what the words are: `planes` the values; `steps` the differences from the value before;
     # `lists` the same, starting anew with each list of :data:`STARTS`; `units` multiples of `unit`
     # with the sign as the lowest bit; `halves` float16 of float32; `nibbles` two values from -8 to
-    # 7 a byte, the first in the low bits; `names` not words but texts
-    # (:class:`streammach.model.packed_names.PackedNames`)
+    # 7 a byte, the first in the low bits
     how: How
     sizes: tuple[int, ...]  # bytes of each compressed piece
-    unit: int = 1  # of `units`; of `names` how many a piece has; 1 otherwise
+    unit: int = 1  # of `units`; 1 otherwise
 
 
 def encode(

@@ -26,8 +26,7 @@ from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 
-LABELS, LABEL_OFFSETS, LABEL_PIECES = "label_bytes", "label_offsets", "label_pieces"
-MOST_EACH = 1 << 15  # names of a piece
+LABELS, LABEL_OFFSETS = "label_bytes", "label_offsets"
 COLUMNS = "feature_columns"
 PROJECTION = "projection"
 LABEL_COUNTS = "label_counts"
@@ -89,10 +88,6 @@ class Document(
             raise ValueError("the training and the rows do not both have lists of labels")
         if self.listed and self.stated:
             raise ValueError("a line of the calibration does not belong to lists of labels")
-        if any(c.how == "names" and name != LABELS for name, c in self.coded.items()):
-            raise ValueError("names are packed that are not those of labels")
-        if self.packs_names and not 0 < self.coded[LABELS].unit <= MOST_EACH:
-            raise ValueError("packed names have pieces that cannot be")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 
@@ -111,11 +106,6 @@ class Document(
         """Whether a line corrects probabilities."""
         return self.calibration.points > 0
 
-    @property
-    def packs_names(self) -> bool:
-        """Whether the names of the labels stay packed."""
-        return LABELS in self.coded and self.coded[LABELS].how == "names"
-
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     """Return the arrays that a model must have, with shape and type in memory, by name."""
@@ -127,9 +117,6 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         "weights": ((d + document.n_more, columns), np.int8 if narrow else np.float32),
         "bias": ((columns,), np.float32),
     }  # fmt: skip
-    if document.packs_names:
-        del found[LABEL_OFFSETS]
-        found[LABEL_PIECES] = ((2, -(-k // document.coded[LABELS].unit) + 1), np.int64)
     if narrow:
         found["scale"] = ((d,), np.float32)
     if document.n_more:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,16 @@ from streammach.model.coding import COUNTS, STARTS, Bytes, Coded, decode, values
 from streammach.model.document import (
     COLUMNS,
     LABEL_OFFSETS,
-    LABEL_PIECES,
     LABELS,
     NARROW,
     Document,
     arrays_of,
 )
 from streammach.model.ours import TENSORS
-from streammach.model.packed_names import LabelNames, PackedNames
 from streammach.model.tensors import TensorHeader, damaged, load_tensors
-from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
+from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.names import Names
-from streammach.rows.packed import PackedRows
-from streammach.rows.packed_pairs import Counts, PackedCounts
+from streammach.rows.packed import Counts, PackedCounts, PackedRows
 from streammach.rows.pairs import CountWeights, Shape
 
 Arrays = dict[str, NDArray[Any]]
@@ -37,7 +34,6 @@ WORDS = 1 << 18  # of weights that are packed at once
 WEIGHTS, CLASSES, GAINS, WIDE = "weights", COUNTS + "classes", COUNTS + "gains", COUNTS + "wide"
 COUNTED = (STARTS, CLASSES, GAINS, WIDE)
 LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes")  # of names
-N = TypeVar("N", Names, PackedNames)
 
 
 def load_arrays(folder: Path, document: Document) -> Arrays:
@@ -56,7 +52,7 @@ def decode_arrays(folder: Path, document: Document, arrays: Arrays) -> None:
     """Put coded arrays as they were in their places, but for what stays packed; or ModelError."""
     try:
         for name, coded in document.coded.items():  # what lists need comes before them
-            if (name == WEIGHTS and packs_weights(document)) or coded.how == "names":
+            if name == WEIGHTS and packs_weights(document):
                 continue
             arrays[name] = decode(arrays[name], coded, arrays)
             if arrays[name].dtype == np.float32 and not _is_finite(arrays[name]):
@@ -71,31 +67,9 @@ def decode_arrays(folder: Path, document: Document, arrays: Arrays) -> None:
             raise damaged(folder, "the columns of features are wrong")
 
 
-def labels_in(folder: Path, document: Document, arrays: Arrays) -> LabelNames:
-    """Return the names of the labels, packed where they are many, or raise ModelError."""
-    kind = document.label_kind
-    if not document.packs_names:
-        return _sound(folder, "label", Names(arrays[LABEL_OFFSETS], arrays[LABELS], kind))
-    names = PackedNames(
-        arrays[LABELS], arrays[LABEL_PIECES], document.spec.n_classes,
-        document.coded[LABELS].unit, kind, clean(folder, 300),
-    )  # fmt: skip
-    try:
-        names.check()
-        if document.coded[LABELS] != names.coded:
-            raise ValueError("the names of the labels are others")
-    except ValueError as error:
-        raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
-    return _sound(folder, "label", names)
-
-
-def features_in(folder: Path, document: Document, arrays: Arrays) -> Names:
-    """Return the names of the features, or raise ModelError."""
-    names = Names(arrays["feature_offsets"], arrays["feature_bytes"], document.feature_kind)
-    return _sound(folder, "feature", names)
-
-
-def _sound(folder: Path, which: str, names: N) -> N:
+def names_in(folder: Path, which: str, kind: str, arrays: Arrays) -> Names:
+    """Return the names of labels or features, or raise ModelError."""
+    names = Names(arrays[f"{which}_offsets"], arrays[f"{which}_bytes"], kind)
     if not names.sound():
         raise damaged(folder, f"the {which}s' names are wrong")
     return names

@@ -27,7 +27,6 @@ from streammach.model.document import (
     COLUMNS,
     LABEL_COUNTS,
     LABEL_OFFSETS,
-    LABEL_PIECES,
     LABELS,
     PROJECTION,
     WEIGHTS_ARE,
@@ -42,18 +41,14 @@ from streammach.model.loading import (
     calibration_in,
     counts_in,
     decode_arrays,
-    features_in,
-    labels_in,
     load_arrays,
+    names_in,
     weights_in,
 )
 from streammach.model.ours import DOCUMENT, MODEL, TENSORS
-from streammach.model.packed_names import MANY, LabelNames, pack_names
 from streammach.model.tensors import TensorFile, header_bytes, write_tensors
-from streammach.rows.names import Label, Names
-from streammach.rows.packed import Table
-from streammach.rows.packed_pairs import Counts
-from streammach.rows.trained import NO_COLUMNS, TrainedColumns
+from streammach.rows.names import NO_COLUMNS, Label, Names, TrainedColumns
+from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
 from streammach.spec.model import ModelSpec
 from streammach.spec.recipe import Recipe
@@ -88,8 +83,7 @@ class Model(Reported):
     validation : dict of str to Reached
         What each way to rank reached on held-out rows.
     labels, features : Names
-        Names by id; those of a million labels and more are PackedNames after :meth:`load` of a
-        model that was made smaller: ``plain()`` is the whole list.
+        Names by id.
     weights : float32 or int8 (d + D, R*B), or PackedRows
         The table; memory-mapped after :meth:`load`, or packed if they are narrow. ``numpy.asarray``
         gives packed ones as they were.
@@ -106,7 +100,7 @@ class Model(Reported):
     columns : TrainedColumns
         The columns of the matrix that was trained on.
     projection : float32 (d + 2, D) or None
-        What gives dense rows D more columns (:class:`streammach.rows.waves.Waves`); None where
+        What gives dense rows D more columns (:class:`streammach.rows.dense.Waves`); None where
         D is 0.
     label_counts : int64 (K,) or None
         Training rows with each label, where rows have lists of labels; None otherwise.
@@ -127,7 +121,7 @@ class Model(Reported):
     store: str
     majority: int
     validation: dict[Ranker, Reached]
-    labels: LabelNames
+    labels: Names
     features: Names
     weights: Table
     bias: NDArray[np.float32]
@@ -218,7 +212,7 @@ class Model(Reported):
         DiskError
             If it cannot be written.
         """
-        check_finite(self._beside_labels())
+        check_finite(self.arrays())
         destination = Destination(Path(folder), MODEL, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
@@ -229,13 +223,9 @@ class Model(Reported):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their names in the file; packed ones as they were."""
-        labels = self.labels.plain()
-        return {LABEL_OFFSETS: labels.offsets, LABELS: labels.data, **self._beside_labels()}
-
-    def _beside_labels(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays but for the labels' names."""
         hashed = {name: np.asarray(array) for name, array in self.hashed.items()}
         return {
+            LABEL_OFFSETS: self.labels.offsets, LABELS: self.labels.data,
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
@@ -255,15 +245,10 @@ class Model(Reported):
         """Return the arrays as they lie in the file, and how those that are coded are."""
         if self.stored is None:
             return self.arrays(), {}
-        room, found = CodeBuffer(spare), dict[str, tuple[NDArray[Any], Coded]]()
-        if len(self.labels) < MANY:
-            arrays = self.arrays()
-        else:
-            data, facts, pieces = pack_names(self.labels, room)
-            found[LABELS], arrays = (data, facts), {LABEL_PIECES: pieces, **self._beside_labels()}
+        room, arrays = CodeBuffer(spare), self.arrays()
         plain = {"weights": arrays["weights"]} if self.stored == "float32" else {}
         ways = {"weights": WEIGHTS_ARE.get(self.stored)}
-        found |= {name: encode(name, array, arrays, ways.get(name), room)
+        found = {name: encode(name, array, arrays, ways.get(name), room)
                   for name, array in arrays.items() if name not in plain}  # fmt: skip
         coded = {name: facts for name, (_, facts) in found.items()}
         return {**plain, **{name: data for name, (data, _) in found.items()}}, coded
@@ -311,8 +296,8 @@ class Model(Reported):
                 calibration=calibration_in(folder, document, arrays), store=document.store,
                 majority=document.majority, validation=document.validation,
                 counts=counts_in(folder, document, arrays),
-                labels=labels_in(folder, document, arrays),
-                features=features_in(folder, document, arrays),
+                labels=names_in(folder, "label", document.label_kind, arrays),
+                features=names_in(folder, "feature", document.feature_kind, arrays),
                 weights=rows if (rows := packed.result()) is not None else arrays[WEIGHTS],
                 bias=arrays["bias"],
                 scale=arrays.get("scale"), stored=document.stored,
@@ -382,7 +367,7 @@ class Model(Reported):
         with self._lock as lost:
             if lost:  # at a fork: this process makes its own
                 self.__dict__.pop("_predictor", None)
-            block = self._predictor.block(rows, columns)
+            block = self._predictor.rows.block(rows, columns)
             ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
         return self._predictor.labels(ids, self.label_kind), scores
 

@@ -23,11 +23,9 @@ from streammach.model.loading import (
 )
 from streammach.model.model import Model, folder_of
 from streammach.model.ours import TENSORS
-from streammach.model.packed_names import PackedNames
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
-from streammach.rows.packed import PackedRows
-from streammach.rows.packed_pairs import PackedCounts
+from streammach.rows.packed import PackedCounts, PackedRows
 from streammach.spec.model import ModelSpec
 
 WORD_BYTES = 24  # of a piece of an array's words while they are coded
@@ -52,8 +50,6 @@ class ModelSize:
     smaller: dict[str, int] = field(default_factory=dict)
     listed: bool = False  # whether its rows have lists of labels
     n_wide: int = 0  # features that have a gain for each class in its counts
-    # bytes of the list of all labels where it has to be made, since their names are packed
-    labels: int = 0
 
     @property
     def label_bytes(self) -> float:
@@ -84,23 +80,15 @@ def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
                 n_bytes += PackedRows.footprint(rows, (n, columns)) - sizes[WEIGHTS]
             except ValueError as error:
                 raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
-        if document.packs_names:
-            n_bytes += len(arrays[LABELS]) - sizes[LABELS]
     if packs_counts(document):
         n_bytes -= PackedCounts.saved(shapes[CLASSES][0], spec.n_features, spec.n_classes)
     names = (spec.n_classes, sizes[LABELS]), (spec.n_features, sizes["feature_bytes"])
-    labels = _list_bytes(*names[0]) if document.packs_names else 0
     return ModelSize(
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=n_bytes, names=names, n_more=document.n_more,
-        loading=_loading(document, sizes), smaller=_smaller(sizes, plain + labels), labels=labels,
+        loading=_loading(document, sizes), smaller=_smaller(sizes, plain),
         listed=document.listed, n_wide=shapes[WIDE][0] if WIDE in shapes else 0,
     )  # fmt: skip
-
-
-def _list_bytes(n: int, n_bytes: int) -> int:
-    """Return what a list of so many names of so many bytes takes."""
-    return 8 * (n + 1) + n_bytes
 
 
 def _loading(document: Document, sizes: dict[str, int]) -> int:
@@ -109,7 +97,6 @@ def _loading(document: Document, sizes: dict[str, int]) -> int:
     if not coded:
         return 0
     stay = {WEIGHTS} if packs_weights(document) else set()
-    stay |= {name for name, one in coded.items() if one.how == "names"}
     whole = max((sizes[name] for name in coded if name not in stay), default=0)
     pieces = max(
         min(math.prod(one.shape), PIECE_WORDS) * 5 * np.dtype(one.dtype).itemsize
@@ -134,5 +121,4 @@ def size_in_memory(model: Model) -> ModelSize:
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
         n_bytes=model.n_bytes, names=(label, feature), n_more=model.n_more,
         listed=model.listed, n_wide=0 if model.counts is None else len(model.counts.wide),
-        labels=_list_bytes(*label) if isinstance(model.labels, PackedNames) else 0,
     )  # fmt: skip

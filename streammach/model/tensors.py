@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streammach.errors import ModelError, clean
 from streammach.files.reading import PIECE, disk_error, in_pieces, regular
 from streammach.files.writing import Writer
-from streammach.rows.bounds import INFINITE, NO_SIGN, look_at_numbers
+from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.spec.documents import from_json
 from streammach.spec.types import Count
 

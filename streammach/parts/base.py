@@ -21,8 +21,8 @@ from streammach.model.findings import Findings
 from streammach.parts.expected import WITHOUT, Choice, PartTime
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
+from streammach.rows.dense import RowMap
 from streammach.rows.pairs import CountWeights
-from streammach.rows.waves import RowMap
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Plan

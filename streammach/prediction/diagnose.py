@@ -1,4 +1,4 @@
-"""Where a model is right on labelled rows: by stated probability, class frequency, repetitions."""
+"""Where a model is right on labelled rows: by probability, class frequency, labels, repetitions."""
 
 from __future__ import annotations
 
@@ -6,28 +6,36 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streammach.errors import DataError, clean
 from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.diagnose_lists import ListDiagnosis, ListSums
-from streammach.prediction.evaluate import Depth, depth_of, first_repetitions
+from streammach.prediction.evaluate import Depth, depth_of
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import ClassFigures, lists_of_labels, rankings_of
-from streammach.prediction.sums import Decile, Reliability, reliability
+from streammach.prediction.reached import (
+    LEAST_LABELS,
+    EvaluationRequest,
+    EvaluationSums,
+    ListFigures,
+    rankings_of,
+)
+from streammach.prediction.set_metrics import PLACES, Tenth
+from streammach.prediction.sums import Bin, Decile, Reliability, reliability
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Ranker
 
 ROWS = 20_000
 DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every point
+GROUPED = ("P@1", "P@5", "N@5", "R@5")  # what is said of a group of rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What a model does on labelled rows, in parts."""
+    """What a model does on rows with one label each, in parts."""
 
     path: str  # where the rows come from
     # n_rows, n_unseen: rows used, and those of them whose label was never seen in training: they
@@ -47,61 +55,113 @@ class Diagnosis:
     depths: tuple[Depth, ...]  # by rising number of repetitions; empty with one repetition
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowGroup:
+    """Rows by their number of labels."""
+
+    least: int  # least, most: labels of a row; without an end where `most` is None
+    most: int | None
+    n_rows: int  # rows of so many
+    figures: dict[str, float]  # their P@1, P@5, N@5 and R@5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListDiagnosis:
+    """What a model does on rows with lists of labels, in parts."""
+
+    path: str  # where the rows come from
+    # n_rows, n_labels, n_unseen: rows used, their labels, and those of them that training never
+    # saw: they count as missed
+    n_rows: int
+    n_labels: int
+    n_unseen: int
+    # of the model as it ranks, by the names of the XMC repository: P@k, N@k, R@k, PSP@k, PSN@k
+    figures: dict[str, float]
+    possible: dict[str, float]  # the most that P@1, P@3 and P@5 can be on these rows
+    majority: float  # P@1 of always answering the label that is most frequent in training
+    estimator: Ranker  # how it ranks
+    # probabilities of the best candidates of all rows, of each label on its own; its rows are
+    # candidates
+    reliability: Reliability
+    likely: Bin | None  # those with a probability of 0.5 or more; None without any
+    # recall at 5 by tenths of the labels that occur, from the rarest in training on
+    tenths: tuple[Tenth, ...]
+    by_labels: tuple[RowGroup, ...]  # rows by their number of labels, those that there are
+    depth_rows: int  # rows used for `depths`
+    # precision at 1 by rising number of repetitions; empty with one repetition
+    depths: tuple[Depth, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Precision at 1."""
+        return self.figures["P@1"]
+
+    @property
+    def top_5_accuracy(self) -> float:
+        """Precision at 5."""
+        return self.figures["P@5"]
+
+
 def diagnose(
-    model: Model,
-    path: str | os.PathLike[str],
-    *,
-    rows: int = ROWS,
-    threads: int | None = None,
-    memory: str | int | None = None,
-    progress: Told | None = None,
-) -> Diagnosis | ListDiagnosis:
+    model: Model, path: str | os.PathLike[str], *, rows: int = ROWS, threads: int | None = None,
+    memory: str | int | None = None, progress: Told | None = None,
+) -> Diagnosis | ListDiagnosis:  # fmt: skip
     """Return where a model is right, on the first rows of a store or a labelled text."""
     tell = progress or (lambda stage, done, total: None)
+    n, n_unseen, place = 0, 0, located(path)
     with Predictor(model, threads=threads, memory=memory) as predictor:
         room = predictor.room("report", path, CANDIDATES)
-        sums = ListSums(model) if model.listed else ClassSums(model)
-        for block in _first_rows(model, located(path), room, rows):
-            if block.labels is not None and not model.listed:
-                raise lists_of_labels(path)
-            sums.add(predictor, block)
-            tell("rank", sums.n_rows, rows)
-    if not sums.n_rows:
+        sums = EvaluationSums(model, EvaluationRequest())
+        for block in _first_rows(model, place, room, rows):
+            sums.take(sums.block_sums(predictor, block, path))
+            n += block.n_rows
+            n_unseen += int((block.lists.classes < 0).sum())
+            tell("rank", n, rows)
+    if not n:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()
-    counts = _depth_counts(model.spec.n_repetitions)
-    names = rankings_of(model)
-    n_depth, depths = min(sums.n_rows, DEPTH_ROWS), []
+    # Powers of two, then all; none of a single one.
+    total, depths, n_depth = model.spec.n_repetitions, [], min(n, DEPTH_ROWS)
+    counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total] * (total > 1)
     for i, count in enumerate(counts, 1):
-        few = first_repetitions(model, count)
-        with Predictor(few, threads=threads, memory=memory) as predictor:
-            blocks = _first_rows(model, located(path), room, DEPTH_ROWS)
-            depths.append(depth_of(predictor, blocks, names))
+        few = _first_rows(model, place, room, DEPTH_ROWS)
+        names = rankings_of(model)
+        depths.append(depth_of(model, count, few, names, threads=threads, memory=memory))
         tell("repetitions", i * n_depth, len(counts) * n_depth)
-    return sums.result(str(path), n_depth, tuple(depths))
+    shared: dict[str, Any] = {
+        "path": str(path), "n_rows": n, "n_unseen": n_unseen, "estimator": model.estimator,
+        "depth_rows": n_depth, "depths": tuple(depths),
+    }  # fmt: skip
+    figures = sums.figures(n)
+    if isinstance(sums.own, ListFigures):
+        return _of_lists(sums.own, figures, shared)
+    return Diagnosis(
+        **shared, deciles=figures["recall_by_decile"],
+        **{name: figures[name] for name in ("accuracy", "top_5_accuracy", "majority")},
+        before=reliability(sums.own.sums["before"]), after=reliability(sums.own.sums["after"]),
+    )  # fmt: skip
 
 
-class ClassSums:
-    """Adds up what is asked of rows with one label each."""
-
-    def __init__(self, model: Model) -> None:
-        self._model, self.n_rows, self._figures = model, 0, ClassFigures(model)
-
-    def add(self, predictor: Predictor, block: RowBlock) -> None:
-        """Add rows as a predictor ranks them."""
-        self.n_rows += block.n_rows
-        self._figures.take(self._figures.block_sums(predictor, block)[1])
-
-    def result(self, path: str, depth_rows: int, depths: tuple[Depth, ...]) -> Diagnosis:
-        """Return it, with what was found elsewhere."""
-        sums, found = self._figures.sums, self._figures.figures()
-        return Diagnosis(
-            path=path, n_rows=self.n_rows, n_unseen=int(sums["rows"][1]),
-            majority=found["majority"], accuracy=found["accuracy"],
-            top_5_accuracy=found["top_5_accuracy"], estimator=self._model.estimator,
-            before=reliability(sums["before"]), after=reliability(sums["after"]),
-            deciles=found["recall_by_decile"], depth_rows=depth_rows, depths=depths,
-        )  # fmt: skip
+def _of_lists(own: ListFigures, figures: dict[str, Any], shared: dict[str, Any]) -> ListDiagnosis:
+    sums, sets, n = own.sums, figures["sets"], shared["n_rows"]
+    n_likely, stated, right = sums["likely"].tolist()
+    most = [*(least - 1 for least in LEAST_LABELS[1:]), None]
+    return ListDiagnosis(
+        **shared, n_labels=sets.n_labels, figures=sets.named(), majority=figures["majority"],
+        possible={f"P@{k}": int(hits) / (k * n)
+                  for k, hits in zip(PLACES, sums["possible"], strict=True)},
+        reliability=reliability(sums["stated"]),
+        likely=Bin(int(n_likely), stated / n_likely, right / n_likely) if n_likely else None,
+        tenths=own.sets.tenths(),
+        by_labels=tuple(
+            RowGroup(
+                least=least, most=last, n_rows=int(group[0]),
+                figures=dict(zip(GROUPED, (group[1:] / group[0]).tolist(), strict=True)),
+            )
+            for least, last, group in zip(LEAST_LABELS, most, sums["groups"], strict=True)
+            if group[0]
+        ),
+    )  # fmt: skip
 
 
 def _first_rows(model: Model, path: Path, room: Room, rows: int) -> Iterator[RowBlock]:
@@ -112,8 +172,3 @@ def _first_rows(model: Model, path: Path, room: Room, rows: int) -> Iterator[Row
         yield part
         if not rows:
             return
-
-
-def _depth_counts(total: int) -> list[int]:
-    """Return how many repetitions are compared: powers of two, then all; none of a single one."""
-    return [2**i for i in range(total.bit_length()) if 2**i < total] + [total] * (total > 1)

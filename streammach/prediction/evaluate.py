@@ -16,10 +16,10 @@ from streammach.backends.base import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.given_labels import given_labels
 from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory import is_table
-from streammach.data.text import is_piped
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
@@ -144,21 +144,12 @@ def choose_estimator(
 
 
 def evaluate(
-    predictor: Predictor | Model | str | os.PathLike[str],
-    path: Any,
-    *,
-    options: SourceOptions = GUESSED,
-    progress: Wanted = None,
-    threshold: float = 0.5,
-    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B),
-    estimators: bool = False,
-    first: Sequence[int] = (),
-    by: str | None = None,
-    on_bad_row: str = "error",
-    max_bad: int | None = None,
-    rejects: str | os.PathLike[str] | None = None,
-    force: bool = False,
-) -> Evaluation:
+    predictor: Predictor | Model | str | os.PathLike[str], path: Any, *, options: SourceOptions =
+    GUESSED, progress: Wanted = None, threshold: float = 0.5, propensity: tuple[float, float] =
+    (DEFAULT_A, DEFAULT_B), estimators: bool = False, first: Sequence[int] = (), by: str | None =
+    None, on_bad_row: str = "error", max_bad: int | None = None, rejects: str | os.PathLike[str] |
+    None = None, force: bool = False,
+) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, a labelled text or rows in memory.
 
     Labels are compared by their names, so the input may number its classes as it likes.
@@ -210,12 +201,11 @@ def evaluate(
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))
-        model = predictor.model
-        check_first(first, model, place)
-        asked = EvaluationRequest(
+        _check_first(first, predictor.model, place)
+        request = EvaluationRequest(
             threshold=threshold, propensity=propensity, estimators=estimators, by=by
         )
-        sums, given = EvaluationSums(model, asked), path if place is PLACE else None
+        sums, given = EvaluationSums(predictor.model, request), path if place is PLACE else None
         found = _added_up(predictor, place, given, sums, first, options, bad_rows, progress)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
@@ -232,7 +222,7 @@ def _added_up(
         if given is None:
             yield from rows_of(path, model, seen, room, options=options, bad_rows=bad_rows)
         else:
-            yield from room.cut(labelled_rows(predictor, given, seen, bad_rows))
+            yield from room.cut(_labelled_rows(predictor, given, seen, bad_rows))
 
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
@@ -240,21 +230,20 @@ def _added_up(
             sums.take(sums.block_sums(predictor, block, path))
             told("evaluate", seen.rows, seen.total)
         depths = []
-        for n_repetitions in first if seen.rows else ():
-            again = BadRows(skip=bad_rows.skip)
-            with Predictor(
-                first_repetitions(model, n_repetitions), estimator=predictor.estimator,
+        for n in first if seen.rows else ():
+            again = blocks(InputCounts(), BadRows(skip=bad_rows.skip))
+            depths.append(depth_of(
+                model, n, again, [predictor.estimator], estimator=predictor.estimator,
                 device=predictor.device, threads=predictor.threads,
-            ) as few:  # fmt: skip
-                depths.append(depth_of(few, blocks(InputCounts(), again), [predictor.estimator]))
-            told(f"first {n_repetitions}", seen.rows, 0)
+            ))  # fmt: skip
+            told(f"first {n}", seen.rows, 0)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(path, 300))
     room.done()
     return replace(evaluation_of(sums, seen, predictor.estimator), first=tuple(depths))
 
 
-def labelled_rows(
+def _labelled_rows(
     predictor: Predictor, rows: Any, seen: InputCounts, bad_rows: BadRows | None = None
 ) -> RowBlock:
     """Return labelled rows in memory with the model's ids, -1 for a label it does not know.
@@ -267,10 +256,10 @@ def labelled_rows(
     if alone:
         if unknown is None or not is_table(rows, strings=False):
             raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
-        block = predictor.tables.block(rows, unknown, labelled=True, bad_rows=bad_rows)
+        block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
-        block = predictor.block(rows[0], unknown=unknown)
-        block = _with_labels(block, rows[1], predictor.model.labels.plain())
+        block = predictor.rows.block(rows[0], unknown=unknown)
+        block = _with_labels(block, rows[1], predictor.model.labels)
     seen.rows += block.n_rows
     seen.unseen_labels += int((block.lists.classes < 0).sum())
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
@@ -301,7 +290,7 @@ def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) ->
     )  # fmt: skip
 
 
-def check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]) -> None:
+def _check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]) -> None:
     """Raise UsageError if first repetitions are asked for that cannot be measured."""
     most = model.spec.n_repetitions
     for n_repetitions in first:
@@ -324,16 +313,19 @@ def first_repetitions(model: Model, n_repetitions: int) -> Model:
     return replace(small, counts=replace(model.counts, hashed=weight))
 
 
-def depth_of(predictor: Predictor, blocks: Iterable[RowBlock], names: Iterable[Ranker]) -> Depth:
-    """Return the accuracy of a predictor's model on rows, by the way to rank."""
+def depth_of(
+    model: Model, n_repetitions: int, blocks: Iterable[RowBlock], names: Sequence[Ranker],
+    **computing: Any,
+) -> Depth:  # fmt: skip
+    """Return the accuracy of a model's first repetitions by the way to rank."""
     right, n = dict.fromkeys(names, 0), 0
-    for block in blocks:
-        n += block.n_rows
-        for name in right:
-            best = predictor.topk_ids(block, 1, name)[0]
-            right[name] += int(block.lists.matched(best).sum())
-    accuracy = {name: count / max(n, 1) for name, count in right.items()}
-    return Depth(predictor.model.spec.n_repetitions, accuracy)
+    with Predictor(first_repetitions(model, n_repetitions), **computing) as predictor:
+        for block in blocks:
+            n += block.n_rows
+            for name in names:
+                best = predictor.topk_ids(block, 1, name)[0]
+                right[name] += int(block.lists.matched(best).sum())
+    return Depth(n_repetitions, {name: count / max(n, 1) for name, count in right.items()})
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

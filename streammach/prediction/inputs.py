@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.anndata_zarr import is_matrix_folder
 from streammach.data.bad_rows import BadRows
+from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
-from streammach.data.text import is_piped
+from streammach.data.zarr_folders import is_matrix_folder
 from streammach.errors import UsageError, clean
 from streammach.files.urls import Url
 from streammach.jit import keep_compiled
@@ -81,9 +81,7 @@ class InputCounts:
 class MetLabels:
     """Labels of an input, those that the model does not know among them."""
 
-    # the model's labels, and behind them others by their ids in the rows; there when all rows are
-    # read
-    names: Names | None = None
+    names: Names | None = None  # the model's, then others by their ids; there when all are read
 
 
 def is_store(path: Path) -> bool:
@@ -102,16 +100,9 @@ def source_order(path: Path) -> Order | None:
 
 
 def rows_of(
-    path: Path,
-    model: Model,
-    seen: InputCounts,
-    room: Room,
-    *,
-    options: SourceOptions = GUESSED,
-    label_needed: bool = True,
-    met: MetLabels | None = None,
-    bad_rows: BadRows | None = None,
-) -> Iterator[RowBlock]:
+    path: Path, model: Model, seen: InputCounts, room: Room, *, options: SourceOptions = GUESSED,
+    label_needed: bool = True, met: MetLabels | None = None, bad_rows: BadRows | None = None,
+) -> Iterator[RowBlock]:  # fmt: skip
     """Yield the rows of an input with the model's ids, numbers and tags, in their order."""
     piped = is_piped(path)
     stored = not piped and is_store(path)
@@ -120,7 +111,9 @@ def rows_of(
     if stored:
         if options != GUESSED:
             raise UsageError("a store needs no options of files", path=clean(path, 300))
-        yield from _store_rows(path, model, seen, room, met, label_needed=label_needed)
+        with Dataset.open(path) as dataset:
+            rows, seen.total = StoreRows(dataset, model, label_needed, met), dataset.n_rows
+            yield from rows.blocks(0, dataset.n_rows, seen, room)
         return
     bad_rows = bad_rows or BadRows()
     for block in _file_rows(path, model, seen, room, options, label_needed, met, bad_rows):
@@ -133,7 +126,7 @@ class StoreRows:
     """The rows of a store with the ids of a model, any range of them."""
 
     def __init__(
-        self, dataset: Dataset, model: Model, *, label_needed: bool, met: MetLabels | None = None
+        self, dataset: Dataset, model: Model, label_needed: bool, met: MetLabels | None = None
     ) -> None:
         features = labels = None
         other = dataset.digest != model.store or len(dataset.features) != len(model.features)
@@ -142,7 +135,7 @@ class StoreRows:
                 model.features, model.columns, dataset.features, dataset.columns
             )
         if label_needed and (other or met is not None):
-            labels = _ids_of_labels(dataset, model.labels.plain(), met, other=other)
+            labels = _ids_of_labels(dataset, model.labels, met, other=other)
         same = features is None or np.array_equal(features, np.arange(len(features)))
         self._dataset, self._labels = dataset, labels
         self._features = None if same else features
@@ -152,14 +145,21 @@ class StoreRows:
 
         Where `start` is a multiple of the most rows of a block, blocks are those of all rows.
         """
-        for first, last in _ranges(self._dataset, start, stop, room):
-            block = self._dataset.rows(first, last)
-            done = canonicalize(block, self._features, self._labels)
-            seen.rows += block.n_rows
-            seen.unknown_values += block.nnz - done.nnz
-            seen.unseen_labels += int((done.lists.classes < 0).sum())
-            numbers, tags = self._dataset.origins(first, last)
-            yield replace(done, numbers=numbers, tags=tags)
+        data = self._dataset
+        for first in range(start, stop, room.rows):
+            last = min(first + room.rows, stop)
+            ends = data.pointers(first, last)
+            if data.listed:
+                ends = ends + data.label_pointers(first, last)
+            for some in room.ranges(ends - ends[0]):
+                place = first + some.start, first + some.stop
+                block = data.rows(*place)
+                done = canonicalize(block, self._features, self._labels)
+                seen.rows += block.n_rows
+                seen.unknown_values += block.nnz - done.nnz
+                seen.unseen_labels += int((done.lists.classes < 0).sum())
+                numbers, tags = data.origins(*place)
+                yield replace(done, numbers=numbers, tags=tags)
 
 
 def _ids_of_labels(
@@ -176,39 +176,12 @@ def _ids_of_labels(
     return labels
 
 
-def _store_rows(
-    path: Path,
-    model: Model,
-    seen: InputCounts,
-    room: Room,
-    met: MetLabels | None,
-    *,
-    label_needed: bool,
-) -> Iterator[RowBlock]:
-    with Dataset.open(path) as dataset:
-        rows = StoreRows(dataset, model, label_needed=label_needed, met=met)
-        seen.total = dataset.n_rows
-        yield from rows.blocks(0, dataset.n_rows, seen, room)
-
-
-def _ranges(dataset: Dataset, start: int, end: int, room: Room) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that may be held."""
-    while start < end:
-        stop = min(start + room.rows, end)
-        ends = dataset.pointers(start, stop)
-        if dataset.listed:
-            ends = ends + dataset.label_pointers(start, stop)
-        for rows in room.ranges(ends - ends[0]):
-            yield start + rows.start, start + rows.stop
-        start = stop
-
-
 def _file_rows(
     path: Path, model: Model, seen: InputCounts, room: Room, options: SourceOptions,
     label_needed: bool, met: MetLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
-        model.labels.plain() if label_needed else None, model.features, add_labels=met is not None,
+        model.labels if label_needed else None, model.features, add_labels=met is not None,
         add_features=False, columns=model.columns,
     )  # fmt: skip
     if options.multilabel == "auto":

@@ -10,11 +10,11 @@ from typing import Literal
 from streammach.backends.kinds import Work
 from streammach.backends.registry import BACKENDS, choose_device
 from streammach.counts.scores import CountScorer
+from streammach.data.raw_text import is_piped
 from streammach.data.source import TEXT_PIECE_BYTES
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.data.text import is_piped
 from streammach.errors import BudgetError, UsageError, clean
 from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes
@@ -49,19 +49,11 @@ NOTHING: Mapping[str, int] = {}
 
 
 def room_before(
-    run: str | os.PathLike[str],
-    task: Task,
-    path: str | os.PathLike[str],
-    k: int,
-    *,
-    memory: str | int | None,
-    device: str = "auto",
-    decode: Decoding = "auto",
-    threads: int | None = None,
-    options: SourceOptions = GUESSED,
-    smaller: bool = False,
+    run: str | os.PathLike[str], task: Task, path: str | os.PathLike[str], k: int, *,
+    memory: str | int | None, device: str = "auto", decode: Decoding = "auto",
+    threads: int | None = None, options: SourceOptions = GUESSED, smaller: bool = False,
     beside: Mapping[str, int] = NOTHING,
-) -> Room:
+) -> Room:  # fmt: skip
     """Return what work with a model will take, before the model is loaded."""
     held = size_in_file(run)
     given = Input.of(path, held, options, labels=task != "predict")
@@ -116,7 +108,7 @@ class Input:
         # A table of labels may take in others, and one that grows is copied; names that are put
         # into a table lie beside it.
         tables = [n_bytes + table_bytes(n, n_bytes) for n, n_bytes in known]
-        named = (2 * tables[0] + held.labels) * labels + tables[1]
+        named = 2 * tables[0] * labels + tables[1]
         if is_piped(place):
             return cls(is_store=False, names=named, pieces=2 * TEXT_PIECE_BYTES)
         if not is_store(place):
@@ -130,23 +122,16 @@ class Input:
             same = (dataset.digest, facts.n_features) == (held.store, held.spec.n_features)
         ids = 4 * (facts.n_classes + facts.n_features)
         index = max(table_bytes(*one) for one in (known if labels else known[1:]))
-        names = index + held.labels * labels + 2 * facts.names_bytes + ids
+        names = index + 2 * facts.names_bytes + ids
         longest = facts.max_row_nnz + facts.max_row_labels
         pieces = CHUNK_BYTES + facts.libraries_bytes
         return cls(is_store=True, longest=longest, names=0 if same else names, pieces=pieces)
 
 
 def room_for(
-    held: ModelSize,
-    task: Task,
-    given: Input | None,
-    k: int,
-    *,
-    device: str,
-    threads: int,
-    budget: MemoryBudget,
-    beside: Mapping[str, int] = NOTHING,
-) -> Room:
+    held: ModelSize, task: Task, given: Input | None, k: int, *, device: str, threads: int,
+    budget: MemoryBudget, beside: Mapping[str, int] = NOTHING,
+) -> Room:  # fmt: skip
     """Return how much of an input is held at a time, or raise BudgetError."""
     given = given or Input(is_store=True)
     kind = (
@@ -155,23 +140,29 @@ def room_for(
     )  # fmt: skip
     fixed = _fixed(held, task, given, device, threads) | dict(beside)
     fixed["code"] += compiler_bytes(*kind)
-    rows, values, ordered = READ_ROWS, READ_VALUES, SORTED
-    most = budget.n_bytes
+    rooms = []
+    for i in range(READ_ROWS.bit_length()):  # from much to the least
+        rows, values = max(READ_ROWS >> i, 1), max(READ_VALUES >> i, LEAST_VALUES)
+        ordered = max(SORTED >> i, LEAST_SORTED)
+        best = BEST_BYTES if task in MEASURES else CELL_BYTES + 2 * held.label_bytes
+        longest = max(values, given.longest)
+        of_rows = rows * (ROW_BYTES + int(best * k))
+        found = {**fixed, "values": VALUE_BYTES * longest, "rows": of_rows}
+        if task == "predict":
+            found["read ahead"] = AHEAD_BYTES * longest + AHEAD_ROW_BYTES * rows
+            found |= {"order": ordered} if given.is_store else NOTHING
+        work = sum(found.values()) - found["code"] - found["model"]
+        if held.loading > work:
+            found["loading"] = held.loading - work  # over before the rest is taken
+        lines = _sorted_lines(found)
+        rooms.append(Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind))
+    most, needed = budget.n_bytes, rooms[-1].projected_bytes
     if not budget.named:
-        few = _lines(
-            held, task, given, fixed, k=k, rows=1, values=LEAST_VALUES, ordered=LEAST_SORTED
-        )
-        needed = bytes_in(few, "host")
         most = min(max(most, needed + int(MORE_ROWS * needed)), budget.limit)
-    while True:
-        lines = _lines(held, task, given, fixed, k=k, rows=rows, values=values, ordered=ordered)
-        least = (rows, values, ordered) == (1, LEAST_VALUES, LEAST_SORTED)
-        if bytes_in(lines, "host") <= most:
-            return Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind)
-        if least:
-            raise _refused(lines, budget)
-        rows, values = max(rows // 2, 1), max(values // 2, LEAST_VALUES)
-        ordered = max(ordered // 2, LEAST_SORTED)
+    fitting = [room for room in rooms if room.projected_bytes <= most]
+    if not fitting:
+        raise _refused(rooms[-1].lines, budget)
+    return fitting[0]
 
 
 def _refused(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:
@@ -212,27 +203,6 @@ def _fixed(held: ModelSize, task: Task, given: Input, device: str, threads: int)
     if task in ("first", "report") and spec.n_repetitions > 1:
         found["first repetitions"] = 4 * (config.weight_rows + 1) * spec.n_columns
     return found
-
-
-def _lines(
-    held: ModelSize, task: Task, given: Input, fixed: Mapping[str, int], *, k: int, rows: int,
-    values: int, ordered: int,
-) -> tuple[Line, ...]:  # fmt: skip
-    """Return all that is taken, the largest first."""
-    best = BEST_BYTES if task in MEASURES else CELL_BYTES + 2 * held.label_bytes
-    found = {
-        **fixed,
-        "values": VALUE_BYTES * max(values, given.longest),
-        "rows": rows * (ROW_BYTES + int(best * k)),
-    }
-    if task == "predict":
-        found["read ahead"] = AHEAD_BYTES * max(values, given.longest) + AHEAD_ROW_BYTES * rows
-    if task == "predict" and given.is_store:
-        found["order"] = ordered
-    work = sum(found.values()) - found["code"] - found["model"]
-    if held.loading > work:
-        found["loading"] = held.loading - work  # over before the rest is taken
-    return _sorted_lines(found)
 
 
 def _sorted_lines(found: Mapping[str, int]) -> tuple[Line, ...]:

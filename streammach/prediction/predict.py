@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from streammach.data.bad_rows import listed_rows, rejects_list, skipping
+from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.text import is_piped
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
 from streammach.files.urls import located
@@ -23,8 +23,8 @@ from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.memory import room_before
 from streammach.prediction.order import Predictions
-from streammach.prediction.output.base import Shape
-from streammach.prediction.output.registry import Output, output_of, target, writing
+from streammach.prediction.output.formats import Shape
+from streammach.prediction.output.writing import Output, output_of, target, writing
 from streammach.prediction.predictor import Predictor
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Decoding, Ranker
@@ -71,25 +71,13 @@ class Predicted:
 
 
 def predict(
-    predictor: Predictor | Model | str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    k: int = 5,
-    threshold: float | None = None,
-    probabilities: bool = False,
-    out_format: str | None = None,
-    on_bad_row: str = "error",
-    max_bad: int | None = None,
-    rejects: str | os.PathLike[str] | None = None,
-    force: bool = False,
-    options: SourceOptions = GUESSED,
-    memory: str | int | None = None,
-    device: str = "auto",
-    decode: Decoding = "auto",
-    threads: int | None = None,
-    progress: Wanted = None,
-) -> Predicted:
+    predictor: Predictor | Model | str | os.PathLike[str], path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None, *, k: int = 5, threshold: float | None = None,
+    probabilities: bool = False, out_format: str | None = None, on_bad_row: str = "error",
+    max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool = False,
+    options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
+    decode: Decoding = "auto", threads: int | None = None, progress: Wanted = None,
+) -> Predicted:  # fmt: skip
     """Write the best classes of every row of an input, in its order, with its row numbers and tags.
 
     The table appears when it is whole; a call that is interrupted leaves nothing.
@@ -229,13 +217,13 @@ def write_table(
     """
     n_rows = 0
     with writing(goal, output, shape) as write, ThreadPoolExecutor(1, "rows") as pool:
-        calls = (partial(_made, output, part, shape) for part in parts)
+
+        def made(part: Predictions) -> tuple[Any, int]:
+            return output.format.rows(part, shape), len(part.rows)
+
+        calls = (partial(made, part) for part in parts)
         for rows, n in in_order(pool, calls, int(ahead)):
             write(rows)
             n_rows += n
             told(n_rows)
     return n_rows
-
-
-def _made(output: Output, part: Predictions, shape: Shape) -> tuple[Any, int]:
-    return output.format.rows(part, shape), len(part.rows)

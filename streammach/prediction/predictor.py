@@ -13,24 +13,19 @@ from numpy.typing import NDArray
 from streammach.backends.registry import BACKENDS, open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
-from streammach.data.given import given_rows
-from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
-from streammach.data.tables.memory import as_rows, is_recipe_table, is_table
+from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
 from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.in_memory import MatrixRows, ModelTables, no_recipe
+from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.memory import NOTHING, Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
-from streammach.prediction.ranking import Ranking
-from streammach.prediction.ranks import Ranks
+from streammach.prediction.ranking import Ranks
 from streammach.rows.block import RowBlock
-from streammach.rows.known import KnownFeatures
-from streammach.rows.sparse import is_sparse
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker
 
@@ -83,15 +78,9 @@ class Predictor(Ranks):
     """
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        estimator: str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
-        memory: str | int | None = None,
-        decode: Decoding = "auto",
-    ) -> None:
+        self, model: Model, *, estimator: str | None = None, device: str = "auto",
+        threads: int | None = None, memory: str | int | None = None, decode: Decoding = "auto",
+    ) -> None:  # fmt: skip
         if decode not in get_args(Decoding):
             known = ", ".join(get_args(Decoding))
             raise UsageError(f"'{clean(decode)}' is not one of {known}: --decode")
@@ -117,19 +106,12 @@ class Predictor(Ranks):
         super().__init__(model, estimator, backend, scorer)
         ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
         self.decoding = "" if model.spec.unhashed else ways or self.device
-        self._known = KnownFeatures(model.features)
-        self._matrices = MatrixRows(self._known, model.columns)
-        self._rooms: dict[int, Room] = {}
-        self.tables = ModelTables(model)
+        self.rows, self._rooms = ModelRows(model), dict[int, Room]()
 
     def topk(
-        self,
-        rows: RowBlock | NDArray[Any] | Any,
-        k: int = 5,
-        *,
-        columns: Sequence[str | int | bytes] | None = None,
-        probabilities: bool = False,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        self, rows: RowBlock | NDArray[Any] | Any, k: int = 5, *,
+        columns: Sequence[str | int | bytes] | None = None, probabilities: bool = False,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of each row and their scores, best first.
 
         Parameters
@@ -167,18 +149,15 @@ class Predictor(Ranks):
         UsageError
             If probabilities are asked of an estimator that is not the calibrated one.
         """
-        block = rows if isinstance(rows, RowBlock) else self.block(rows, columns)
+        block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
         ids, scores = self.ranked(block, k, probabilities=probabilities)
         return self.labels(ids), scores
 
     def query(
-        self,
-        features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
-        values: NDArray[Any] | Sequence[float] | None = None,
-        k: int = 5,
-        *,
+        self, features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
+        values: NDArray[Any] | Sequence[float] | None = None, k: int = 5, *,
         probabilities: bool = False,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of one row and their scores, best first, in the least time.
 
         They are those that :meth:`topk` gives for the row among others.
@@ -210,7 +189,7 @@ class Predictor(Ranks):
         UsageError
             If probabilities are asked of an estimator that is not the calibrated one.
         """
-        k, row = self.most(k), self._known.row(features, values)
+        k, row = self.most(k), self.rows.features.row(features, values)
         if probabilities:
             self._check_calibrated()
             ids, scores = self._probable_ids(row, k)
@@ -231,38 +210,12 @@ class Predictor(Ranks):
         DataError
             If one is neither str nor bytes.
         """
-        return self._known.ids(list(names))
+        return self.rows.features.ids(list(names))
 
     def ranked(
-        self,
-        block: RowBlock,
-        k: int,
-        estimator: Ranker | None = None,
-        probabilities: bool = False,
+        self, block: RowBlock, k: int, estimator: Ranker | None = None, probabilities: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return what :meth:`topk_ids` does, of any number of rows in bounded memory.
-
-        Parameters
-        ----------
-        block : RowBlock
-            n rows, as they are before the model's transform.
-        k : int
-            How many.
-        estimator : str, optional
-            What makes the scores; the predictor's own otherwise.
-        probabilities : bool
-            Give calibrated probabilities in place of scores; see :meth:`topk`.
-
-        Returns
-        -------
-        ids, scores : int64 (n, min(k, K)), float32 (n, min(k, K))
-            Class ids and their scores.
-
-        Raises
-        ------
-        UsageError
-            If probabilities are asked of an estimator that is not the calibrated one.
-        """
+        """Return what :meth:`topk_ids` does, of any number of rows in bounded memory."""
         if probabilities:
             self._check_calibrated(estimator)
         k = self.most(k)
@@ -277,74 +230,11 @@ class Predictor(Ranks):
             ids[some], scores[some] = found or self.topk_ids(part, k, estimator)
         return ids, scores
 
-    def block(
-        self,
-        rows: Any,
-        columns: Sequence[str | int | bytes] | None = None,
-        *,
-        unknown: NDArray[np.int64] | None = None,
-    ) -> RowBlock:
-        """Return rows with the model's ids, as for :meth:`topk`; unknown features are left out.
-
-        Parameters
-        ----------
-        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
-            The rows.
-        columns : sequence, optional
-            A name for each column of a matrix.
-        unknown : int64 (n,), optional
-            Receives how many features of each row the model does not know: of tables and dicts.
-
-        Raises
-        ------
-        DataError
-            If columns cannot be told apart, or a value is not finite.
-        """
-        if is_sparse(rows) or columns is not None:
-            return self._matrices.block(rows, columns)
-        rows = as_rows(rows)
-        if self.model.recipe is not None and is_table(rows):
-            return self.tables.block(rows, unknown)
-        if is_recipe_table(rows, None, TableOptions()):
-            raise no_recipe(None)
-        given = given_rows(rows)
-        if isinstance(rows, list | tuple) and given.names is not None:  # dicts
-            return self._matrices.named(given, unknown)
-        if given.names is None:
-            return self._matrices.block(given.matrix)
-        return self._matrices.block(given.matrix, given.names.raws(np.arange(given.n_columns)))
-
     def room(
-        self,
-        task: Task,
-        path: str | os.PathLike[str] | None,
-        k: int,
-        options: SourceOptions = GUESSED,
-        beside: Mapping[str, int] = NOTHING,
-    ) -> Room:
-        """Return how much of an input is held at a time, and what all comes to.
-
-        Parameters
-        ----------
-        task : str
-            ``evaluate``, ``first`` (the same with the first repetitions alone beside), ``predict``,
-            ``report``, or ``rows`` for those in memory.
-        path : path-like or None
-            The input.
-        k : int
-            Best classes of a row.
-        options : SourceOptions, optional
-            How a file is read.
-        beside : dict of str to int, optional
-            Bytes that something else takes, by name.
-
-        Raises
-        ------
-        BudgetError
-            If the least of it does not fit.
-        UsageError, DataError, StoreError, DiskError
-            If the input cannot be opened.
-        """
+        self, task: Task, path: str | os.PathLike[str] | None, k: int,
+        options: SourceOptions = GUESSED, beside: Mapping[str, int] = NOTHING,
+    ) -> Room:  # fmt: skip
+        """Return how much of an input is held at a time, or raise BudgetError."""
         given = None
         if path is not None:
             given = Input.of(path, self._held, options, labels=task != "predict")
@@ -354,19 +244,11 @@ class Predictor(Ranks):
         )  # fmt: skip
 
     def stream(
-        self,
-        path: str | os.PathLike[str],
-        k: int = 5,
-        *,
-        options: SourceOptions = GUESSED,
-        seen: InputCounts | None = None,
-        threshold: float | None = None,
-        probabilities: bool = False,
-        room: Room | None = None,
-        bad_rows: BadRows | None = None,
-        beside: Path | None = None,
-        told: Callable[[int], None] | None = None,
-    ) -> Iterator[Predictions]:
+        self, path: str | os.PathLike[str], k: int = 5, *, options: SourceOptions = GUESSED,
+        seen: InputCounts | None = None, threshold: float | None = None,
+        probabilities: bool = False, room: Room | None = None, bad_rows: BadRows | None = None,
+        beside: Path | None = None, told: Callable[[int], None] | None = None,
+    ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of every row of a store or file in bounded memory.
 
         Rows come in the order of the source, those of a store in that of what it was converted
@@ -412,16 +294,15 @@ class Predictor(Ranks):
             place, self.model, seen or InputCounts(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        return self._in_order(place, rows, k, rank, room, beside, told)
+        parts: Iterator[Predictions] = ranked_blocks(rows, k, rank)
+        order = source_order(place)
+        if order is not None:
+            ranked = ranked_blocks(rows, k, rank, told)
+            parts = in_source_order(ranked, order, k, room.sorted_bytes, beside)
+        return _followed(parts, room)
 
-    def _in_order(
-        self, path: Path, rows: Iterator[RowBlock], k: int, rank: Ranking, room: Room,
-        beside: Path | None, told: Callable[[int], None] | None,
-    ) -> Iterator[Predictions]:  # fmt: skip
-        order = source_order(path)
-        if order is None:
-            yield from ranked_blocks(rows, k, rank)
-        else:
-            parts = ranked_blocks(rows, k, rank, told)
-            yield from in_source_order(parts, order, k, room.sorted_bytes, beside)
-        room.done()
+
+def _followed(parts: Iterator[Predictions], room: Room) -> Iterator[Predictions]:
+    """Yield all parts; the kernels that they needed are kept."""
+    yield from parts
+    room.done()

@@ -21,7 +21,14 @@ from streammach.prediction.calibrate import (
 )
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking
-from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1Figures, SetFigures
+from streammach.prediction.set_metrics import (
+    DEFAULT_A,
+    DEFAULT_B,
+    MOST,
+    PLACES,
+    F1Figures,
+    SetFigures,
+)
 from streammach.prediction.slices import SliceSums
 from streammach.prediction.sums import (
     BINS,
@@ -34,11 +41,14 @@ from streammach.prediction.sums import (
     reliability,
 )
 from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import BLEND, estimators
 from streammach.spec.types import Ranker
 
-PLACES = (1, 3, 5)
-MOST = PLACES[-1]
+LIKELY = 0.5  # probability of a label from which on it is said to be there
+LEAST_LABELS = (0, 1, 2, 3, 4, 5, 6, 11, 21, 51)  # of a row, that begin a group of rows
+# Best classes int64 (n, 5 or more); candidates and scores of the calibrated ranking.
+TopClasses = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
 
 def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
@@ -77,11 +87,9 @@ class ClassFigures(Figures):
         )  # fmt: skip
         self._model = model
 
-    def block_sums(
-        self, predictor: Predictor, block: RowBlock
-    ) -> tuple[NDArray[np.int64], BlockSums]:
-        """Return the best classes of rows, and what these add."""
-        model, (best, ids, scores) = self._model, ranked(predictor, block)
+    def block_sums(self, block: RowBlock, top: TopClasses) -> BlockSums:
+        """Return what rows add."""
+        model, (best, ids, scores) = self._model, top
         classes, known, n_classes = block.classes, block.classes >= 0, model.spec.n_classes
         right = (ids[:, 0] == classes)[known]
         before, after = (
@@ -90,7 +98,7 @@ class ClassFigures(Figures):
         )
         own = ids[known] == classes[known][:, None]
         logs = own_logs(scores[known], own, n_classes, model.calibration)
-        return best, {
+        return {
             "rows": np.array([block.n_rows, block.n_rows - known.sum()]),
             "hits": np.array([top_k_hits(best, classes, place) for place in PLACES]),
             "logs": logs.sum(), "majority": (classes == model.majority).sum(),
@@ -125,26 +133,37 @@ class ListFigures(Figures):
         assert model.label_counts is not None, "it was trained on lists"
         a, b = propensity
         self._model, self._threshold = model, threshold
-        self._sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
+        self.sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
         self._f1 = F1Figures(model.spec.n_classes)
-        super().__init__(sets=self._sets, f1=self._f1, majority=np.zeros((), np.int64))
+        super().__init__(
+            sets=self.sets, f1=self._f1, majority=np.zeros((), np.int64),
+            possible=np.zeros(len(PLACES), np.int64),  # hits of the best ranking
+            # of candidates: stated and right; how many are likely, what these state, how many right
+            stated=np.zeros((3, BINS)), likely=np.zeros(3),
+            groups=np.zeros((len(LEAST_LABELS), 5)),  # sums of row_figures by number of labels
+        )  # fmt: skip
 
-    def block_sums(
-        self, predictor: Predictor, block: RowBlock
-    ) -> tuple[NDArray[np.int64], BlockSums]:
-        """Return the best classes of rows, and what these add."""
-        model, lists = self._model, block.lists
-        best, ids, scores = ranked(predictor, block)
-        said = label_probabilities(scores, model.calibration) >= self._threshold
+    def block_sums(self, block: RowBlock, top: TopClasses) -> BlockSums:
+        """Return what rows add."""
+        model, lists, (best, ids, scores) = self._model, block.lists, top
+        p, some = label_probabilities(scores, model.calibration), np.isfinite(scores)
+        stated, right = p[some], lists.matched(ids)[some]
+        likely, groups = stated >= LIKELY, np.zeros((len(LEAST_LABELS), 5))
+        group = np.searchsorted(LEAST_LABELS, lists.lengths, side="right") - 1
+        np.add.at(groups, group, row_figures(best[:, :MOST], lists))
         majority = np.full((block.n_rows, 1), model.majority)
-        return best, {
-            "sets": self._sets.block_sums(best, lists), "f1": self._f1.block_sums(ids, said, lists),
+        return {
+            "sets": self.sets.block_sums(best, lists),
+            "f1": self._f1.block_sums(ids, p >= self._threshold, lists),
             "majority": lists.matched(majority).sum(),
+            "possible": np.minimum(lists.lengths[:, None], PLACES).sum(axis=0),
+            "stated": binned(stated, right), "groups": groups,
+            "likely": np.array([likely.sum(), stated[likely].sum(), right[likely].sum()]),
         }  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """Return them as fields of an evaluation."""
-        sets = self._sets.result()
+        sets = self.sets.result()
         p = sets.precision
         return {
             "accuracy": p[1], "top_3_accuracy": p[3], "top_5_accuracy": p[5],
@@ -153,9 +172,22 @@ class ListFigures(Figures):
         }  # fmt: skip
 
 
+def row_figures(best: NDArray[np.int64], lists: LabelLists) -> NDArray[np.float64]:
+    """Return 1, P@1, P@5, N@5 and R@5 of each row by `best` int64 (n, k): 0 without labels."""
+    hits, n = lists.matched(best), lists.lengths
+    discounts = 1 / np.log2(np.arange(2, MOST + 2))
+    ideal = np.append(0.0, np.cumsum(discounts))[np.minimum(n, MOST)]
+    found = hits.sum(axis=1)
+    return np.column_stack([
+        np.ones(len(n)), hits[:, 0], found / MOST,
+        (hits * discounts[: hits.shape[1]]).sum(axis=1) / np.maximum(ideal, discounts[-1]),
+        found / np.maximum(n, 1),
+    ])  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """What is asked of an evaluation."""
+    """What to measure."""
 
     # probability from which on a label is predicted, where rows have lists of labels
     threshold: float = 0.5
@@ -168,46 +200,52 @@ class EvaluationRequest:
 class EvaluationSums(Figures):
     """Adds up all figures of an evaluation."""
 
-    def __init__(self, model: Model, wanted: EvaluationRequest) -> None:
-        self._listed = model.listed
-        self._own: ClassFigures | ListFigures = (
-            ListFigures(model, wanted.threshold, wanted.propensity)
+    def __init__(self, model: Model, request: EvaluationRequest) -> None:
+        self.own: ClassFigures | ListFigures = (
+            ListFigures(model, request.threshold, request.propensity)
             if model.listed
             else ClassFigures(model)
         )
-        names = rankings_of(model) if wanted.estimators else []
+        names = rankings_of(model) if request.estimators else []
         self._rankings = {name: np.zeros(2) for name in names}
-        self._slices = None if wanted.by is None else SliceSums(model.features, wanted.by)
-        super().__init__(own=self._own, rankings=Figures(**self._rankings), by=self._slices)
+        self._slices = None if request.by is None else SliceSums(model.features, request.by)
+        super().__init__(own=self.own, rankings=Figures(**self._rankings), by=self._slices)
 
     def block_sums(
         self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]
     ) -> BlockSums:
         """Return what rows of an input add, or raise UsageError."""
-        if block.labels is not None and not self._listed:
+        if block.labels is not None and not predictor.model.listed:
             raise lists_of_labels(path)
-        best, own = self._own.block_sums(predictor, block)
+        top = _top_classes(predictor, block)
         rankings, alike = dict[str, NDArray[np.float64]](), replace(block, importance=None)
         for name in self._rankings:  # each row counts once
-            first = (
-                best if name == predictor.estimator else predictor.topk_ids(block, MOST, name)[0]
-            )
+            same = name == predictor.estimator
+            first = top[0] if same else predictor.topk_ids(block, MOST, name)[0]
             found = reached(alike, first)
             rankings[name] = block.n_rows * np.array([found.accuracy, found.top_5_accuracy])
-        sums: dict[str, Any] = {"own": own, "rankings": rankings}
+        sums = {"own": self.own.block_sums(block, top), "rankings": rankings}
         if self._slices is not None:
-            sums["by"] = self._slices.block_sums(block, block.lists.matched(best[:, :1])[:, 0])
+            right = block.lists.matched(top[0][:, :1])[:, 0]
+            sums["by"] = self._slices.block_sums(block, right)
         return sums
 
     def figures(self, n_rows: int) -> dict[str, Any]:
         """Return them as fields of an evaluation of so many rows."""
         names = ("accuracy", "top_5_accuracy")
         return {
-            **self._own.figures(),
+            **self.own.figures(),
             "estimators": {name: dict(zip(names, (sums / n_rows).tolist(), strict=True))
                            for name, sums in self._rankings.items()},
             "by": None if self._slices is None else self._slices.result(),
         }  # fmt: skip
+
+
+def _top_classes(predictor: Predictor, block: RowBlock) -> TopClasses:
+    calibrated = predictor.model.calibrated
+    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
+    own = predictor.estimator == calibrated
+    return ids if own else predictor.topk_ids(block, MOST)[0], ids, scores
 
 
 def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
@@ -225,14 +263,3 @@ def rankings_of(model: Model) -> list[Ranker]:
     if model.spec.unhashed:
         return counted
     return [*counted, *estimators()[: 1 if model.spec.n_repetitions == 1 else None]]
-
-
-def ranked(
-    predictor: Predictor, block: RowBlock
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the best classes (n, 5 or more); candidates and scores of the calibrated ranking."""
-    calibrated = predictor.model.calibrated
-    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
-    if predictor.estimator == calibrated:
-        return ids, ids, scores
-    return predictor.topk_ids(block, MOST)[0], ids, scores

@@ -155,14 +155,9 @@ def percent(share: float | None, places: int = 1) -> str:
 
 
 def curve(
-    axes: Any,
-    x: Sequence[float],
-    y: Sequence[float],
-    style: Style,
-    *,
-    few: Sequence[bool] = (),
+    axes: Any, x: Sequence[float], y: Sequence[float], style: Style, *, few: Sequence[bool] = (),
     **more: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Draw a line; its points of few rows are hollow, since they are mostly chance."""
     color, marker, dash = style
     axes.plot(x, y, color=color, marker=marker, linestyle=dash, **more)

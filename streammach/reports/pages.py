@@ -1,25 +1,34 @@
-"""The pages of a run and of a sweep: verdict, plots, plan; what did not fit."""
+"""The page of a run, drawn and written, and that of a sweep: verdict, plots, plan, what to know."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.backends.registry import device_text
 from streammach.errors import clean
-from streammach.figures import words
+from streammach.figures import TopK, words
+from streammach.files.destinations import Destination
+from streammach.files.urls import located
 from streammach.machine import size_text, time_text
-from streammach.model.model import Model
-from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.diagnose_lists import ListDiagnosis
-from streammach.prediction.queries import QueryTime
+from streammach.model.model import Model, disk_bytes
+from streammach.model.size import size_in_memory
+from streammach.prediction.calibrate import CANDIDATES
+from streammach.prediction.diagnose import ROWS, Diagnosis, ListDiagnosis, diagnose
+from streammach.prediction.memory import room_before
+from streammach.prediction.queries import QueryTime, query_time
+from streammach.progress import Wanted, shown
 from streammach.reports import html
-from streammach.reports.drawing import Plot, percent
+from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
 from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
-from streammach.reports.verdict import sweep_verdict, verdict
-from streammach.training.run import Run
+from streammach.training.run import PAGE, Run
 from streammach.training.sweep import Sweep
+
+STAGES = {"rank": 2.0, "repetitions": 2.0, "queries": 0.2, "draw": 1.0}  # their times, relative
+AnyDiagnosis = Diagnosis | ListDiagnosis
 
 
 @dataclass(frozen=True)
@@ -30,10 +39,78 @@ class Page:
     plots: tuple[Plot, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A page that was written."""
+
+    path: Path  # the file
+    page: Page  # what it holds
+    rows: AnyDiagnosis | None = None  # what was measured for it on rows of a store
+    query: QueryTime | None = None  # how long the model takes for one of these rows
+    projected_bytes: int | None = None  # memory that this was to take
+
+
+def report(
+    run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *,
+    on: str | os.PathLike[str] | None = None, rows: int = ROWS, memory: str | int | None = None,
+    threads: int | None = None, force: bool = False, progress: Wanted = None,
+) -> Report:  # fmt: skip
+    """Draw what a run planned, measured and reached: one HTML file with everything in it.
+
+    Parameters
+    ----------
+    run : path-like
+        The folder of the run.
+    out : path-like, optional
+        The file; ``report.html`` in the folder otherwise.
+    on : path-like, optional
+        A store with labelled rows, for what guessing would reach, the time of a query and the
+        plots of probabilities, class frequency and repetitions.
+    rows : int
+        How many of its first rows are used.
+    memory : str or int, optional
+        Bytes that the process may take; otherwise 2 GB, or what is needed.
+    threads : int, optional
+        Threads that compute; all cores otherwise.
+    force : bool
+        Whether a page that is there may be replaced.
+    progress : bool, str or callable, optional
+        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
+        called with (stage, done, total).
+
+    Raises
+    ------
+    UsageError
+        If matplotlib is not installed, or a path is wrong.
+    BudgetError
+        If it does not fit the memory.
+    MismatchError, ModelError, StoreError, DiskError
+        If files cannot be read or written.
+    """
+    require()
+    opened, folder = Run.open(run), Path(run)
+    target = folder / "report.html" if out is None else Path(out)
+    inputs = [folder / "model", *([] if on is None else [located(on)])]
+    destination = Destination(target, PAGE, force=force, inputs=inputs)
+    found, query, projected = None, None, None
+    with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
+        if on is not None:
+            room = room_before(run, "report", on, CANDIDATES, memory=memory, threads=threads)
+            projected = room.projected_bytes
+            told("rank", 0, 0)
+            found = diagnose(
+                opened.model, on, rows=rows, memory=memory, threads=threads, progress=told
+            )
+            told("queries", 0, 0)
+            query = query_time(opened.model, on)
+        told("draw", 0, 0)
+        page = run_page(opened, found, query)
+        destination.write(page.html.encode())
+    return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
+
+
 def run_page(
-    run: Run,
-    diagnosis: Diagnosis | ListDiagnosis | None = None,
-    query: QueryTime | None = None,
+    run: Run, diagnosis: AnyDiagnosis | None = None, query: QueryTime | None = None
 ) -> Page:
     """Return the page of a run, with the sweep that its folder lies in."""
     model = run.model
@@ -59,7 +136,7 @@ def sweep_page(sweep: Sweep, folder: Path) -> str:
     plot = size_plot(sweep)
     used = ", ".join(f"{k} {v}" for k, v in sweep.options.items() if v is not None)
     parts = [
-        html.verdict(sweep_verdict(sweep)),
+        html.verdict(_sweep_verdict(sweep)),
         html.table(point_header(sweep), [point_row(sweep, point) for point in sweep.points])
         if plot is None
         else html.figure(plot, folded=False),
@@ -76,56 +153,120 @@ def sweep_page(sweep: Sweep, folder: Path) -> str:
     return html.page(f"streammach sweep: {clean(folder.resolve().name, 100)}", parts)
 
 
-def _shape(model: Model) -> str:
-    shape = model.spec.shape
-    return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
+def verdict(
+    run: Run, model: Model, diagnosis: AnyDiagnosis | None = None, query: QueryTime | None = None
+) -> tuple[str, ...]:
+    """Return what a run came to, in sentences; the first one says the most."""
+    first, *more = _right(run, model, diagnosis)
+    disk, memory = size_text(disk_bytes(run.path)), size_text(size_in_memory(model).n_bytes)
+    size = f"{disk} on disk and {memory} in memory"
+    if disk == memory:
+        size = f"{disk}, on disk and in memory"
+    if query is not None:
+        n = query.n_queries
+        rows = "one row" if n == 1 else f"the median of {n:,} rows"
+        size += f"; a query takes {time_text(query.seconds)} on one thread ({rows})"
+    return (
+        first,
+        *([" ".join(more)] if more else []),
+        f"The model takes {size}.",
+        f"Training took {time_text(run.result.seconds)} and {size_text(run.result.peak_bytes)} of "
+        f"the {size_text(run.plan.limits.host)} of memory that it was allowed.",
+    )
 
 
-def _device_rows(run: Run) -> list[tuple[str, str]]:
-    plan, result = run.plan, run.result
-    if not plan.limits.device:
-        return []
+def _right(run: Run, model: Model, diagnosis: AnyDiagnosis | None) -> Iterator[str]:
+    """Yield how often answers are right, on labelled rows and on held-out ones."""
+    among, best = f", among {model.spec.n_classes:,}", run.result.best
+    if not model.listed:
+        among += " classes"
+    held_out = f"the rows held out from training ({clean(run.settings.held_out, 100)})"
+    if diagnosis is not None:
+        rows = f"{diagnosis.n_rows:,} rows of {clean(diagnosis.path, 100)}"
+        yield from _figures(diagnosis, f"{rows}{among}", listed=model.listed)
+        what = "label" if model.listed else "class"
+        yield (
+            f"Always answering the {what} that is most frequent in training would be right for "
+            f"{percent(diagnosis.majority)}%."
+        )
+        if best is not None:
+            yield f"Of {held_out} {percent(best.accuracy)}% got a right first answer."
+    elif best is not None:
+        yield from _figures(best, f"{held_out}{among}", listed=model.listed)
+    else:
+        yield (
+            f"A model of {model.spec.n_classes:,} classes, trained without held-out rows: how "
+            "often it is right is told by labelled rows (--on STORE)."
+        )
+
+
+def _figures(found: TopK, rows: str, *, listed: bool) -> Iterator[str]:
+    first, five = f"{percent(found.accuracy)}%", f"{percent(found.top_5_accuracy)}%"
+    if listed:
+        yield f"The first answer is a label of the row for {first} (P@1) of {rows}."
+        yield f"Of the first five answers {five} (P@5) are."
+    else:
+        yield f"The first answer is right for {first} of {rows}."
+        yield f"The right class is among the first five answers for {five}."
+
+
+def _sweep_verdict(sweep: Sweep) -> list[str]:
+    """Return what the grid came to, in sentences."""
+    found = [(point, reached.accuracy) for point in sweep.points
+             if (reached := sweep.compared(point))]  # fmt: skip
+    if not found:
+        return [f"Models that were trained without held-out rows: {len(sweep.points)}."]
+    rows = "the test rows" if sweep.tested else "the held-out rows"
+    (best, most), (small, least) = max(found, key=lambda x: x[1]), found[0]
+    edge = ", ".join(sweep.shape_of(point) for point, _ in found if point.frontier)
     return [
-        ("GPU memory", f"{size_text(plan.device_projected_bytes)} projected of "
-                       f"{size_text(plan.limits.device)} allowed "
-                       f"({plan.limits.device_source}); buffers "
-                       f"{size_text(result.device_projected_bytes)} projected, "
-                       f"{size_text(result.device_peak_bytes)} measured"),
-    ]  # fmt: skip
+        f"The most accurate of {len(found)} models, {sweep.shape_of(best)} (buckets x repetitions) "
+        f"with {size_text(best.model_bytes)}, answers {percent(most)}% of {rows} rightly; the "
+        f"smallest, {sweep.shape_of(small)} with {size_text(small.model_bytes)}, "
+        f"{percent(least)}%, among {sweep.n_classes:,} classes.",
+        f"On the frontier, where no smaller one is better: {edge}.",
+    ]
 
 
 def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
-    plan, training, facts = run.plan, run.settings.training, run.plan.facts
-    stopped = f"; stopped: {run.result.stopped}" if run.result.stopped else ""
+    plan, training, facts, result = run.plan, run.settings.training, run.plan.facts, run.result
+    stopped = f"; stopped: {result.stopped}" if result.stopped else ""
+    shape, gpu = model.spec.shape, []
+    made = f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
+    if plan.limits.device:
+        gpu.append(("GPU memory", (
+            f"{size_text(plan.device_projected_bytes)} projected of "
+            f"{size_text(plan.limits.device)} allowed ({plan.limits.device_source}); buffers "
+            f"{size_text(result.device_projected_bytes)} projected, "
+            f"{size_text(result.device_peak_bytes)} measured"
+        )))  # fmt: skip
     return [
         ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
                   f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
-        ("model", f"{_shape(model)} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{training.text}, {len(run.result.history)} of {training.epochs} epochs"
+        ("model", f"{made} {model.weights.dtype}, ranked by {model.estimator}"),
+        ("training", f"{training.text}, {len(result.history)} of {training.epochs} epochs"
                      f"{stopped}, seed {training.seed}"),
         ("held out", run.settings.held_out),
         ("device", device_text(plan)),
         ("memory", f"{size_text(plan.projected_bytes)} projected, "
-                   f"{size_text(run.result.peak_bytes)} measured, "
+                   f"{size_text(result.peak_bytes)} measured, "
                    f"{size_text(plan.limits.host)} allowed ({plan.limits.host_source})"),
-        *_device_rows(run),
-        ("time", time_text(run.result.seconds)),
-        *(("why" if i == 0 else "", clean(reason, 500)) for i, reason in enumerate(run.reasons)),
+        *gpu,
+        ("time", time_text(result.seconds)),
+        *(("" if i else "why", clean(reason, 500)) for i, reason in enumerate(run.reasons)),
     ]  # fmt: skip
 
 
 def _parts(run: Run, model: Model) -> list[str]:
     """Return the bytes and weight of each part, and what each way to rank reached."""
-    hashed = sum(a.nbytes for a in model.hashed.values())
-    names = model.labels.n_bytes + model.features.n_bytes
-    shape = "exact" if model.spec.exact else "hashed models"
-    both = model.counts is not None
-    rows = [(shape, f"{hashed:,}", f"{model.hashed_weight:.3f}" if both else "1")]
-    if model.spec.unhashed:
-        rows.clear()
+    both, rows = model.counts is not None, []
+    if not model.spec.unhashed:
+        hashed = sum(a.nbytes for a in model.hashed.values())
+        weight = f"{model.hashed_weight:.3f}" if both else "1"
+        rows.append(("exact" if model.spec.exact else "hashed models", f"{hashed:,}", weight))
     if both:
         rows.append((f"counts of {model.n_pairs:,} pairs", f"{model.counts_bytes:,}", "1"))
-    rows.append(("names", f"{names:,}", "-"))
+    rows.append(("names", f"{model.labels.n_bytes + model.features.n_bytes:,}", "-"))
     calibration = sum(a.nbytes for a in model.calibration.arrays.values())
     if calibration:
         rows.append(("calibration", f"{calibration:,}", "-"))
@@ -143,7 +284,7 @@ def _parts(run: Run, model: Model) -> list[str]:
     return parts
 
 
-def _rows_note(run: Run, diagnosis: Diagnosis | ListDiagnosis | None) -> str:
+def _rows_note(run: Run, diagnosis: AnyDiagnosis | None) -> str:
     if diagnosis is None:
         what = "Reliability, recall by class frequency and accuracy by repetitions"
         if run.plan.facts.listed:

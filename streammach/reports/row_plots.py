@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streammach.figures import words
-from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.diagnose_lists import LIKELY, ListDiagnosis, RowGroup
+from streammach.prediction.diagnose import Diagnosis, ListDiagnosis, RowGroup
+from streammach.prediction.reached import LIKELY
 from streammach.prediction.set_metrics import PLACES
 from streammach.prediction.sums import Reliability
 from streammach.reports.drawing import (
@@ -46,13 +46,10 @@ def row_plots(found: Diagnosis | ListDiagnosis) -> tuple[Plot, ...]:
 
 def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     """Return stated probability against the share that is right; None without known labels."""
-    curves: dict[str, Reliability]
-    if isinstance(found, ListDiagnosis):
-        listed, curves = True, {"after calibration": found.reliability}
+    if listed := isinstance(found, ListDiagnosis):
+        curves = {"after calibration": found.reliability}
     else:
-        listed, curves = False, {
-            "after calibration": found.after, "before calibration": found.before,
-        }  # fmt: skip
+        curves = {"after calibration": found.after, "before calibration": found.before}
     first, *others = curves.values()
     if not first.bins:
         return None
@@ -64,32 +61,27 @@ def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
         + "".join(f", before calibration {other.ece:.3f}" for other in others)
     )
     if isinstance(found, ListDiagnosis):
-        finding = f"{_likely_text(found)}; ECE of all {first.ece:.3f}"
-    alt = (
-        f"{'Two curves' if others else 'A curve'} over {len(first.bins)} bins of stated "
-        f"probability, against the diagonal. Mean stated {percent(stated)}%, right "
-        f"{percent(right)}%"
-    )
-    rows = tuple(
-        (name.split()[0], percent(b.stated), percent(b.right), f"{b.n_rows:,}")
-        for name, one in curves.items()
-        for b in one.bins
-    )
-    header = ("calibration", "stated %", "right %", "candidates" if listed else "rows")
+        likely, least = found.likely, percent(LIKELY, 0)
+        said = f"No label has a probability of {least}% or more"
+        if likely is not None:
+            said = (
+                f"Labels with a probability of {least}% or more are right in "
+                f"{percent(likely.right)}%; stated are {percent(likely.stated)}% on average"
+            )
+        finding = f"{said}; ECE of all {first.ece:.3f}"
     return Plot(
         name="reliability", draw=lambda figure: _draw_reliability(figure, curves, listed=listed),
-        height=3.9, finding=finding, alt=alt, header=header, rows=rows,
+        height=3.9, finding=finding,
+        alt=f"{'Two curves' if others else 'A curve'} over {len(first.bins)} bins of stated "
+            f"probability, against the diagonal. Mean stated {percent(stated)}%, right "
+            f"{percent(right)}%",
+        header=("calibration", "stated %", "right %", "candidates" if listed else "rows"),
+        rows=tuple(
+            (name.split()[0], percent(b.stated), percent(b.right), f"{b.n_rows:,}")
+            for name, one in curves.items()
+            for b in one.bins
+        ),
     )  # fmt: skip
-
-
-def _likely_text(found: ListDiagnosis) -> str:
-    likely, least = found.likely, percent(LIKELY, 0)
-    if likely is None:
-        return f"No label has a probability of {least}% or more"
-    return (
-        f"Labels with a probability of {least}% or more are right in {percent(likely.right)}%; "
-        f"stated are {percent(likely.stated)}% on average"
-    )
 
 
 def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bool) -> None:
@@ -116,53 +108,71 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
         thousands(below.yaxis)
 
 
-def _draw_bars(
-    figure: Any, shares: Sequence[float | None], names: Sequence[str], xlabel: str, ylabel: str
-) -> None:
-    """Draw bars of shares by groups, from the top down; None has no bar."""
-    axes, places = figure.subplots(), range(len(names))
-    lengths = [100 * (share or 0.0) for share in shares]
-    bars = axes.barh(places, lengths, color=BLUE, height=0.7)
-    said = ["" if share is None else percent(share) for share in shares]
-    axes.bar_label(bars, labels=said, fontsize=8.5, padding=3)
-    axes.set_yticks(places, names)
-    axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(len(names) - 0.5, -0.5),
-             xlim=(0, min(112.0, 1.15 * max(lengths) + 1)))  # fmt: skip
-    axes.grid(visible=False, axis="y")
+def _bars_plot(
+    name: str, finding: str, shares: Sequence[float | None], groups: Sequence[str], what: str,
+    header: tuple[str, ...], rows: Iterable[tuple[str, ...]],
+) -> Plot:  # fmt: skip
+    """Return bars of recall by groups, frequent ones on top; None has no bar.
 
+    The last of the header says what is drawn, `what` the groups.
+    """
+    measure = header[-1].removesuffix(" %")
 
-def _bars_height(names: Sequence[str]) -> float:
-    """Return the inches that bars need."""
-    return 0.7 + 0.21 * len(names)
+    def draw(figure: Any) -> None:
+        axes, places = figure.subplots(), range(len(groups))
+        lengths = [100 * (share or 0.0) for share in shares]
+        bars = axes.barh(places, lengths, color=BLUE, height=0.7)
+        said = ["" if share is None else percent(share) for share in shares]
+        axes.bar_label(bars, labels=said, fontsize=8.5, padding=3)
+        axes.set_yticks(places, groups)
+        axes.set(xlabel=f"{measure} (%)", ylabel=what, ylim=(len(groups) - 0.5, -0.5),
+                 xlim=(0, min(112.0, 1.15 * max(lengths) + 1)))  # fmt: skip
+        axes.grid(visible=False, axis="y")
+
+    known = ", ".join(percent(share) for share in shares if share is not None)
+    return Plot(
+        name=name, draw=draw, height=0.7 + 0.21 * len(groups), finding=finding,
+        alt=f"Bars of {measure} in percent, from frequent to rare: {known}",
+        header=header, rows=tuple(rows),
+    )  # fmt: skip
 
 
 def deciles_plot(found: Diagnosis) -> Plot | None:
     """Return recall by the frequency of classes; None where no row has a known label."""
-    groups = [(i, d) for i, d in enumerate(found.deciles, 1) if d.recall is not None]
-    if not groups:
+    groups = found.deciles
+    recalls = [group.recall for group in groups if group.recall is not None]
+    if not recalls:
         return None
-    (_, frequent), (_, rare) = groups[0], groups[-1]
-    word = "tenth" if len(found.deciles) == 10 else "group"
-    finding = (
-        f"Rows of the most frequent {word} of classes are right in {percent(frequent.recall)}%, "
-        f"of the rarest in {percent(rare.recall)}%"
-    )
-    listed = ", ".join(percent(d.recall) for _, d in groups)
-    alt = f"Bars of recall at 1 in percent, from frequent to rare classes: {listed}"
-    names = [f"{i} ({d.n_rows:,} rows)" for i, d in enumerate(found.deciles, 1)]
-    shares = [d.recall for d in found.deciles]
-    what = (
-        f"{word}s of about {found.deciles[0].n_classes:,} classes\n(1: most frequent in training)"
-    )
-    rows = tuple(
-        (f"{i}", f"{d.n_classes:,}", f"{d.n_rows:,}", percent(d.recall))
-        for i, d in enumerate(found.deciles, 1)
-    )
-    header = ("group", "classes", "rows", "recall at 1 %")
-    return Plot(
-        name="deciles",
-        draw=lambda figure: _draw_bars(figure, shares, names, "recall at 1 (%)", what),
-        height=_bars_height(names), finding=finding, alt=alt, header=header, rows=rows,
+    word = "tenth" if len(groups) == 10 else "group"
+    return _bars_plot(
+        "deciles",
+        f"Rows of the most frequent {word} of classes are right in {percent(recalls[0])}%, "
+        f"of the rarest in {percent(recalls[-1])}%",
+        [group.recall for group in groups],
+        [f"{i} ({group.n_rows:,} rows)" for i, group in enumerate(groups, 1)],
+        f"{word}s of about {groups[0].n_classes:,} classes\n(1: most frequent in training)",
+        ("group", "classes", "rows", "recall at 1 %"),
+        ((f"{i}", f"{group.n_classes:,}", f"{group.n_rows:,}", percent(group.recall))
+         for i, group in enumerate(groups, 1)),
+    )  # fmt: skip
+
+
+def tenths_plot(found: ListDiagnosis) -> Plot | None:
+    """Return recall at 5 by tenths of labels, frequent ones first; None without known labels."""
+    tenths = [one for one in reversed(found.tenths) if not math.isnan(one.recall)]
+    if not tenths:
+        return None
+    word = "tenth" if len(tenths) == 10 else "group"
+    return _bars_plot(
+        "tenths",
+        f"Labels of the most frequent {word} have a recall at 5 of {percent(tenths[0].recall)}%, "
+        f"of the rarest {percent(tenths[-1].recall)}%",
+        [one.recall for one in tenths], [f"{one.least:,}+ ({one.n_rows:,})" for one in tenths],
+        f"{word}s of about {tenths[0].n_labels:,} labels: training rows\n"
+        "of each (and how often they occur here)",
+        ("training rows", "labels", "occurrences", "recall at 5 %"),
+        ((f"{one.least:,} to {one.most:,}", f"{one.n_labels:,}", f"{one.n_rows:,}",
+          percent(one.recall, 2)) for one in tenths),
     )  # fmt: skip
 
 
@@ -173,42 +183,33 @@ def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     what = words(isinstance(found, ListDiagnosis)).first
     counts = [depth.n_repetitions for depth in found.depths]
     names = list(found.depths[0].accuracy)
-    last, before = found.depths[-1], found.depths[-2]
-    gain = 100 * (last.accuracy[found.estimator] - before.accuracy[found.estimator])
-    finding = (
-        f"With all {counts[-1]} repetitions {found.estimator} reaches {what} "
-        f"{percent(last.accuracy[found.estimator])}%, {gain:+.1f} points over the first "
-        f"{counts[-2]}"
-    )
-    alt = f"{what} against the first {counts[0]} to {counts[-1]} repetitions: " + "; ".join(
-        f"{name} {percent(found.depths[0].accuracy[name])}% to {percent(last.accuracy[name])}%"
-        for name in names
-    )
+    before, last = (depth.accuracy[found.estimator] for depth in found.depths[-2:])
 
     def draw(figure: Any) -> None:
-        from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator  # optional
-
         axes = figure.subplots()
         for name, style in zip(names, SERIES, strict=False):
             curve(axes, counts, [100 * d.accuracy[name] for d in found.depths], style,
                   label=NAMES.get(name, name),
                   markerfacecolor="none" if style[0] == DARK else style[0])  # fmt: skip
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(counts))
-        axes.xaxis.set_major_formatter(FixedFormatter([str(count) for count in counts]))
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(counts, [str(count) for count in counts])
+        axes.set_xticks([], minor=True)
         axes.set(xlabel="first repetitions used", ylabel=f"{what} (%)")
         axes.set_ylim(bottom=0)
         legend_above(axes)
 
-    rows = tuple(
-        (f"{depth.n_repetitions}", *(percent(depth.accuracy[name], 2) for name in names))
-        for depth in found.depths
-    )
-    header = ("first repetitions", *(f"{name} {what} %" for name in names))
     return Plot(
-        name="repetitions", draw=draw, height=3.0, finding=finding, alt=alt, header=header,
-        rows=rows,
+        name="repetitions", draw=draw, height=3.0,
+        finding=f"With all {counts[-1]} repetitions {found.estimator} reaches {what} "
+                f"{percent(last)}%, {100 * (last - before):+.1f} points over the first "
+                f"{counts[-2]}",
+        alt=f"{what} against the first {counts[0]} to {counts[-1]} repetitions, by the way to rank:"
+            f" {', '.join(names)}",
+        header=("first repetitions", *(f"{name} {what} %" for name in names)),
+        rows=tuple(
+            (f"{depth.n_repetitions}", *(percent(depth.accuracy[name], 2) for name in names))
+            for depth in found.depths
+        ),
     )  # fmt: skip
 
 
@@ -220,8 +221,6 @@ def figures_plot(found: ListDiagnosis) -> Plot:
         f"{percent(figures['P@5'])}%; the best ranking would have {percent(possible['P@1'])}% and "
         f"{percent(possible['P@5'])}%"
     )
-    shown = [f"{kind}@{k} {percent(figures[f'{kind}@{k}'])}%" for kind in SHOWN for k in PLACES]
-    alt = f"Bars at 1, 3 and 5, and marks where the best precision lies: {', '.join(shown)}"
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -239,47 +238,16 @@ def figures_plot(found: ListDiagnosis) -> Plot:
         axes.grid(visible=False, axis="x")
         legend_above(axes)
 
-    rows = tuple(
-        (f"{k}", percent(possible[f"P@{k}"], 2),
-         *(percent(figures[f"{kind}@{k}"], 2) for kind in KINDS))
-        for k in PLACES
-    )  # fmt: skip
-    header = ("k", "best P@k %", *(f"{kind}@k %" for kind in KINDS))
     return Plot(
-        name="figures", draw=draw, height=3.0, finding=finding, alt=alt, header=header, rows=rows
-    )
-
-
-def tenths_plot(found: ListDiagnosis) -> Plot | None:
-    """Return recall at 5 by tenths of labels, frequent ones first; None without known labels."""
-    tenths = [one for one in reversed(found.tenths) if not math.isnan(one.recall)]
-    if not tenths:
-        return None
-    word = "tenth" if len(tenths) == 10 else "group"
-    finding = (
-        f"Labels of the most frequent {word} have a recall at 5 of {percent(tenths[0].recall)}%, "
-        f"of the rarest {percent(tenths[-1].recall)}%"
-    )
-    listed = ", ".join(percent(one.recall) for one in tenths)
-    alt = f"Bars of recall at 5 in percent, from frequent to rare labels: {listed}"
-    names = [f"{one.least:,}+ ({one.n_rows:,})" for one in tenths]
-    shares, what = (
-        [one.recall for one in tenths],
-        (
-            f"{word}s of about {tenths[0].n_labels:,} labels: training rows\n"
-            "of each (and how often they occur here)"
+        name="figures", draw=draw, height=3.0, finding=finding,
+        alt=f"Bars at 1, 3 and 5 of {', '.join(SHOWN.values())}, and marks where the best "
+            "precision lies",
+        header=("k", "best P@k %", *(f"{kind}@k %" for kind in KINDS)),
+        rows=tuple(
+            (f"{k}", percent(possible[f"P@{k}"], 2),
+             *(percent(figures[f"{kind}@{k}"], 2) for kind in KINDS))
+            for k in PLACES
         ),
-    )
-    rows = tuple(
-        (f"{one.least:,} to {one.most:,}", f"{one.n_labels:,}", f"{one.n_rows:,}",
-         percent(one.recall, 2))
-        for one in tenths
-    )  # fmt: skip
-    header = ("training rows", "labels", "occurrences", "recall at 5 %")
-    return Plot(
-        name="tenths",
-        draw=lambda figure: _draw_bars(figure, shares, names, "mean recall at 5 (%)", what),
-        height=_bars_height(names), finding=finding, alt=alt, header=header, rows=rows,
     )  # fmt: skip
 
 
@@ -299,35 +267,31 @@ def labels_plot(found: ListDiagnosis) -> Plot | None:
             f"; with {_labels(many)} {percent(many.figures['P@1'])}% and "
             f"{percent(many.figures['R@5'])}%"
         )
-    alt = f"Curves over {len(groups)} groups of rows. " + "; ".join(
-        f"{name} {', '.join(percent(group.figures[name]) for group in groups)}"
-        for name in BY_LABELS
-    )
-    rows = tuple(
-        (_size(group), f"{group.n_rows:,}", *(percent(x, 2) for x in group.figures.values()))
-        for group in found.by_labels
-    )
-    header = ("labels of a row", "rows", *(f"{name} %" for name in groups[0].figures))
+
+    def draw(figure: Any) -> None:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        places = range(len(groups))
+        for name, style in zip(BY_LABELS, SERIES, strict=False):
+            y = [100 * group.figures[name] for group in groups]
+            curve(above, places, y, style, few=[g.n_rows < MIN_ROWS for g in groups], label=name)
+        above.set(ylim=(-3, 103), ylabel="reached (%)")
+        legend_above(above)
+        below.bar(places, [group.n_rows for group in groups], width=0.6, color=GREY)
+        below.set_xticks(places, [_size(group) for group in groups])
+        below.grid(visible=False, axis="x")
+        below.set(xlabel="labels of a row", ylabel="rows")
+        thousands(below.yaxis)
+
     return Plot(
-        name="labels", draw=lambda figure: _draw_groups(figure, groups), height=3.4,
-        finding=finding, alt=alt, header=header, rows=rows,
+        name="labels", draw=draw, height=3.4, finding=finding,
+        alt=f"Curves of {', '.join(BY_LABELS)} over {len(groups)} groups of rows, and how many "
+            "rows each has",
+        header=("labels of a row", "rows", *(f"{name} %" for name in groups[0].figures)),
+        rows=tuple(
+            (_size(group), f"{group.n_rows:,}", *(percent(x, 2) for x in group.figures.values()))
+            for group in found.by_labels
+        ),
     )  # fmt: skip
-
-
-def _draw_groups(figure: Any, groups: list[RowGroup]) -> None:
-    """Draw what groups of rows reach, and how many rows they have."""
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    places = range(len(groups))
-    for name, style in zip(BY_LABELS, SERIES, strict=False):
-        y = [100 * group.figures[name] for group in groups]
-        curve(above, places, y, style, few=[g.n_rows < MIN_ROWS for g in groups], label=name)
-    above.set(ylim=(-3, 103), ylabel="reached (%)")
-    legend_above(above)
-    below.bar(places, [group.n_rows for group in groups], width=0.6, color=GREY)
-    below.set_xticks(places, [_size(group) for group in groups])
-    below.grid(visible=False, axis="x")
-    below.set(xlabel="labels of a row", ylabel="rows")
-    thousands(below.yaxis)
 
 
 def _labels(group: RowGroup) -> str:

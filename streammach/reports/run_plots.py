@@ -78,24 +78,18 @@ def epochs_plot(
             axes.margins(x=0.08, y=0.12)
             whole_ticks(axes.xaxis)
 
-    rows = tuple(
-        (
-            f"{entry.epoch}{' (kept)' if entry.epoch == kept else ''}",
-            f"{entry.loss:.4f}",
-            percent(entry.accuracy, 2),
-            percent(entry.top_5_accuracy, 2),
-            f"{entry.rows_per_second:,.0f}",
-            percent(entry.waited_share),
-            f"{entry.peak_bytes / GB:.2f}",
-        )
-        for entry in history
-    )
-    names = (f"{said.first} %", f"{said.five} %")
-    header = ("epoch", "loss", *names, "rows/s", "waiting %", "peak GB")
-    height = 3.4 if scores else 2.2
     return Plot(
-        name="epochs", draw=draw, height=height, finding=finding, alt=alt, header=header, rows=rows
-    )
+        name="epochs", draw=draw, height=3.4 if scores else 2.2, finding=finding, alt=alt,
+        header=("epoch", "loss", f"{said.first} %", f"{said.five} %", "rows/s", "waiting %",
+                "peak GB"),
+        rows=tuple(
+            (f"{entry.epoch}{' (kept)' if entry.epoch == kept else ''}", f"{entry.loss:.4f}",
+             percent(entry.accuracy, 2), percent(entry.top_5_accuracy, 2),
+             f"{entry.rows_per_second:,.0f}", percent(entry.waited_share),
+             f"{entry.peak_bytes / GB:.2f}")
+            for entry in history
+        ),
+    )  # fmt: skip
 
 
 def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot | None:
@@ -108,7 +102,6 @@ def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot |
         f"After {time_text(near.t)} of {time_text(last.t)}, {near.stage} had a held-out "
         f"{said.first} of {percent(near.accuracy)}%; {last.stage}: {percent(last.accuracy)}%"
     )
-    alt = f"{len(stages)} points from {stages[0].t:.0f} to {last.t:.0f} s. {finding}"
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -122,54 +115,45 @@ def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot |
         axes.margins(y=0.12)
         legend_above(axes)
 
-    rows = tuple(
-        (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
-         percent(stage.top_5_accuracy, 2))
-        for stage in stages
-    )  # fmt: skip
-    header = ("time s", "stage", f"{said.first} %", f"{said.five} %")
     return Plot(
-        name="stages", draw=draw, height=2.8, finding=finding, alt=alt, header=header, rows=rows
-    )
+        name="stages", draw=draw, height=2.8, finding=finding,
+        alt=f"{len(stages)} points from {stages[0].t:.0f} to {last.t:.0f} s. {finding}",
+        header=("time s", "stage", f"{said.first} %", f"{said.five} %"),
+        rows=tuple(
+            (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
+             percent(stage.top_5_accuracy, 2))
+            for stage in stages
+        ),
+    )  # fmt: skip
 
 
 def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
-    """Return the bytes of each ledger term, projected and, where it was noted, measured.
-
-    Terms that are hardly seen beside the sum are drawn as one.
-    """
+    """Return projected and noted bytes by ledger term; those that are hardly seen are one bar."""
     lines = sorted((x for x in plan.ledger if x.where == "host"), key=lambda x: -x.n_bytes)
     terms: list[Term] = [("sum", plan.projected_bytes, peak)]
     terms += [(line.name, line.n_bytes, held.get(line.name)) for line in lines]
-    finding = (
-        f"Training took {size_text(peak)} of {size_text(plan.projected_bytes)} projected "
-        f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.limits.host)} allowed"
-    )
-    largest = lines[0]
-    alt = (
-        f"Bars of projected memory by ledger term; the largest of {len(lines)} is {largest.name} "
-        f"with {size_text(largest.n_bytes)}; the sum is {size_text(plan.projected_bytes)}, "
-        f"{size_text(peak)} were measured"
-    )
-    rows = tuple((name, f"{p:,}", "-" if m is None else f"{m:,}") for name, p, m in terms)
-    elsewhere = tuple(
-        (f"{x.name} ({x.where})", f"{x.n_bytes:,}", "-") for x in plan.ledger if x.where != "host"
-    )
-    header, shown = ("term", "projected bytes", "measured bytes"), _seen(terms)
-    return Plot(
-        name="memory", draw=lambda figure: _draw_memory(figure, shown, plan.limits.host),
-        height=1.1 + 0.21 * len(shown), finding=finding, alt=alt, header=header,
-        rows=rows + elsewhere,
-    )  # fmt: skip
-
-
-def _seen(terms: Sequence[Term]) -> list[Term]:
-    """Return terms with those that are too small to be seen as one."""
-    seen = [term for term in terms if term[1] >= SEEN * terms[0][1]]
+    seen = [term for term in terms if term[1] >= SEEN * plan.projected_bytes]
     small = terms[len(seen) :]
     if len(small) > 1:
-        return [*seen, (f"{len(small)} smaller ones", sum(n for _, n, _ in small), None)]
-    return list(terms)
+        name = f"{len(small)} smaller ones"
+        seen.append((name, sum(n for _, n, _ in small), None))
+    else:
+        seen = terms
+    return Plot(
+        name="memory", draw=lambda figure: _draw_memory(figure, seen, plan.limits.host),
+        height=1.1 + 0.21 * len(seen),
+        finding=f"Training took {size_text(peak)} of {size_text(plan.projected_bytes)} projected "
+                f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.limits.host)} allowed",
+        alt=f"Bars of projected memory by ledger term; the largest of {len(lines)} is "
+            f"{lines[0].name} with {size_text(lines[0].n_bytes)}; the sum is "
+            f"{size_text(plan.projected_bytes)}, {size_text(peak)} were measured",
+        header=("term", "projected bytes", "measured bytes"),
+        rows=(
+            *((name, f"{p:,}", "-" if m is None else f"{m:,}") for name, p, m in terms),
+            *((f"{x.name} ({x.where})", f"{x.n_bytes:,}", "-")
+              for x in plan.ledger if x.where != "host"),
+        ),
+    )  # fmt: skip
 
 
 def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
@@ -206,7 +190,6 @@ def speed_plot(beats: Sequence[SpeedPoint]) -> Plot | None:
         f"Training read {min(speeds):,.0f} to {max(speeds):,.0f} rows/s and waited for data "
         f"at most {percent(max(waits))}% of the time"
     )
-    alt = f"{len(shown)} points from {times[0]:.0f} to {times[-1]:.0f} s after the start. {finding}"
 
     def draw(figure: Any) -> None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
@@ -223,14 +206,16 @@ def speed_plot(beats: Sequence[SpeedPoint]) -> Plot | None:
                     middle = (before[-1].t + after[0].t) / 2
                     axes.axvline(middle, color=GREY, linestyle=":", linewidth=0.8)
 
-    rows = tuple(
-        (number(round(t, 1)), f"{part[-1].epoch}", f"{speed:,.0f}", percent(wait))
-        for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
-    )
-    header = ("time s", "epoch", "rows/s", "waiting %")
     return Plot(
-        name="speed", draw=draw, height=2.9, finding=finding, alt=alt, header=header, rows=rows
-    )
+        name="speed", draw=draw, height=2.9, finding=finding,
+        alt=f"{len(shown)} points from {times[0]:.0f} to {times[-1]:.0f} s after the start. "
+            f"{finding}",
+        header=("time s", "epoch", "rows/s", "waiting %"),
+        rows=tuple(
+            (number(round(t, 1)), f"{part[-1].epoch}", f"{speed:,.0f}", percent(wait))
+            for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
+        ),
+    )  # fmt: skip
 
 
 def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
@@ -239,13 +224,6 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
     if not points:
         return None
     what = f"{'test' if sweep.tested else 'held-out'} {words(bool(sweep.listed)).first}"
-    finding = _finding(points, what, star)
-    alt = (
-        f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
-        f"{size_text(points[-1][0].model_bytes)}, {what} from "
-        f"{percent(min(s for _, s in points))}% to {percent(max(s for _, s in points))}%; "
-        f"{sum(p.frontier for p, _ in points)} of them lie on the frontier"
-    )
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -270,11 +248,14 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
         axes.set(xlabel="model (MB)", ylabel=f"{what} (%)")
         legend_above(axes)
 
-    rows = tuple(point_row(sweep, point) for point in sweep.points)
-    header = point_header(sweep)
+    low, high = (f(score for _, score in points) for f in (min, max))
     return Plot(
-        name="size", draw=draw, height=3.2, finding=finding, alt=alt, header=header, rows=rows
-    )
+        name="size", draw=draw, height=3.2, finding=_finding(points, what, star),
+        alt=f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
+            f"{size_text(points[-1][0].model_bytes)}, {what} from {percent(low)}% to "
+            f"{percent(high)}%; {sum(p.frontier for p, _ in points)} of them lie on the frontier",
+        header=point_header(sweep), rows=tuple(point_row(sweep, point) for point in sweep.points),
+    )  # fmt: skip
 
 
 def point_header(sweep: Sweep) -> tuple[str, ...]:
@@ -289,11 +270,9 @@ def point_header(sweep: Sweep) -> tuple[str, ...]:
 def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
     """Return a point as a row of a table."""
     figures = [
-        percent(None if reached is None else value, 2)
+        percent(None if reached is None else getattr(reached, name), 2)
         for reached in (point.held_out, point.test)
-        for value in (
-            (None, None) if reached is None else (reached.accuracy, reached.top_5_accuracy)
-        )
+        for name in ("accuracy", "top_5_accuracy")
     ]
     return (
         sweep.shape_of(point),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from streammach.threads import Workers, in_pieces
 RADIX_BITS = 11
 
 
-@dataclass(frozen=True)
-class ByFeature:
+class ByFeature(NamedTuple):
     """The values of a batch feature by feature, features rising, rows rising within each."""
 
     ids: NDArray[np.int32]  # int32 (u,): the features that occur

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from streammach.errors import DataError
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import NameTable, find, find_or_add, hash_name, padded
-from streammach.rows.names import Names
-from streammach.rows.trained import NO_COLUMNS, TrainedColumns
+from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary
 
 KEPT_COLUMNS = 1 << 22  # ids of more columns are looked up each time, so that memory is bounded

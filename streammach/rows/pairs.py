@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Length = Literal["features", "ends", "classes", "pairs", "wide"]
 # See model.coding.Coded.
-How = Literal["planes", "steps", "lists", "units", "halves", "nibbles", "names"]
+How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]
 Shape = tuple[int | None, ...]  # None where any length is right
 PIECE_PAIRS = 1 << 18  # that are worked on at once
 

@@ -97,10 +97,10 @@ class Served:
         """Return some rows with the model's ids, and how many features of each it has not."""
         unknown = np.zeros(some.stop - some.start, np.int64)
         try:
-            block = self._predictor.block(rows[some], unknown=unknown)
+            block = self._predictor.rows.block(rows[some], unknown=unknown)
         except DataError:
             if some.start:  # once more, for the number of the row
-                self._predictor.block([*[{}] * some.start, *rows[some]])
+                self._predictor.rows.block([*[{}] * some.start, *rows[some]])
             raise
         n = np.diff(block.indptr) + unknown
         if n.max() > self._limits.features:

@@ -49,14 +49,9 @@ class RequestReader:
     """Reads the bodies of requests to a model."""
 
     def __init__(
-        self,
-        columns: Sequence[str] | None,
-        *,
-        text: str | None = None,
-        places: Sequence[str] | None = None,
-        others: Sequence[str] = (),
-        limits: ServiceLimits,
-    ) -> None:
+        self, columns: Sequence[str] | None, *, text: str | None = None,
+        places: Sequence[str] | None = None, others: Sequence[str] = (), limits: ServiceLimits,
+    ) -> None:  # fmt: skip
         self.columns = None if columns is None else tuple(columns)
         # What decides how a row is read: rows of one kind are no rows of another one.
         self.kind = (self.columns, text, None if places is None else tuple(places))

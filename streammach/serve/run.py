@@ -58,12 +58,9 @@ class Port:
 
 
 def serve(
-    folders: Mapping[str, Path],
-    port: Port,
-    limits: ServiceLimits,
-    computing: Computing,
+    folders: Mapping[str, Path], port: Port, limits: ServiceLimits, computing: Computing,
     ready: Callable[[list[About]], None],
-) -> None:
+) -> None:  # fmt: skip
     """Answer requests until a signal stops it."""
     with contextlib.closing(port.socket):
         service, done = Service(folders, limits, computing), False

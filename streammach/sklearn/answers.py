@@ -40,7 +40,7 @@ class Answers:
     def rows(self, x: Any) -> RowBlock:
         """Return a matrix as rows with the model's ids, or raise DataError."""
         with self._lock as lost:
-            return self._opened(lost=lost).block(x)
+            return self._opened(lost=lost).rows.block(x)
 
     def topk(self, rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return places of the k best classes of each row, and their scores, the best first."""

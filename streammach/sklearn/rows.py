@@ -18,8 +18,7 @@ from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.memory import Labelled
 from streammach.data.store.held import PLACE
 from streammach.errors import clean
-from streammach.model.packed_names import LabelNames
-from streammach.rows.bounds import MOST_IMPORTANCE
+from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
 from streammach.spec.optimizers import OPTIMIZERS
@@ -117,7 +116,7 @@ def _name(label: Any) -> bytes:
     return str(label).encode("utf-8", "surrogatepass")
 
 
-def places(names: LabelNames, classes: NDArray[Any]) -> NDArray[np.int64]:
+def places(names: Names, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Return the place of a model's labels among the classes of an estimator: int64 (K,)."""
     raws = names.raws(np.arange(len(names)))
     known = {name: place for place, name in enumerate(label_names(classes))}

@@ -12,14 +12,12 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from streammach.data.conversion.ranking import Known
+from streammach.data.conversion.request import Known
 from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints
-from streammach.prediction.in_memory import MatrixRows
-from streammach.rows.known import KnownFeatures
-from streammach.rows.names import Names
-from streammach.rows.trained import TrainedColumns
+from streammach.prediction.in_memory import ModelRows
+from streammach.rows.names import Names, TrainedColumns
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
 from streammach.spec.optimizers import USUAL
 from streammach.spec.plan import Plan
@@ -44,7 +42,7 @@ def trained(given: Parameters, rows: Rows, names: Names | None, start: Model | N
     seed = seed_of(given["random_state"])
     data = rows.labelled(names=names, seed=seed, threads=threads_of(given["n_jobs"]))
     if start is not None:
-        known = Known(start.labels.plain(), start.features, start.store, start.columns)
+        known = Known(start.labels, start.features, start.store, start.columns)
         data = replace(data, known=known)
     with ExitStack() as closing:
         plan, dataset = planned(data, _constraints(given, rows, seed, start), closing)
@@ -114,7 +112,7 @@ class Passes:
 
     def __init__(self, model: Model, threads: int) -> None:
         self.stream = Stream(model, threads)
-        self._rows = MatrixRows(KnownFeatures(model.features), model.columns)
+        self._rows = ModelRows(model)
 
     @classmethod
     def begin(
@@ -146,7 +144,7 @@ class Passes:
 
     def learn(self, rows: Rows, codes: NDArray[np.int64]) -> float:
         """Learn from rows whose classes have these ids, int64 (n,); return their mean loss."""
-        block = self._rows.block(rows.x)
+        block = self._rows.matrix(rows.x)
         weights = None if rows.weights is None else rows.weights.astype(np.float32)
         classes = codes.astype(np.int32)
         return self.stream.learn(replace(block, classes=classes, importance=weights))

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from streammach.backends.registry import fallback, open_to_predict
+from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.text import is_piped
 from streammach.errors import DataError, clean
 from streammach.files.destinations import Destination
 from streammach.files.urls import located

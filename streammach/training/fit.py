@@ -15,8 +15,7 @@ import msgspec
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, MismatchError, ModelError, clean
-from streammach.files.folders import check_ours, make_folder, remove_folder
-from streammach.files.locks import locked
+from streammach.files.folders import check_ours, locked, make_folder, remove_folder
 from streammach.files.reading import check_free
 from streammach.files.urls import absolute
 from streammach.files.workplaces import GOES_ON, LOCK

@@ -15,8 +15,7 @@ from streammach.data.store.opening import STORE
 from streammach.errors import DiskError, MismatchError, UsageError, clean
 from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
 from streammach.files.destinations import Destination, Product, not_regular
-from streammach.files.folders import MARKER, remove_folder
-from streammach.files.locks import locked
+from streammach.files.folders import MARKER, locked, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import TEMPORARY, write_atomic

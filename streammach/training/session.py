@@ -40,7 +40,7 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
-from streammach.rows.waves import RowMap
+from streammach.rows.dense import RowMap
 from streammach.spec.documents import encoded
 from streammach.spec.facts import DataFacts
 from streammach.spec.ledger import bytes_in

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.data.store.dataset import Dataset
@@ -23,22 +22,6 @@ from streammach.spec.ledger import bytes_in
 from streammach.training.run import Run
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShrinkOptions:
-    """What a smaller model is to be."""
-
-    # most bytes of its files, such as `"100MB"`; weights, repetitions and pairs that are not given
-    # are chosen for it
-    size: str | int | None = None
-    # type of the weights: `float32`, `float16`, `float10`, `int8` or `int4`
-    weights: Width | None = None
-    repetitions: int | None = None  # repetitions, pairs: how many are kept; all otherwise
-    pairs: int | None = None
-    min_count: int | None = None  # leave out features that fewer training rows hold
-    # the training store, for `min_count`; the run's otherwise
-    store: str | os.PathLike[str] | None = None
-
-
 def shrink(
     run: str | os.PathLike[str], out: str | os.PathLike[str], *, size: str | int | None = None,
     weights: Width | None = None, repetitions: int | None = None, pairs: int | None = None,
@@ -54,8 +37,10 @@ def shrink(
     out : path-like
         Folder of the smaller model.
     size, weights, repetitions, pairs, min_count, store : optional
-        What it is to be; see :class:`ShrinkOptions`. Without `size` weights are int8, those of
-        dense rows as they are.
+        Most bytes of its files, such as ``100MB``; the type of its weights; how many repetitions
+        and pairs are kept; leave out features that fewer training rows hold; the training store,
+        for that one, where it is not the run's. What is not given is chosen for the size; without
+        it weights are int8, those of dense rows as they are, and all is kept.
     memory : str or int, optional
         Bytes that the process may take; otherwise 2 GB, or what is needed.
     force : bool
@@ -70,26 +55,27 @@ def shrink(
     ModelError, StoreError, DiskError
         If files cannot be read or written.
     """
-    options = ShrinkOptions(
-        size=size, weights=weights, repetitions=repetitions, pairs=pairs, min_count=min_count,
-        store=store,
-    )  # fmt: skip
     inputs = [folder_of(run), *([] if store is None else [located(store)])]
     Destination(Path(out), MODEL, force=force, inputs=inputs)
     bytes_in(shrinking_lines(size_in_file(run), memory), "host")  # refuses what does not fit
-    small = smaller(Model.load(run), Path(run), options)
+    small = smaller(
+        Model.load(run), Path(run), size=size, weights=weights, repetitions=repetitions,
+        pairs=pairs, min_count=min_count, store=store,
+    )  # fmt: skip
     small.save(out, force=force)
     return small
 
 
-def smaller(model: Model, run: Path, options: ShrinkOptions) -> Model:
+def smaller(
+    model: Model, run: Path, *, size: str | int | None = None, weights: Width | None = None,
+    repetitions: int | None = None, pairs: int | None = None, min_count: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Model:  # fmt: skip
     """Return a smaller model, not written yet, or raise UsageError, BudgetError or StoreError."""
-    if options.min_count is not None:
-        model = _frequent(model, run, options.store, options.min_count)
-    asked = (options.weights, options.repetitions, options.pairs)
-    if options.size is not None:
-        return shrink_to(model, parse_size(options.size), ShrinkTarget(*asked))
-    weights, repetitions, pairs = asked
+    if min_count is not None:
+        model = _frequent(model, run, store, min_count)
+    if size is not None:
+        return shrink_to(model, parse_size(size), ShrinkTarget(weights, repetitions, pairs))
     known = [stored for stored in types_of(model) if model.dense or stored in LEVELS]
     most = model.spec.n_repetitions if repetitions is None else repetitions
     kept = model.n_pairs if pairs is None else pairs

@@ -18,8 +18,7 @@ from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
-from streammach.rows.names import Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import Names, TrainedColumns
 from streammach.spec.config import Batching, Placement, RunConfig
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.training import TrainSpec

@@ -17,7 +17,7 @@ from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError, clean
 from streammach.figures import Reached
-from streammach.files.locks import locked
+from streammach.files.folders import locked
 from streammach.files.reading import read_small
 from streammach.files.urls import located
 from streammach.files.workplaces import LOCK, Workplace

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streammach import hashing
-from streammach.backends.cpu.bucket_classes import STATE, listed, turns, walk
+from streammach.backends.cpu.decode_buckets import STATE, listed, turns, walk
 from streammach.hashing import P
 
 

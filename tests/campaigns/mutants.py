@@ -4,27 +4,11 @@ import os
 from dataclasses import replace
 
 from streammach.data import convert, source
-from streammach.data.conversion import folder, intake
-from streammach.data.conversion.shuffle import Shuffle
+from streammach.data.conversion import intake
 from streammach.data.store import arrays
 from streammach.files.destinations import Destination
 from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
-
-
-def _temporary_files_stay():
-    folder.remove_temporaries = lambda folder: None
-
-
-def _state_ahead():
-    """Say that one more range of bins is written than is."""
-    load = Shuffle.load
-
-    def ahead(self, path):
-        load(self, path)
-        self.written.bins += bool(self.written.bins)
-
-    Shuffle.load = ahead
 
 
 def _list_is_moved():
@@ -77,7 +61,6 @@ def _changes():
 
 
 MUTANTS = {
-    "temporary-files": _temporary_files_stay, "state": _state_ahead, "list": _list_is_moved,
-    "checksums": _checksums, "short-writes": _short_writes, "inputs": _inputs,
-    "foreign": _foreign, "changes": _changes,
+    "list": _list_is_moved, "checksums": _checksums, "short-writes": _short_writes,
+    "inputs": _inputs, "foreign": _foreign, "changes": _changes,
 }  # fmt: skip

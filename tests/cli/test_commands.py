@@ -13,7 +13,7 @@ import pytest
 import streammach as sm
 from streammach.cli.main import COMMANDS, faces, main
 from streammach.formats import MODEL_FORMAT, STORE_FORMAT
-from streammach.prediction.output.text import TsvOutput
+from streammach.prediction.output.formats import TsvOutput
 from tests.builders import TinyData
 
 BUDGET = ["--buckets", "8", "--repetitions", "6"]

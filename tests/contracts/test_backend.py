@@ -12,9 +12,8 @@ import pytest
 
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError
-from streammach.rows.dense import Basis, expanded
+from streammach.rows.dense import Basis, Waves, expanded
 from streammach.rows.packed import PackedRows
-from streammach.rows.waves import Waves
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.builders import (

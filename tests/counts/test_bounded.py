@@ -9,7 +9,7 @@ import pytest
 from streammach.counts import scores
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.rows.block import RowBlock
-from streammach.rows.packed_pairs import PackedCounts
+from streammach.rows.packed import PackedCounts
 from tests.builders import block_of
 from tests.model.models import counts_of
 from tests.reference.counts import blended_scores
@@ -143,8 +143,8 @@ def test_tables_and_scratch_are_what_the_footprint_says(rng):
     weights, hashed = counts(rng, 700, 3), hashed_of(rng, 1, 700, 64, 4)
     scorer = CountScorer(weights, 1)
     scorer.topk(block_of(rng, 1, D, 700), 7, hashed)
-    n_bytes = sum(a.nbytes for a in scorer._model[-4:]) + scorer._blocks[1].nbytes
-    n_bytes += sum(a.nbytes for a in scorer._scratch.arrays)
+    n_bytes = sum(a.nbytes for a in scorer._lists[-4:]) + scorer._blocks[1].nbytes
+    n_bytes += sum(a.nbytes for a in scorer._scratch.room)
     most = CountScorer.footprint(700, 3, 4, 1)
     assert n_bytes <= most + 8
     scorer.close()

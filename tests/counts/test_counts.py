@@ -7,7 +7,7 @@ import pytest
 
 from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.scores import CountScorer, Hashed
-from streammach.counts.table import CountTable, PairGainModel, count_pairs, cut
+from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
 from tests.builders import block_of
@@ -121,15 +121,6 @@ def test_entropies_are_those_of_the_classes(block):
         n = table.counts[table.starts[f] : table.starts[f + 1]].astype(float)
         p = n / n.sum()
         assert table.entropies()[f] == pytest.approx(-(p * np.log(p)).sum(), abs=1e-6)
-
-
-def test_cuts_cover_everything_once(rng):
-    for sizes in ([5], [0, 0, 9, 0], rng.integers(0, 9, 50)):
-        ends = np.concatenate([[0], np.cumsum(sizes)])
-        for parts in (1, 3, 100):
-            pieces = cut(ends, parts)
-            assert [a for a, _ in pieces] == [0, *(b for _, b in pieces[:-1])]
-            assert pieces[-1][1] == len(sizes)
 
 
 @pytest.mark.parametrize("with_learnt", [False, True])

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import pair_learning, places
+from streammach.counts import kernels, pair_learning
 from streammach.counts.candidates import CUT_FROM, KEPT, ShortLists
+from streammach.counts.kernels import bits, find_places
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.places import PairPlaces, bits, find_places
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
 from streammach.rows.label_lists import LabelLists
@@ -125,17 +125,15 @@ def table_of(block, d, k):
 @pytest.mark.parametrize("read_whole", [0, 100, 5000])
 @pytest.mark.parametrize("index_bytes", [0, 4, 400])
 def test_places_of_pairs_are_found(rng, monkeypatch, read_whole, index_bytes):
-    monkeypatch.setattr(places, "READ_WHOLE", read_whole)
-    monkeypatch.setattr(places, "INDEX_BYTES", index_bytes)
+    monkeypatch.setattr(kernels, "READ_WHOLE", read_whole)
+    monkeypatch.setattr(kernels, "INDEX_BYTES", index_bytes)
     block, d, k = a_table(rng)
     table = table_of(block, d, k)
-    marked = PairPlaces.of(table, k)
-    assert marked.marks.nbytes <= index_bytes * table.n_pairs
+    assert table.pairs.marks.nbytes <= index_bytes * table.n_pairs
     wanted = np.concatenate([rng.choice(k, 30, replace=False), [-1, -1]]).astype(np.int32)
     row, slot = np.arange(d, dtype=np.int32), np.zeros(k, np.uint8)
     found = np.empty((d, 32), np.int32)
-    find_places(row, wanted, 30, table.starts, table.classes, marked.mark_of, marked.marks, slot,
-                found)  # fmt: skip
+    find_places(row, wanted, 30, table.pairs, slot, found)
     assert not slot.any()
     for f in range(d):
         own = table.classes[table.starts[f] : table.starts[f + 1]].tolist()
@@ -172,7 +170,7 @@ def test_candidates_by_short_lists_are_those_of_the_reference(rng):
     with PairLearner(table, weights, scan=False, threads=1) as learner:
         m = learner._m
         found, n_own = np.empty((block.n_rows, m), np.int32), np.empty(block.n_rows, np.int32)
-        learner._find(block, block.lists, 0, block.n_rows, candidates=found, n_own=n_own)
+        learner._find(pair_learning._as_lists(block), found, n_own, 0, block.n_rows)
     assert np.array_equal(n_own, found[:, 0] >= 0)
     taught = 0
     for i, scores in enumerate(

@@ -23,10 +23,9 @@ from zarr.codecs import (
 )
 
 from streammach.cli.main import main
-from streammach.data.anndata_zarr import read_node
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.zarr_arrays import ZarrArray
+from streammach.data.zarr_folders import ZarrArray, read_node
 from streammach.errors import BudgetError, DataError, UsageError
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from tests.data.test_matrix_sources import LABELS, X, stored, wanted

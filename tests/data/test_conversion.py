@@ -120,8 +120,7 @@ def cut_off(monkeypatch, number, source, out, **options):
 
 
 CUTS = [
-    (intake, "write_spill", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "saved", 1),
-    (build.StoreWriter, "saved", 3), (build.StoreWriter, "append_rows", 4),
+    (intake, "write_spill", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "append_rows", 4),
     (build.StoreWriter, "finish", 1), (build.StoreWriter, "add_names", 2),
     (spills.Spill, "read_into", 9),
 ]  # fmt: skip
@@ -225,7 +224,7 @@ def test_an_interrupted_replacement_is_not_tidied_away(tiny, room, monkeypatch):
     source = tiny.text("new.vw", tiny.lines(900, 20))
     room(12_000)
     with monkeypatch.context() as patch:
-        cut_at(patch, build.StoreWriter, "saved", 2)
+        cut_at(patch, build.StoreWriter, "append_rows", 2)
         with pytest.raises(Cut):
             convert(source, out, force=True)
     with pytest.raises(UsageError, match="it exists already"):
@@ -245,21 +244,6 @@ def test_temporary_files_of_a_killed_process_do_not_get_into_the_store(tiny, roo
     assert convert(source, tiny.folder / "out").resumed
     with Dataset.open(tiny.folder / "out") as data:
         assert data.verify() == []
-
-
-def test_a_shard_cut_short_is_not_filled_up_with_zeros(tiny, room, monkeypatch):
-    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
-    monkeypatch.setattr("streammach.data.store.arrays.CHUNK", 256)
-    source = tiny.text("r.vw", tiny.lines(900, 20))
-    room(12_000)
-    with monkeypatch.context() as patch:
-        cut_at(patch, build.StoreWriter, "finish", 1)
-        with pytest.raises(Cut):
-            convert(source, tiny.folder / "out")
-    victim = tiny.folder / ".out.partial/store/X/indices/c/.0.tmp"
-    victim.write_bytes(victim.read_bytes()[:100])
-    with pytest.raises(StoreError, match=r"cut short: 100 bytes, not .*convert again"):
-        convert(source, tiny.folder / "out")
 
 
 @pytest.mark.parametrize("stricter", [{}, {"on_bad_row": "skip", "max_bad": 1}])

@@ -11,7 +11,7 @@ from streammach.data.formats.registry import guess_format
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, LockedError, UsageError
-from streammach.files.locks import locked
+from streammach.files.folders import locked
 from tests.builders import rows_by_name
 
 

@@ -10,9 +10,9 @@ from scipy import sparse
 from streammach.data.convert import convert
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
+from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.order import keys
 from tests.builders import rows_by_name
 from tools.synthetic import kernels as k
 from tools.synthetic.files import ROWS, write_rows

@@ -11,7 +11,6 @@ import time
 import numpy as np
 import pytest
 
-from streammach.model import packed_names
 from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.rows.names import Names
 from tests.model.models import counts_of, model_of
@@ -30,10 +29,8 @@ from streammach.cli.main import main
 from streammach.errors import StreammachError
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.size import size_in_file
-from streammach.model import packed_names
 from streammach.model.model import Model
 
-packed_names.MANY = 1000
 folder = Path(sys.argv[1])
 found = collections.Counter()
 
@@ -95,10 +92,9 @@ os._exit(0)
 """
 
 
-def made(folder, seed, monkeypatch, **changes):
+def made(folder, seed, **changes):
     """Write a model and a checkpoint of a seed; return the files of the folder."""
     folder.mkdir()
-    monkeypatch.setattr(packed_names, "MANY", 1000)
     rng, k = np.random.default_rng(seed), seed * K
     names = Names.of(f"label {seed} {i}" for i in range(k))
     model = model_of(
@@ -142,11 +138,9 @@ TRIALS = [
 
 
 @pytest.mark.parametrize(("name", "stored"), TRIALS)
-def test_a_file_that_is_rewritten_while_it_is_loaded_is_an_error(
-    name, stored, tmp_path, monkeypatch
-):
+def test_a_file_that_is_rewritten_while_it_is_loaded_is_an_error(name, stored, tmp_path):
     changes = {} if stored == "float32" else {"stored": stored}
-    first, second = (made(tmp_path / f"m{i}", i, monkeypatch, **changes) for i in (1, 2))
+    first, second = (made(tmp_path / f"m{i}", i, **changes) for i in (1, 2))
     shutil.copytree(first / "model", tmp_path / "served")
     contents = [(one / name).read_bytes() for one in (first, second)]
     process = subprocess.Popen(

@@ -93,19 +93,9 @@ def make(folder):
     add(folder)
     interrupt(folder)
     calibrate(model, folder / "calibrated")
-    pack(shrink(model, Size("int8", 2, 20)), folder / "named")
     expected = {name: content(folder / name) for name in ("store", "lists")}
     expected |= {path.parent.name: answers(path.parent) for path in folder.glob("*/model.json")}
     (folder / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
-
-
-def pack(model, out):
-    """Save a smaller model with packed names, which so few are not."""
-    from streammach.model import model as saving
-    from streammach.model import packed_names
-
-    saving.MANY, packed_names.EACH = 1, 4
-    model.save(out)
 
 
 def calibrate(model, out):

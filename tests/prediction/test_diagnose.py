@@ -10,8 +10,8 @@ from streammach.model.calibration import Calibration
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.calibrate import class_probabilities, own_logs
 from streammach.prediction.diagnose import diagnose
-from streammach.prediction.diagnose_lists import row_figures
 from streammach.prediction.evaluate import evaluate
+from streammach.prediction.reached import row_figures
 from streammach.prediction.sums import binned, deciles, macro_recall, reliability
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.training import TrainingOptions
@@ -180,7 +180,10 @@ def test_blocks_of_lists_add_up(listed, monkeypatch):
     found = diagnose(model, test, rows=250)
     monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 7)
     again = diagnose(model, test, rows=250)
-    assert (found.n_rows, again.by_labels) == (250, found.by_labels)
+    assert found.n_rows == 250
+    for group, other in zip(found.by_labels, again.by_labels, strict=True):
+        assert (other.least, other.n_rows) == (group.least, group.n_rows)
+        assert other.figures == pytest.approx(group.figures)
     assert again.figures == pytest.approx(found.figures)
     assert again.reliability.ece == pytest.approx(found.reliability.ece)
 

@@ -14,8 +14,8 @@ import pytest
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
 from streammach.prediction.order import Predictions
-from streammach.prediction.output.base import Shape
-from streammach.prediction.output.registry import OUTPUT_FORMATS, PREDICTIONS, output_of, writing
+from streammach.prediction.output.formats import OUTPUT_FORMATS, Shape
+from streammach.prediction.output.writing import PREDICTIONS, output_of, writing
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
 
@@ -103,7 +103,7 @@ def test_other_programs_read_csv_and_json_lines_with_odd_labels(lacking, tmp_pat
 
 @pytest.mark.parametrize("labels", [[f"{i * 7 - 20}" for i in range(9)], ODD, [b"\xff\xfe", b"b"]])
 def test_parquet_has_columns_of_their_own_types(labels, tmp_path, monkeypatch):
-    monkeypatch.setattr("streammach.prediction.output.parquet.GROUP_ROWS", 16)
+    monkeypatch.setattr("streammach.prediction.output.formats.GROUP_ROWS", 16)
     names = Names.of(labels)
     whole = predictions(len(labels), tags=[b"t" * (i % 3) for i in range(40)], lacking=True)
     shape = Shape(k=3, labels=names, word="probability")

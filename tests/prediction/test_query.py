@@ -12,8 +12,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.known import LONG_ROW, KnownFeatures, lay_row
-from streammach.rows.names import Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import Names, TrainedColumns
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of
 

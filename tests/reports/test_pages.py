@@ -11,13 +11,12 @@ import streammach as sm
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnose_lists import RowGroup
+from streammach.prediction.diagnose import RowGroup
 from streammach.prediction.queries import QueryTime, query_time
 from streammach.reports import html
-from streammach.reports.pages import run_page, sweep_page
+from streammach.reports.pages import run_page, sweep_page, verdict
 from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
 from streammach.reports.run_plots import epochs_plot, size_plot, speed_plot, stages_plot
-from streammach.reports.verdict import verdict
 from streammach.spec.documents import to_json
 from streammach.training.events import LOG, SpeedPoint, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streammach.counts.scores import CountScorer
-from streammach.rows.packed_pairs import PackedCounts
+from streammach.rows.packed import PackedCounts
 from streammach.rows.pairs import CountWeights, ends
 from tests.builders import block_of
 from tests.model.models import counts_of

@@ -7,8 +7,7 @@ import numpy as np
 from streammach.data.bad_rows import BadRows
 from streammach.data.text import TextSource
 from streammach.rows.names import Names
-from streammach.rows.shared import SharedVocabulary
-from streammach.rows.vocabulary import Vocabulary
+from streammach.rows.vocabulary import SharedVocabulary, Vocabulary
 
 
 def blocks(path, names):
@@ -23,7 +22,7 @@ def blocks(path, names):
 
 def test_a_reader_begins_anew_with_labels(tiny, monkeypatch):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 256)
-    monkeypatch.setattr("streammach.rows.shared.MOST_LABELS", 10)
+    monkeypatch.setattr("streammach.rows.vocabulary.MOST_LABELS", 10)
     labels = [f"l{i % 40}" for i in range(300)]
     path = tiny.text("r.vw", [f"{label} |w x{label}" for label in labels])
     names = SharedVocabulary(Vocabulary()).local(alone=False)

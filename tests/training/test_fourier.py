@@ -14,9 +14,8 @@ from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
 from streammach.parts.fourier import part, projection
 from streammach.prediction.evaluate import evaluate
-from streammach.rows.dense import Basis, expanded
+from streammach.rows.dense import Basis, Waves, expanded
 from streammach.rows.transforms import transformed
-from streammach.rows.waves import Waves
 from streammach.training.search import Search
 from tests.builders import block_of, fit
 from tests.training.test_whitened import StopAt

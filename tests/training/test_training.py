@@ -17,7 +17,7 @@ from streammach.errors import (
     MismatchError,
     UsageError,
 )
-from streammach.files.locks import locked
+from streammach.files.folders import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions

@@ -32,7 +32,7 @@ def predict(model, task):
     with Dataset.open(task.test_store) as other, sm.Predictor(model, threads=task.threads) as use:
         rows = canonicalize(
             other.rows(0, len(task.y_test)), model.features.ids_of(other.features),
-            model.labels.plain().ids_of(other.labels),
+            model.labels.ids_of(other.labels),
         )  # fmt: skip
         use.topk_ids(rows.part(0, min(10, rows.n_rows)), K)  # compiled or loaded before the clock
         with task.measured("predict"):

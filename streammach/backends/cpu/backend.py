@@ -15,7 +15,7 @@ from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps
 from streammach.backends.loss import NOTHING, Loss
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.waves import RowMap
+from streammach.rows.dense import RowMap
 from streammach.simd import LANES
 from streammach.spec.config import RunConfig
 from streammach.spec.model import ModelSpec
@@ -71,12 +71,9 @@ class CpuBackend(Forward):
         return
 
     def prepare(
-        self,
-        training: TrainSpec,
-        batch_nnz: int,
-        basis: RowMap | None = None,
+        self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
         batch_labels: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self.basis, self.logistic = basis, training.logistic
         if self._trains is not None:

@@ -24,7 +24,7 @@ score exactly only those that such a sum does not rule out:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,15 @@ from streammach.jit import Array, Number, kernel
 from streammach.spec.estimators import MINIMUM, SUM
 
 FULL_UNIT, WORN_UNIT = 254.0, 160.0
+
+
+class CodedClasses(NamedTuple):
+    """The buckets of all classes, and how a score is made of their values."""
+
+    codes: Array  # unsigned (K * R,), class by class; uint8 in blocks for `decode_perm`
+    n_repetitions: int  # R
+    n_buckets: int  # B
+    kind: int  # SUM, MINIMUM or MEDIAN
 
 
 @kernel(fastmath=False, allocates=False)
@@ -53,14 +62,13 @@ def aggregate(v: Array, kind: int) -> Any:
 
 
 @kernel(inline=True)
-def total(p: Array, codes: Array, first: int, step: int, n_buckets: int, n_repetitions: int) -> Any:
+def total(p: Array, model: CodedClasses, first: int, step: int) -> Any:
     """Return the sum of a class's values in order; its codes are ``codes[first + step * r]``."""
     # Indices without a sign cost no test for negative ones.
-    at, column, more, width = (
-        np.uint64(first), np.uint64(0), np.uint64(step), np.uint64(n_buckets)
-    )  # fmt: skip
+    codes, at, column = model.codes, np.uint64(first), np.uint64(0)
+    more, width = np.uint64(step), np.uint64(model.n_buckets)
     s = p[np.uint64(codes[at])]
-    for _ in range(1, n_repetitions):
+    for _ in range(1, model.n_repetitions):
         at += more
         column += width
         s += p[column + np.uint64(codes[at])]
@@ -68,30 +76,24 @@ def total(p: Array, codes: Array, first: int, step: int, n_buckets: int, n_repet
 
 
 @kernel(fastmath=False, allocates=False)
-def score(
-    p: Array, codes: Array, first: int, step: int, n_buckets: int, kind: int, v: Array
-) -> Any:
-    """Return the exact score of a class.
+def score(p: Array, model: CodedClasses, first: int, step: int, v: Array) -> Any:
+    """Return the exact score of a class for a row float32 (C,).
 
     Parameters
     ----------
-    p : float32 (C,)
-        The row.
-    codes : unsigned (n,)
-        The class's bucket in model r at ``first + step * r``.
-    first, step, n_buckets, kind : int
-        Where its codes are; B; SUM, MINIMUM or MEDIAN.
-    v : float32 (R,)
-        Scratch.
+    p, v : float32 (C,), float32 (R,)
+        The row; scratch.
+    model, first, step : CodedClasses and int
+        The class's bucket in repetition r is ``model.codes[first + step * r]``.
     """
-    if kind == SUM:
-        return total(p, codes, first, step, n_buckets, v.shape[0])
+    if model.kind == SUM:
+        return total(p, model, first, step)
     at, column = np.uint64(first), np.uint64(0)
     for r in range(v.shape[0]):
-        v[r] = p[column + np.uint64(codes[at])]
+        v[r] = p[column + np.uint64(model.codes[at])]
         at += np.uint64(step)
-        column += np.uint64(n_buckets)
-    return aggregate(v, kind)
+        column += np.uint64(model.n_buckets)
+    return aggregate(v, model.kind)
 
 
 @kernel(fastmath=False, allocates=False)
@@ -122,59 +124,44 @@ def next_below(x: Number) -> Any:
 
 @kernel(fastmath=False, allocates=False)
 def decode_one(
-    p: Array,
-    codes: Array,
-    first: int,
-    last: int,
-    n_repetitions: int,
-    n_buckets: int,
-    kind: int,
-    v: Array,
-    scores: Array,
-    ids: Array,
+    p: Array, model: CodedClasses, first: int, last: int, v: Array, scores: Array, ids: Array
 ) -> None:
     """Score classes ``first:last`` for each row.
 
     Parameters
     ----------
-    p : float32 (n, C)
-        The rows.
-    codes : unsigned (K * R,)
-        Buckets of the classes, class by class.
-    first, last, n_repetitions, n_buckets, kind : int
-        The classes, R, B, and SUM, MINIMUM or MEDIAN.
-    v : float32 (R,)
-        Scratch.
+    p, v : float32 (n, C), float32 (R,)
+        The rows; scratch.
+    model, first, last : CodedClasses and int
+        The classes, class by class.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the k best, best first; -1 where there are no more.
     """
+    most = 0 if model.kind == MINIMUM else model.n_repetitions // 2
     for q in range(p.shape[0]):
         row, best, where = p[q], scores[q], ids[q]
         best[:], where[:] = -np.inf, -1
-        if kind == SUM:
-            best_sums(row, codes, first, last, n_repetitions, n_buckets, best, where)
+        if model.kind == SUM:
+            best_sums(row, model, first, last, best, where)
             continue
-        most = 0 if kind == MINIMUM else n_repetitions // 2
         for i in range(first, last):
             needed = best[best.shape[0] - 1]
-            at, column, below = np.uint64(i * n_repetitions), np.uint64(0), 0
-            for _ in range(n_repetitions):
-                below += row[column + np.uint64(codes[at])] <= needed
+            at, column, below = np.uint64(i * model.n_repetitions), np.uint64(0), 0
+            for _ in range(model.n_repetitions):
+                below += row[column + np.uint64(model.codes[at])] <= needed
                 at += np.uint64(1)
-                column += np.uint64(n_buckets)
+                column += np.uint64(model.n_buckets)
             if below <= most:
-                s = score(row, codes, i * n_repetitions, 1, n_buckets, kind, v)
-                offer(s, i, best, where)
+                offer(score(row, model, i * model.n_repetitions, 1, v), i, best, where)
 
 
 @kernel(fastmath=False, allocates=False)
 def best_sums(
-    row: Array, codes: Array, first: int, last: int, n_repetitions: int, n_buckets: int,
-    best: Array, where: Array,
-) -> None:  # fmt: skip
+    row: Array, model: CodedClasses, first: int, last: int, best: Array, where: Array
+) -> None:
     """Do so for the sums of one row: `row` float32 (C,), results (k,)."""
     # Four classes side by side: their additions do not wait for one another.
-    step, width = np.uint64(n_repetitions), np.uint64(n_buckets)
+    codes, step, width = model.codes, np.uint64(model.n_repetitions), np.uint64(model.n_buckets)
     i = first
     while i + 4 <= last:
         a = np.uint64(i) * step
@@ -182,7 +169,7 @@ def best_sums(
         s, t = row[np.uint64(codes[a])], row[np.uint64(codes[b])]
         u, w = row[np.uint64(codes[c])], row[np.uint64(codes[d])]
         column = np.uint64(0)
-        for _ in range(1, n_repetitions):
+        for _ in range(1, model.n_repetitions):
             a += np.uint64(1)
             b += np.uint64(1)
             c += np.uint64(1)
@@ -200,7 +187,7 @@ def best_sums(
             offer(w, i + 3, best, where)
         i += 4
     while i < last:
-        offer(total(row, codes, i * n_repetitions, 1, n_buckets, n_repetitions), i, best, where)
+        offer(total(row, model, i * model.n_repetitions, 1), i, best, where)
         i += 1
 
 
@@ -221,13 +208,12 @@ def raised(theta: Number, scores: Array, ids: Array) -> None:
 
 @kernel(fastmath=False, allocates=False)
 def merge_best(best: Array, where: Array, scores: Array, ids: Array) -> None:
-    """Bring the best of ranges of classes together.
+    """Bring the best of m ranges of classes, in their order, together for n rows.
 
     Parameters
     ----------
     best, where : float32 (m, n, k), int64 (m, n, k)
-        The best of each of m ranges for n rows, -1 where there are no more; ranges in the order of
-        their classes.
+        The best of each range, -1 where there are no more.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the best of all.
     """

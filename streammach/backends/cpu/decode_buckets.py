@@ -7,33 +7,120 @@ their numbers rise, so this bounds the very bits. Once the k-th best score is ab
 have been found (Fagin's threshold algorithm). The next bucket is the one after which the bound is
 lowest. Where the k-th best is too far below it, all classes are scored: when an eighth of them was,
 or after a quarter of these if bounds that fall twice as fast as the last one would not be enough.
+
+The classes of a bucket are listed in their order without a table of them. With the inverse B' of B
+modulo p, ``((a y + b) mod p) mod B = c`` where
+
+    (B' a y + B' (b - c)) mod p < ceil((p - c) / B),
+
+since the number on the left is the t of ``(a y + b) mod p = c + B t``. From one class to the next
+it turns by ``B' a`` modulo p, and is wanted in an interval that starts at 0. A turning point comes
+back to an interval after one of two numbers of turns, or after both together (three gaps), so the
+next class of a bucket takes an addition and two comparisons.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streammach.backends.cpu.bucket_classes import STATE, listed, walk
-from streammach.backends.cpu.decode import decode_one, total
+from streammach.backends.cpu.decode import CodedClasses, decode_one, total
+from streammach.hashing import P
 from streammach.jit import Array, Number, kernel
 from streammach.simd import prefetch
 from streammach.spec.estimators import SUM
+from streammach.spec.model import ModelSpec
 
 SHARE = 8  # at most an eighth of the classes, of which each takes three to six times as long here
 AHEAD = 32  # classes whose codes are asked for together
 GROUP = 32  # buckets whose largest value is kept
+STATE = 8  # numbers that a walk through the classes of a bucket needs
+CLASS, AT, WIDTH, STOP, UP, UP_CLASSES, DOWN, DOWN_CLASSES = range(STATE)
 
 
-def floats_of(n_repetitions: int, n_buckets: int) -> int:
-    """Return how many float32 of scratch a row takes."""
-    return n_repetitions * (n_buckets + -(-n_buckets // GROUP) + 2)
+class BucketWalk(NamedTuple):
+    """What a thread needs to walk through the buckets of a row."""
+
+    turns: Array  # int64 (R, 3): see :func:`turns`
+    hashed: int  # classes that are hashed; those after them were added
+    left: Array  # float32 (R, B): scratch, the values of buckets that were not taken
+    tops: Array  # float32 (R, ceil(B / 32)): scratch, the largest of each group of these
+    values: Array  # float32 (R,): scratch, the value of the best bucket of each model
+    next_values: Array  # float32 (R,): scratch, that of the one after it
+    buckets: Array  # int64 (R,): scratch, the best buckets
+    state: Array  # int64 (8,): scratch, the walk through one
+    some: Array  # int64 (32,): scratch, classes of one
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> BucketWalk:
+        """Return room for a model."""
+        r, b = spec.n_repetitions, spec.n_buckets
+        return cls(
+            turns(spec.hash_a, spec.hash_b, b), spec.n_classes - len(spec.added_codes),
+            *(np.empty(shape, np.float32) for shape in ((r, b), (r, -(-b // GROUP)), r, r)),
+            *(np.empty(n, np.int64) for n in (r, STATE, AHEAD)),
+        )  # fmt: skip
 
 
-def numbers_of(n_repetitions: int) -> int:
-    """Return how many int64 of scratch a row takes."""
-    return n_repetitions + STATE + AHEAD
+def turns(a: tuple[int, ...], b: tuple[int, ...], n_buckets: int) -> NDArray[np.int64]:
+    """Return ``B' a mod p``, ``B' b mod p`` and ``B'`` of R hashes: int64 (R, 3)."""
+    inverse = pow(n_buckets, -1, P)
+    found = [(x * inverse % P, y * inverse % P, inverse) for x, y in zip(a, b, strict=True)]
+    return np.array(found, np.int64)
+
+
+@kernel(fastmath=False, allocates=False)
+def walk(turn: Array, bucket: int, n_buckets: int, first: int, last: int, state: Array) -> None:
+    """Begin to list the classes ``first:last`` of a bucket: `state` int64 (8,), `turn` (3,)."""
+    step, width = turn[0], (P - 1 - bucket) // n_buckets + 1
+    # Two steps, up and down, and the classes that each takes; the larger is cut by the smaller
+    # until both are shorter than the interval.
+    up, up_classes, down, down_classes = step, 1, P - step, 1
+    while up >= width or down >= width:
+        if up > down:
+            times = (up - width) // down + 1 if down < width else up // down
+            up -= times * down
+            up_classes += times * down_classes
+        else:
+            times = (down - width) // up + 1 if up < width else down // up
+            down -= times * up
+            down_classes += times * up_classes
+    at = (first * step + turn[1] + (P - bucket * turn[2] % P)) % P
+    i = first
+    while at >= width and i < last:
+        at += step
+        at -= P if at >= P else 0
+        i += 1
+    state[CLASS], state[AT], state[WIDTH], state[STOP] = i, at, width, last
+    state[UP], state[UP_CLASSES], state[DOWN], state[DOWN_CLASSES] = (
+        up, up_classes, down, down_classes
+    )  # fmt: skip
+
+
+@kernel(fastmath=False, allocates=False)
+def listed(state: Array, out: Array) -> Any:
+    """Write the next classes of a bucket to `out` int64 (n,); return how many there were."""
+    i, at, width, stop = state[CLASS], state[AT], state[WIDTH], state[STOP]
+    up, up_classes, down, down_classes = (
+        state[UP], state[UP_CLASSES], state[DOWN], state[DOWN_CLASSES]
+    )  # fmt: skip
+    n = 0
+    while i < stop and n < out.shape[0]:
+        out[n] = i
+        n += 1
+        if at < width - up:
+            at += up
+            i += up_classes
+        elif at >= down:
+            at -= down
+            i += down_classes
+        else:
+            at += up - down
+            i += up_classes + down_classes
+    state[CLASS], state[AT] = i, at
+    return n
 
 
 @kernel(fastmath=False, allocates=False)
@@ -64,29 +151,24 @@ def best_of(values: Array) -> Any:
 
 
 @kernel(fastmath=False, allocates=False)
-def lay_out(row: Array, n_buckets: int, left: Array, tops: Array) -> None:
-    """Copy a row's values, and find the largest of each group of buckets.
-
-    Parameters
-    ----------
-    row : float32 (C,)
-        The row.
-    n_buckets : int
-        B.
-    left, tops : float32 (R, B), float32 (R, ceil(B / 32))
-        Receive the values, and the largest of each group.
-    """
+def begin_walk(row: Array, walks: BucketWalk) -> None:
+    """Copy the values of a row float32 (C,), and take the best bucket of each model."""
+    left, tops = walks.left, walks.tops
+    n_buckets = left.shape[1]
     for r in range(left.shape[0]):
         for c in range(n_buckets):
             left[r, c] = row[r * n_buckets + c]
         for g in range(tops.shape[1]):
             group = left[r, g * GROUP : (g + 1) * GROUP]
             tops[r, g] = group[best_of(group)]
+        walks.buckets[r] = take(left[r], tops[r])
+        walks.values[r] = row[r * n_buckets + walks.buckets[r]]
+        walks.next_values[r] = tops[r, best_of(tops[r])]
 
 
 @kernel(fastmath=False, allocates=False)
 def take(left: Array, tops: Array) -> Any:
-    """Return the best bucket of a model that was not taken, and take it; see `lay_out`."""
+    """Return the best bucket of a model that was not taken, and take it: `left`, `tops`."""
     g = best_of(tops)
     group = left[g * GROUP : (g + 1) * GROUP]
     bucket = best_of(group)
@@ -97,32 +179,26 @@ def take(left: Array, tops: Array) -> Any:
 
 @kernel(fastmath=False, allocates=False)
 def score_bucket(
-    row: Array, codes: Array, n_repetitions: int, n_buckets: int, state: Array, some: Array,
-    scores: Array, ids: Array,
-) -> Any:  # fmt: skip
-    """Score the classes of a bucket; return how many there were.
+    row: Array, model: CodedClasses, walks: BucketWalk, scores: Array, ids: Array
+) -> Any:
+    """Score the classes of a bucket, to which a walk began; return how many there were.
 
     Parameters
     ----------
-    row : float32 (C,)
-        The row.
-    codes : unsigned (K * R,)
-        Buckets of the classes, class by class.
-    n_repetitions, n_buckets : int
-        R and B.
-    state, some : int64 (8,), int64 (32,)
-        The walk through the bucket; scratch.
+    row, model, walks : float32 (C,), CodedClasses and BucketWalk
+        The row; the classes; the walk.
     scores, ids : float32 (k,), int64 (k,)
         The k best so far.
     """
+    some, more = walks.some, model.n_repetitions
     k, n, found = scores.shape[0], 0, some.shape[0]
     while found == some.shape[0]:
-        found = listed(state, some)
+        found = listed(walks.state, some)
         for i in some[:found]:
-            prefetch(codes, i * n_repetitions)
-            prefetch(codes, i * n_repetitions + n_repetitions - 1)
+            prefetch(model.codes, i * more)
+            prefetch(model.codes, i * more + more - 1)
         for i in some[:found]:
-            s = total(row, codes, i * n_repetitions, 1, n_buckets, n_repetitions)
+            s = total(row, model, i * more, 1)
             if s >= scores[k - 1]:
                 offer_any(s, i, scores, ids)
         n += found
@@ -131,38 +207,28 @@ def score_bucket(
 
 @kernel(fastmath=False, allocates=False)
 def found_in_buckets(
-    row: Array, codes: Array, first: int, last: int, n_buckets: int, turns: Array, left: Array,
-    tops: Array, values: Array, next_values: Array, numbers: Array, scores: Array, ids: Array,
+    row: Array, model: CodedClasses, first: int, last: int, walks: BucketWalk, scores: Array,
+    ids: Array,
 ) -> bool:  # fmt: skip
     """Find the k best of the hashed classes ``first:last`` of a row; return whether that paid.
 
     Parameters
     ----------
-    row, codes, first, last, n_buckets, turns : see `decode_buckets`
-        The row; the model.
-    left, tops : float32 (R, B), float32 (R, ceil(B / 32))
-        Scratch.
-    values, next_values : float32 (R,)
-        Scratch.
-    numbers : int64 (R + 40,)
-        Scratch.
+    row, model, first, last, walks : float32 (C,), CodedClasses, int and BucketWalk
+        The row; the classes; scratch.
     scores, ids : float32 (k,), int64 (k,)
         The k best of other classes; receive those of all if it paid.
     """
-    n_repetitions, k = turns.shape[0], scores.shape[0]
-    buckets, state = numbers[:n_repetitions], numbers[n_repetitions : n_repetitions + STATE]
-    some = numbers[n_repetitions + STATE :]
+    k, n_buckets, values, next_values = (
+        scores.shape[0], model.n_buckets, walks.values, walks.next_values
+    )  # fmt: skip
     each, most, n = (last - first) // n_buckets + 1, (last - first) // SHARE, 0
     if each > most:
         return False
-    lay_out(row, n_buckets, left, tops)
-    for r in range(n_repetitions):
-        buckets[r] = take(left[r], tops[r])
-        values[r] = row[r * n_buckets + buckets[r]]
-        next_values[r] = tops[r, best_of(tops[r])]
+    begin_walk(row, walks)
     while True:
         bound, taken, most_drop = values[0], 0, values[0] - next_values[0]
-        for r in range(1, n_repetitions):
+        for r in range(1, model.n_repetitions):
             bound += values[r]
             drop = values[r] - next_values[r]
             if drop > most_drop:
@@ -173,67 +239,38 @@ def found_in_buckets(
         missing = bound - scores[k - 1]
         if allowed < 1 or (n * 4 >= most and missing > 2 * most_drop * allowed):
             return False
-        walk(turns[taken], buckets[taken], n_buckets, first, last, state)
-        n += max(1, score_bucket(row, codes, n_repetitions, n_buckets, state, some, scores, ids))
+        walk(walks.turns[taken], walks.buckets[taken], n_buckets, first, last, walks.state)
+        n += max(1, score_bucket(row, model, walks, scores, ids))
         values[taken] = next_values[taken]
         if values[taken] > -np.inf:
-            buckets[taken] = take(left[taken], tops[taken])
-            next_values[taken] = tops[taken, best_of(tops[taken])]
+            tops = walks.tops[taken]
+            walks.buckets[taken] = take(walks.left[taken], tops)
+            next_values[taken] = tops[best_of(tops)]
 
 
 @kernel(fastmath=False, allocates=False)
 def decode_buckets(
-    p: Array,
-    codes: Array,
-    first: int,
-    last: int,
-    n_repetitions: int,
-    n_buckets: int,
-    kind: int,
-    turns: Array,
-    hashed: int,
-    floats: Array,
-    numbers: Array,
-    scores: Array,
+    p: Array, model: CodedClasses, first: int, last: int, walks: BucketWalk, scores: Array,
     ids: Array,
-) -> None:
-    """Find the k best of the classes ``first:last`` for each row: see the module's text.
+) -> None:  # fmt: skip
+    """Find the k best of the classes ``first:last`` for each row; all are scored but for SUM.
 
     Parameters
     ----------
     p : float32 (n, C)
         Finite probabilities or logarithms.
-    codes : unsigned (K * R,)
-        Buckets of the classes, class by class.
-    first, last, n_repetitions, n_buckets, kind : int
-        The classes, R, B, and SUM, MINIMUM or MEDIAN; all classes are scored but for SUM.
-    turns : int64 (R, 3)
-        Of the hashes; see :func:`streammach.backends.cpu.bucket_classes.turns`.
-    hashed : int
-        How many classes are hashed; those after them were added.
-    floats, numbers : float32, int64
-        Scratch, of `floats_of` and `numbers_of`.
+    model, first, last, walks : CodedClasses, int and BucketWalk
+        The classes, class by class; scratch.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the k best, best first; -1 where there are no more.
     """
-    size, n_groups = n_repetitions * n_buckets, -(-n_buckets // GROUP)
-    v, values = floats[:n_repetitions], floats[n_repetitions : 2 * n_repetitions]
-    left = floats[2 * n_repetitions : 2 * n_repetitions + size].reshape(n_repetitions, n_buckets)
-    tops = floats[2 * n_repetitions + size :][: n_repetitions * n_groups]
-    tops = tops.reshape(n_repetitions, n_groups)
     for q in range(p.shape[0]):
         row, best, where = p[q], scores[q], ids[q]
         best[:], where[:] = -np.inf, -1
-        if kind == SUM:
-            for i in range(max(first, hashed), last):
-                s = total(row, codes, i * n_repetitions, 1, n_buckets, n_repetitions)
-                offer_any(s, i, best, where)
-            if found_in_buckets(
-                row, codes, first, min(last, hashed), n_buckets, turns, left, tops, values, v,
-                numbers, best, where,
-            ):  # fmt: skip
+        if model.kind == SUM:
+            for i in range(max(first, walks.hashed), last):
+                offer_any(total(row, model, i * model.n_repetitions, 1), i, best, where)
+            if found_in_buckets(row, model, first, min(last, walks.hashed), walks, best, where):
                 continue
-        decode_one(
-            p[q : q + 1], codes, first, last, n_repetitions, n_buckets, kind, v,
-            scores[q : q + 1], ids[q : q + 1],
-        )  # fmt: skip
+        some = slice(q, q + 1)
+        decode_one(p[some], model, first, last, walks.values, scores[some], ids[some])

@@ -2,17 +2,24 @@
 
 Classes lie in blocks of 64, and the deficits (see `decode`) of a model's B <= 256 buckets are a
 table in the lanes of vectors. Four rows share the codes that were loaded; a single row has its
-table looked up for four blocks at once.
+table looked up for four blocks at once. It needs a machine where `simd.PERMUTES` is true.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
 from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import (
     FULL_UNIT,
     WORN_UNIT,
+    CodedClasses,
     limit_of,
     next_above,
     next_below,
@@ -20,19 +27,139 @@ from streammach.backends.cpu.decode import (
     raised,
     score,
 )
-from streammach.backends.cpu.permutes import BLOCKS, permuted_least, permuted_within
-from streammach.jit import Array, Number, kernel
-from streammach.simd import LANES, aligned, lay_in_blocks, trailing_zeros
+from streammach.jit import Array, Number, intrinsic, kernel
+from streammach.simd import (
+    BYTES,
+    INDEX,
+    LANES,
+    aligned,
+    by_width,
+    bytes_function,
+    data_of,
+    lay_in_blocks,
+    looked_up,
+    splat,
+    table_width,
+    trailing_zeros,
+    vector_at,
+)
 from streammach.spec.estimators import MINIMUM, SUM
 from streammach.spec.model import ModelSpec
 
+BLOCKS = {1: 4, 4: 2}  # of 64 indices that are looked up together, by how many tables are
 SPARE = max(BLOCKS.values()) - 1  # blocks that may be looked at beyond the last one
 MOST_BLOCKS = 256  # scanned before the limits are looked at again; a first few, then twice as many
 LAID_CLASSES = 1 << 16  # whose codes are made at once
 SEED_BLOCKS = 16  # times 4, whose best sums give a bound
-WITHIN_64, WITHIN_128, WITHIN_256 = (permuted_within(width, 1) for width in (64, 128, 256))
-FOUR_64, FOUR_128, FOUR_256 = (permuted_within(width, 4) for width in (64, 128, 256))
-LEAST_64, LEAST_128, LEAST_256 = (permuted_least(width) for width in (64, 128, 256))
+
+
+class PermRoom(NamedTuple):
+    """A thread's scratch for up to 64 rows."""
+
+    width: int  # bytes of a table of B deficits: 64, 128 or 256
+    tables: Array  # uint8 (64 * R * width,): deficits, of bucket b at ``(q * R + r) * width + b``
+    units: Array  # float32 (64,): of a row's deficits
+    v: Array  # float32 (R,)
+    best: Array  # float32 (64, R): the largest value of each model
+    slack: Array  # float64 (64,): upper bounds of all sums
+    limits: Array  # uint8 (64,): of a row's sums of deficits
+    masks: Array  # uint64 (8,): classes within them
+    counts: Array  # int32 (256,)
+    least: Array  # uint8 (k rounded up to 64s,)
+
+    @classmethod
+    def of(cls, r: int, n_buckets: int) -> PermRoom:
+        """Return scratch for models of R and B, without `least`."""
+        width = table_width(n_buckets)
+        return cls(
+            width, aligned(LANES * r * width), np.empty(LANES, np.float32),
+            np.empty(r, np.float32), np.empty((LANES, r), np.float32), np.empty(LANES),
+            aligned(LANES), np.empty(8, np.uint64), np.empty(256, np.int32), np.empty(0, np.uint8),
+        )  # fmt: skip
+
+
+def _within(n_tables: int) -> Callable[..., Any]:
+    """Return a function for kernels that finds sums of looked-up bytes within limits.
+
+    With 1 or 4 tables, which share the codes of 4 or 2 blocks: lane j of block b has the sum of
+    ``tables[q, r, codes[b, r, j]]`` over r in ``range(R)``, in uint8 and stopping at 255. It writes
+    to `masks` uint64 (8,), where one is within its limit, bit j of lane j for each table and block;
+    it returns a uint64 that is 0 where none is. Arguments are the bytes of a table's part, the
+    tables and where the first is, how far they are from one another, codes in blocks and where
+    those of the first block are, R, limits uint8 and where the first table's is, and the masks.
+    """
+    blocks = BLOCKS[n_tables]
+
+    @intrinsic
+    def within(
+        typing: Any, width: Any, tables: Any, table: Any, step: Any, codes: Any, first: Any,
+        n_repetitions: Any, limits: Any, limit: Any, masks: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            tables, codes, limits, masks = data_of(context, builder, signature, args, 1, 4, 7, 9)
+            places, zero = (args[2], args[3], args[5], args[6]), ir.Constant(INDEX, 0)
+            found = cgutils.alloca_once(builder, INDEX)
+
+            def of(width: int) -> None:
+                sums = looked_up(builder, tables, codes, places, width, (n_tables, blocks))
+                words, some = [], zero
+                for i, total in enumerate(sums):
+                    place = builder.add(args[8], ir.Constant(INDEX, i // blocks))
+                    most = splat(builder, builder.load(builder.gep(limits, [place])), BYTES)
+                    words.append(builder.bitcast(builder.icmp_unsigned("<=", total, most), INDEX))
+                    some = builder.or_(some, words[-1])
+                builder.store(some, found)
+                with builder.if_then(builder.icmp_unsigned("!=", some, zero)):
+                    for i, word in enumerate(words):
+                        builder.store(word, builder.gep(masks, [ir.Constant(INDEX, i)]))
+
+            by_width(builder, args[0], of)
+            return builder.load(found)
+
+        integer = types.int64
+        return types.uint64(
+            integer, tables, integer, integer, codes, integer, integer, limits, integer, masks
+        ), generate
+
+    return within
+
+
+one_within, four_within = _within(1), _within(4)
+
+
+@intrinsic
+def keep_least(
+    typing: Any, width: Any, tables: Any, table: Any, codes: Any, first: Any, n_repetitions: Any,
+    out: Any, start: Any,
+) -> Any:  # fmt: skip
+    """Lower 64 bytes to the sums of the same lanes in 4 blocks where these are smaller.
+
+    Parameters
+    ----------
+    width, tables, table, codes, first, n_repetitions : int and arrays
+        As for one table of :func:`_within`.
+    out, start : uint8 (n,), int64
+        The bytes, and where they start.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        tables, codes, out = data_of(context, builder, signature, args, 1, 3, 6)
+        places, smaller = (args[2], args[2], args[4], args[5]), bytes_function(builder, "umin")
+        place = vector_at(builder, out, args[7], BYTES)
+
+        def of(width: int) -> None:
+            found = builder.load(place, align=1)
+            for total in looked_up(builder, tables, codes, places, width, (1, BLOCKS[1])):
+                found = builder.call(smaller, [found, total])
+            builder.store(found, place, align=1)
+
+        by_width(builder, args[0], of)
+        return context.get_dummy_value()
+
+    integer = types.int64
+    return types.void(
+        integer, tables, integer, codes, integer, integer, out, integer
+    ), generate  # fmt: skip
 
 
 def n_blocks(n_classes: int) -> int:
@@ -62,16 +189,14 @@ def bounds_of(v: Array) -> tuple[Number, Number]:
 
 
 @kernel(fastmath=False, allocates=False)
-def write_row(
-    row: Array, best: Array, unit: Number, theta: Number, kind: int, n_buckets: int, width: int,
-    start: int, tables: Array,
-) -> None:  # fmt: skip
-    """Write the deficits of one row: that of bucket b in model r at ``start + r * width + b``."""
-    most = np.float32(255)
-    for r in range(best.shape[0]):
-        values, top = row[r * n_buckets : (r + 1) * n_buckets], best[r]
-        out = tables[start + r * width : start + r * width + n_buckets]
-        if kind == SUM:
+def write_row(row: Array, q: int, model: CodedClasses, theta: Number, room: PermRoom) -> None:
+    """Write the deficits of row `q`, float32 (C,), to its table."""
+    most, unit, n_buckets = np.float32(255), room.units[q], model.n_buckets
+    for r in range(model.n_repetitions):
+        values, top = row[r * n_buckets : (r + 1) * n_buckets], room.best[q, r]
+        at = (q * model.n_repetitions + r) * room.width
+        out = room.tables[at : at + n_buckets]
+        if model.kind == SUM:
             for b in range(n_buckets):
                 d = (top - values[b]) * unit
                 out[b] = np.uint8(np.int32(d if d < most else most))
@@ -96,151 +221,110 @@ def kth_smallest(values: Array, k: int, counts: Array) -> int:
 
 
 @kernel(fastmath=False, allocates=False)
-def within_limits(
-    width: int, n_tables: int, tables: Array, table: int, step: int, codes: Array, first: int,
-    n_repetitions: int, limits: Array, limit: int, masks: Array,
-) -> Number:  # fmt: skip
-    """Call the one of :func:`permuted_within` for a width and 1 or 4 tables."""
-    if n_tables == 1:
-        if width == 64:
-            return WITHIN_64(tables, table, step, codes, first, n_repetitions, limits, limit, masks)
-        if width == 128:
-            return WITHIN_128(
-                tables, table, step, codes, first, n_repetitions, limits, limit, masks
-            )
-        return WITHIN_256(tables, table, step, codes, first, n_repetitions, limits, limit, masks)
-    if width == 64:
-        return FOUR_64(tables, table, step, codes, first, n_repetitions, limits, limit, masks)
-    if width == 128:
-        return FOUR_128(tables, table, step, codes, first, n_repetitions, limits, limit, masks)
-    return FOUR_256(tables, table, step, codes, first, n_repetitions, limits, limit, masks)
-
-
-@kernel(fastmath=False, allocates=False)
-def seed_sum(
-    codes: Array, first: int, last: int, k: int, n_repetitions: int, width: int, tables: Array,
-    start: int, counts: Array, least: Array,
-) -> int:  # fmt: skip
-    """Return a sum of deficits that k of the classes ``first:last`` do not exceed, or 255."""
-    # `counts` int32 (256,) and `least` uint8, 64 for each 64 of k, are scratch.
-    group = SPARE + 1
-    whole = (last - first) // (group * LANES)
-    vectors = (k + LANES - 1) // LANES
-    each = min(SEED_BLOCKS, whole // vectors)
+def seed_sum(model: CodedClasses, first: int, last: int, k: int, q: int, room: PermRoom) -> int:
+    """Return a sum of row q's deficits that k of the classes do not exceed, or 255."""
+    more = (SPARE + 1) * LANES
+    vectors, r = (k + LANES - 1) // LANES, model.n_repetitions
+    each = min(SEED_BLOCKS, (last - first) // more // vectors)
     if each == 0:
         return 255
+    least, at = room.least, first * r
     least[: vectors * LANES] = 255
-    at, more = first * n_repetitions, group * LANES * n_repetitions
     for i in range(vectors):
         for _ in range(each):
-            if width == 64:
-                LEAST_64(tables, start, codes, at, n_repetitions, least, i * LANES)
-            elif width == 128:
-                LEAST_128(tables, start, codes, at, n_repetitions, least, i * LANES)
-            else:
-                LEAST_256(tables, start, codes, at, n_repetitions, least, i * LANES)
-            at += more
-    return kth_smallest(least[: vectors * LANES], k, counts)
+            keep_least(
+                room.width, room.tables, q * r * room.width, model.codes, at, r, least, i * LANES
+            )
+            at += more * r
+    return kth_smallest(least[: vectors * LANES], k, room.counts)
 
 
 @kernel(inline=True)
 def begin_row(
-    row: Array, codes: Array, first: int, start: int, n_buckets: int, kind: int, v: Array,
-    best: Array, scores: Array, ids: Array,
-) -> tuple[Number, Number]:  # fmt: skip
-    """Score the classes ``first:start`` of one row, and find what bounds all scores.
+    row: Array, q: int, model: CodedClasses, first: int, start: int, room: PermRoom,
+    scores: Array, ids: Array,
+) -> Number:  # fmt: skip
+    """Score the classes ``first:start`` of row q; return twice what rounding a sum may come to.
 
     Parameters
     ----------
-    row, codes : float32 (C,), uint8 (n,)
-        A row, and the codes in blocks.
-    first, start, n_buckets, kind : int
-        The classes, B, and SUM, MINIMUM or MEDIAN.
-    v : float32 (R,)
-        Scratch.
-    best : float32 (R,)
-        Receives the largest value of each model.
+    row, q, model : float32 (C,), int and CodedClasses
+        The row, and the classes in blocks.
+    first, start : int
+        The classes.
+    room : PermRoom
+        Receives the largest value of each model, and an upper bound of every float32 sum.
     scores, ids : float32 (k,), int64 (k,)
         Receive the best of these classes.
-
-    Returns
-    -------
-    slack, error : float64
-        An upper bound of every float32 sum, and twice what its rounding may come to.
     """
-    total, size, n_repetitions = 0.0, 0.0, best.shape[0]
+    total, size, n_repetitions, n_buckets = 0.0, 0.0, model.n_repetitions, model.n_buckets
     for r in range(n_repetitions):
         top, magnitude = bounds_of(row[r * n_buckets : (r + 1) * n_buckets])
-        best[r] = top
+        room.best[q, r] = top
         total += np.float64(top)
         size += np.float64(magnitude)
     error = size * n_repetitions * 2.0**-22
+    room.slack[q] = total + error
     scores[:], ids[:] = -np.inf, -1
     for i in range(first, start):
         at = i // LANES * LANES * n_repetitions + i % LANES
-        offer(score(row, codes, at, LANES, n_buckets, kind, v), i, scores, ids)
-    return total + error, error
+        offer(score(row, model, at, LANES, room.v), i, scores, ids)
+    return error
 
 
 @kernel(fastmath=False, allocates=False)
-def set_limit(
-    row: Array, q: int, kind: int, n_buckets: int, width: int, best: Array, slack: Array,
-    units: Array, limits: Array, tables: Array, scores: Array,
-) -> None:  # fmt: skip
+def set_limit(row: Array, q: int, model: CodedClasses, room: PermRoom, scores: Array) -> None:
     """Bring the limit of row `q`, and where it pays its table, up to its present k-th best."""
-    theta, n_repetitions = next_above(scores[q, -1]), best.shape[1]
-    rewrite = kind != SUM
-    if kind == SUM:
-        room = slack[q] - np.float64(theta)
-        if room >= 0 and room * units[q] < WORN_UNIT:
-            units[q] = np.float32(FULL_UNIT / max(room, 1e-30))
+    theta, rewrite = next_above(scores[q, -1]), model.kind != SUM
+    if model.kind == SUM:
+        left = room.slack[q] - np.float64(theta)
+        if left >= 0 and left * room.units[q] < WORN_UNIT:
+            room.units[q] = np.float32(FULL_UNIT / max(left, 1e-30))
             rewrite = True
-        limits[q] = limit_of(room, np.float64(units[q]))
+        room.limits[q] = limit_of(left, np.float64(room.units[q]))
     else:
-        limits[q] = 0 if kind == MINIMUM else n_repetitions // 2
+        room.limits[q] = 0 if model.kind == MINIMUM else model.n_repetitions // 2
     if rewrite:
-        at = q * n_repetitions * width
-        write_row(row, best[q], units[q], theta, kind, n_buckets, width, at, tables)
+        write_row(row, q, model, theta, room)
 
 
 @kernel(inline=True)
 def offer_lanes(
-    lanes: Number, begin: int, stop: int, row: Array, codes: Array, n_buckets: int, kind: int,
-    v: Array, slack: Number, unit: Number, limit: int, scores: Array, ids: Array,
-) -> int:  # fmt: skip
-    """Score those classes of a block that have their bit; return the row's limit from there on."""
-    at, k = begin * v.shape[0], scores.shape[0]
+    lanes: Number, begin: int, stop: int, row: Array, q: int, model: CodedClasses, room: PermRoom,
+    scores: Array, ids: Array,
+) -> None:  # fmt: skip
+    """Score those classes of a block that have their bit, and lower the limit of row q."""
+    at, k, unit = begin * model.n_repetitions, scores.shape[0], np.float64(room.units[q])
     while lanes:
         lane = int(trailing_zeros(lanes))
         lanes &= lanes - np.uint64(1)
         if begin + lane >= stop:
             break
-        s = score(row, codes, at + lane, LANES, n_buckets, kind, v)
+        s = score(row, model, at + lane, LANES, room.v)
         if s > scores[k - 1]:
             offer(s, begin + lane, scores, ids)
-            if kind == SUM:
-                limit = limit_of(slack - np.float64(next_above(scores[k - 1])), unit)
-    return limit
+            if model.kind == SUM:
+                left = room.slack[q] - np.float64(next_above(scores[k - 1]))
+                room.limits[q] = limit_of(left, unit)
+
+
+@kernel(fastmath=False, allocates=False)
+def within_limits(four: bool, q: int, model: CodedClasses, first: int, room: PermRoom) -> Number:
+    """Look the blocks from class `first` on up for one row or four, from q on."""
+    r, at = model.n_repetitions, first * model.n_repetitions
+    step = r * room.width
+    if four:
+        return four_within(
+            room.width, room.tables, q * step, step, model.codes, at, r, room.limits, q, room.masks
+        )
+    return one_within(
+        room.width, room.tables, q * step, step, model.codes, at, r, room.limits, q, room.masks
+    )
 
 
 @kernel(fastmath=False, allocates=False)
 def decode_perm(
-    p: Array,
-    codes: Array,
-    first: int,
-    last: int,
-    n_repetitions: int,
-    n_buckets: int,
-    kind: int,
-    width: int,
-    tables: Array,
-    floats: Array,
-    slack: Array,
-    masks: Array,
-    counts: Array,
-    bytes_: Array,
-    scores: Array,
-    ids: Array,
+    p: Array, model: CodedClasses, first: int, last: int, room: PermRoom, scores: Array, ids: Array
 ) -> None:
     """Find the k best of the classes ``first:last`` for up to 64 rows.
 
@@ -248,57 +332,38 @@ def decode_perm(
     ----------
     p : float32 (n, C)
         Finite probabilities or logarithms of n <= 64 rows.
-    codes : uint8 (n_blocks(K) * R * 64,)
-        Buckets of the classes, in blocks.
-    first, last : int
-        The classes; `first` is a multiple of 64.
-    n_repetitions, n_buckets, kind, width : int
-        R, B <= 256, SUM, MINIMUM or MEDIAN, and how wide a table of B bytes is held.
-    tables, floats, slack : uint8 (n * R * width,), float32 (64 + 65 * R,), float64 (64,)
-        Scratch.
-    masks, counts, bytes_ : uint64 (8,), int32 (256,), uint8 (64 + k rounded up to 64s,)
-        Scratch.
+    model, first, last, room : CodedClasses, int and PermRoom
+        The classes in blocks, uint8 (n_blocks(K) * R * 64,), from a multiple of 64 on; scratch.
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the k best, best first; -1 where there are no more.
     """
     n, k = scores.shape
-    units, v, step = floats[:LANES], floats[LANES : LANES + n_repetitions], n_repetitions * width
-    best = floats[LANES + n_repetitions :][: n * n_repetitions].reshape(n, n_repetitions)
-    limits, least = bytes_[:LANES], bytes_[LANES:]
-    units[:], limits[:] = 0, 0
+    room.units[:], room.limits[:] = 0, 0
     start = min(last, first + (k + LANES - 1) // LANES * LANES)
     for q in range(n):
-        slack[q], error = begin_row(
-            p[q], codes, first, start, n_buckets, kind, v, best[q], scores[q], ids[q]
-        )
-        if kind == SUM and start < last:
-            set_limit(p[q], q, kind, n_buckets, width, best, slack, units, limits, tables, scores)
-            s = seed_sum(
-                codes, first, last, k, n_repetitions, width, tables, q * step, counts, least
-            )
-            if s < 255 and units[q] > 0:
-                lacks = (s + n_repetitions + 1) / np.float64(units[q]) * 1.000001
-                raised(next_below(slack[q] - 2 * error - lacks), scores[q], ids[q])
+        error = begin_row(p[q], q, model, first, start, room, scores[q], ids[q])
+        if model.kind == SUM and start < last:
+            set_limit(p[q], q, model, room, scores)
+            s = seed_sum(model, first, last, k, q, room)
+            if s < 255 and room.units[q] > 0:
+                lacks = (s + model.n_repetitions + 1) / np.float64(room.units[q]) * 1.000001
+                raised(next_below(room.slack[q] - 2 * error - lacks), scores[q], ids[q])
     size = SPARE + 1
     while start < last:
         stop = min(last, start + size * LANES)
         for q in range(n):
-            set_limit(p[q], q, kind, n_buckets, width, best, slack, units, limits, tables, scores)
+            set_limit(p[q], q, model, room, scores)
         q = 0
         while q < n:
             together, blocks = (4, 2) if q + 4 <= n else (1, 4)
             for i in range(start, stop, blocks * LANES):
-                if within_limits(
-                    width, together, tables, q * step, step, codes, i * n_repetitions,
-                    n_repetitions, limits, q, masks,
-                ):  # fmt: skip
+                if within_limits(together == 4, q, model, i, room):
                     for m in range(together * blocks):
-                        if not masks[m]:
-                            continue
-                        x = q + m // blocks
-                        limits[x] = offer_lanes(
-                            masks[m], i + m % blocks * LANES, stop, p[x], codes, n_buckets, kind,
-                            v, slack[x], np.float64(units[x]), limits[x], scores[x], ids[x],
-                        )  # fmt: skip
+                        if room.masks[m]:
+                            x = q + m // blocks
+                            begin = i + m % blocks * LANES
+                            offer_lanes(
+                                room.masks[m], begin, stop, p[x], x, model, room, scores[x], ids[x]
+                            )
             q += together
         start, size = stop, min(2 * size, MOST_BLOCKS)

@@ -19,14 +19,13 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cpu.bucket_classes import turns
-from streammach.backends.cpu.decode import decode_one, merge_best
-from streammach.backends.cpu.decode_buckets import decode_buckets, floats_of, numbers_of
-from streammach.backends.cpu.decode_perm import decode_perm, in_blocks, n_blocks
-from streammach.backends.cpu.decode_tile import decode_tile
+from streammach.backends.cpu.decode import CodedClasses, decode_one, merge_best
+from streammach.backends.cpu.decode_buckets import BucketWalk, decode_buckets
+from streammach.backends.cpu.decode_perm import PermRoom, decode_perm, in_blocks, n_blocks
+from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
 from streammach.errors import UsageError, clean
 from streammach.forks import Turn
-from streammach.simd import LANES, PERMUTES, WIDEST, aligned, table_width
+from streammach.simd import LANES, PERMUTES, WIDEST, table_width
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.spec.types import Decoding
 
@@ -50,42 +49,20 @@ def permutes(shape: ModelShape) -> bool:
 
 
 class Decoder:
-    """Finds the best classes of rows from what the R models say of their buckets.
+    """Finds the best classes of rows from what the R models say of their buckets."""
 
-    Parameters
-    ----------
-    spec : ModelSpec
-        The model.
-    by_class : bool
-        Whether the codes are held class by class in any case, so that those in blocks would be
-        held beside them.
-
-    Attributes
-    ----------
-    wanted : str
-        ``perm``, ``tile``, ``buckets``, ``one``, or ``auto``: the way that pays.
-    """
-
+    # With `by_class` codes are there class by class in any case: those in blocks would be beside.
     def __init__(self, spec: ModelSpec, *, by_class: bool) -> None:
         self.spec, self.wanted, self._usual = spec, AUTO, usual_way(spec)
         if by_class and self._usual == PERM:
             self._usual = TILE
         self._codes: NDArray[Any] | None = spec.codes() if by_class else None
         self._blocks: NDArray[np.uint8] | None = None
-        self._walks: NDArray[np.int64] | None = None
         self._scratch, self._lock = threading.local(), Turn()
 
     @staticmethod
     def footprint(shape: ModelShape, threads: int) -> dict[str, int]:
-        """Return the bytes that predicting takes beside codes class by class and tiles, by name.
-
-        Parameters
-        ----------
-        shape : ModelShape
-            The model's shape.
-        threads : int
-            Threads that decode.
-        """
+        """Return the bytes that predicting takes beside codes class by class and tiles, by name."""
         if not permutes(shape):
             return {}
         rows = shape.n_repetitions * LANES
@@ -132,17 +109,7 @@ class Decoder:
         return [(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
     def decode(self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any]) -> None:
-        """Find the best classes of at most 64 rows.
-
-        Parameters
-        ----------
-        p : float32 (n, R*B)
-            Probabilities of their buckets, or logarithms.
-        branch : int
-            The estimator's branch.
-        scores, ids : float32 (n, k), int64 (n, k)
-            Receive the k <= K best.
-        """
+        """Find the k best classes of at most 64 rows `p` float32 (n, R*B)."""
         self._range(p, branch, 0, self.spec.n_classes, scores, ids)
 
     def decode_shared(
@@ -172,54 +139,33 @@ class Decoder:
         ids: NDArray[Any],
     ) -> None:  # fmt: skip
         """Find the best of the classes ``first:last``, -1 where there are no more."""
-        spec, way, room = self.spec, self.way(len(p)), self._room
-        r, columns = spec.n_repetitions, LANES * spec.n_columns
-        sizes = (first, last, r, spec.n_buckets, branch)
+        spec, way, k = self.spec, self.way(len(p)), scores.shape[1]
+        r, b = spec.n_repetitions, spec.n_buckets
+        if way == PERM:
+            model = CodedClasses(self._in_blocks(), r, b, branch)
+            least = np.empty(-(-k // LANES) * LANES, np.uint8)
+            room = self._room(PERM, lambda: PermRoom.of(r, b))._replace(least=least)
+            decode_perm(p, model, first, last, room, scores, ids)
+            return
+        model = CodedClasses(self.codes.reshape(-1), r, b, branch)
         if way == ONE:
-            v = room("floats", r, np.float32)[:r]
-            decode_one(p, self.codes.reshape(-1), *sizes, v, scores, ids)
+            v = self._room(ONE, lambda: np.empty(r, np.float32))
+            decode_one(p, model, first, last, v, scores, ids)
         elif way == BUCKETS:
-            decode_buckets(
-                p, self.codes.reshape(-1), *sizes, self._turns(),
-                spec.n_classes - len(spec.added_codes),
-                room("floats", floats_of(r, spec.n_buckets), np.float32),
-                room("walk", numbers_of(r), np.int64), scores, ids,
-            )  # fmt: skip
-        elif way == PERM:
-            width, groups = table_width(spec.n_buckets), -(-scores.shape[1] // LANES)
-            decode_perm(
-                p, self._in_blocks(), *sizes, width, room("tables", LANES * r * width, np.uint8),
-                room("floats", LANES + (LANES + 1) * r, np.float32),
-                room("numbers", LANES, np.float64), room("masks", 8, np.uint64),
-                room("counts", 256, np.int32), room("bytes", LANES * (1 + groups), np.uint8),
-                scores, ids,
-            )  # fmt: skip
+            walks = self._room(BUCKETS, lambda: BucketWalk.of(spec))
+            decode_buckets(p, model, first, last, walks, scores, ids)
         else:
-            decode_tile(
-                p, self.codes.reshape(-1), *sizes, room("columns", columns, np.float32),
-                room("tables", columns, np.uint8),
-                room("floats", 2 * LANES + (2 * LANES + 1) * r, np.float32),
-                room("numbers", 3 * LANES, np.float64), room("bytes", 3 * LANES, np.uint8),
-                scores, ids,
-            )  # fmt: skip
+            room = self._room(TILE, lambda: TileRoom.of(r, spec.n_columns))
+            decode_tile(p, model, first, last, room, scores, ids)
 
     def _in_blocks(self) -> NDArray[np.uint8]:
-        """Return the codes in blocks of 64 classes."""
         with self._lock:
             if self._blocks is None:
                 self._blocks = in_blocks(self.spec)
             return self._blocks
 
-    def _turns(self) -> NDArray[np.int64]:
-        """Return what walks through the classes of buckets need of the hashes."""
-        if self._walks is None:
-            self._walks = turns(self.spec.hash_a, self.spec.hash_b, self.spec.n_buckets)
-        return self._walks
-
-    def _room(self, name: str, n: int, dtype: type[np.generic]) -> NDArray[Any]:
-        """Return this thread's scratch of a name, n numbers or more."""
-        found: NDArray[Any] | None = getattr(self._scratch, name, None)
-        if found is None or len(found) < n:
-            found = aligned(n * np.dtype(dtype).itemsize).view(dtype)
-            setattr(self._scratch, name, found)
-        return found
+    def _room(self, way: str, make: Callable[[], Any]) -> Any:
+        """Return this thread's scratch for a way."""
+        if not hasattr(self._scratch, way):
+            setattr(self._scratch, way, make())
+        return getattr(self._scratch, way)

@@ -9,8 +9,8 @@ depend on how many there are. In training BLAS has all threads, on whose number 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,15 +19,14 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.backends.cpu import kernels
-from streammach.backends.cpu.blas import one_thread_each
 from streammach.backends.cpu.decoder import Decoder
-from streammach.backends.cpu.list_kernels import sigmoids
+from streammach.backends.cpu.losses import sigmoids
 from streammach.backends.ranked import Ranked
+from streammach.forks import Turn
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import product
+from streammach.rows.dense import RowMap, Waves, product
 from streammach.rows.packed import PackedRows, Table
-from streammach.rows.waves import RowMap, Waves
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model import ModelShape, ModelSpec
@@ -35,6 +34,25 @@ from streammach.spec.types import Decoding
 from streammach.threads import Workers, pieces_of
 
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
+
+
+_blas_lock = Turn()
+_blas_limits: list[Any] = []  # the limit that is in force, once for each that needs it
+
+
+@contextmanager
+def _one_thread_each(controller: threadpoolctl.ThreadpoolController) -> Iterator[None]:
+    """Have a product of matrices be its caller's work alone, until the last caller is done."""
+    with _blas_lock:  # threads of BLAS are those of the whole process
+        limit = _blas_limits[0] if _blas_limits else controller.limit(limits=1, user_api="blas")
+        _blas_limits.append(limit)
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_limits.pop()
+            if not _blas_limits:
+                limit.restore_original_limits()
 
 
 def chunk_rows(spec: ModelShape) -> int:
@@ -47,49 +65,29 @@ class Forward(Ranked):
 
     Parameters
     ----------
-    spec : ModelSpec
-        The model.
-    dense : bool
-        Whether rows are expanded and go through matrix products.
-    threads : int
-        Threads that compute.
+    spec, dense, threads : ModelSpec, bool, int
+        The model; whether rows are expanded and go through matrix products; how many compute.
     weights : dict, optional
         ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
         are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
         ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
     logistic : bool
         Whether each bucket of the trained model has a sigmoid of its own.
-
-    Attributes
-    ----------
-    state : dict of str to array
-        The optimiser's tables, by their names in a checkpoint.
-    buffers : dict of str to array
-        Room that is kept between calls: ``x`` and ``plain`` for dense rows, and what steps need.
-    basis : Basis, Waves or None
-        What dense rows are brought to.
-    decoder : Decoder
-        Finds the best classes; it has the codes.
-    dense_rows : int
-        How many dense rows are multiplied with the weights at a time.
-    in_training : bool
-        Whether it is part of a training although it is given weights.
     """
 
+    # `state` holds the optimiser's tables by their names in a checkpoint, `buffers` room that is
+    # kept between calls (``x`` and ``plain`` for dense rows, and what steps need); `basis` is what
+    # dense rows are brought to, of which `dense_rows` are multiplied with the weights at a time.
+    # `in_training` says that it is part of a training although it is given weights.
     dense_rows = LANES
     in_training = False
     # Made when they are asked for.
     codes: NDArray[Any] = cached_property(lambda self: self.decoder.codes)  # type: ignore[assignment]
 
     def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        dense: bool,
-        threads: int,
-        weights: Mapping[str, Table] | None = None,
-        logistic: bool = False,
-    ) -> None:
+        self, spec: ModelSpec, *, dense: bool, threads: int,
+        weights: Mapping[str, Table] | None = None, logistic: bool = False,
+    ) -> None:  # fmt: skip
         self.spec, self.dense, self.threads, self.logistic = spec, dense, threads, logistic
         self._predicts = weights is not None and not self.in_training
         self.decoder = Decoder(spec, by_class=not self._predicts)
@@ -113,18 +111,7 @@ class Forward(Ranked):
         self._blas = threadpoolctl.ThreadpoolController()
 
     def decode_by(self, way: Decoding) -> None:
-        """Find best classes in a way.
-
-        Parameters
-        ----------
-        way : str
-            One of :mod:`streammach.backends.cpu.decoder`, or ``auto``.
-
-        Raises
-        ------
-        UsageError
-            If the model's shape or the machine do not allow it.
-        """
+        """Find best classes in a way; UsageError if shape or machine do not allow it."""
         self.decoder.want(way)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
@@ -134,7 +121,7 @@ class Forward(Ranked):
         if not self.dense:
             self.run(write, self.pieces(rows.n_rows))
         elif self._predicts:
-            with one_thread_each(self._blas):
+            with _one_thread_each(self._blas):
                 self.run(write, self._dense_pieces(rows.n_rows))
         else:
             with self.blas():
@@ -155,35 +142,24 @@ class Forward(Ranked):
         first: int, last: int,
     ) -> None:  # fmt: skip
         """Write the outputs of rows ``first:last`` with these values."""
+        spec, sparse = self.spec, (rows.indptr, rows.features, values, first, last)
         if self.dense:
             self.products(rows.part(first, last), z[first:last])
+        elif isinstance(self.weights, PackedRows):
+            some: tuple[NDArray[np.int8], NDArray[np.int64]] | None
+            some = getattr(self._scratch, "unpacked", None)
+            if some is None:
+                some = np.empty((8, spec.n_columns), np.int8), np.arange(8)
+                self._scratch.unpacked = some
+            packed = self.weights
+            taken = packed.data, packed.starts, self.bias, *some
+            kernels.packed_logits(*sparse, *taken, z)  # type: ignore[call-arg]
         else:
-            self._logits(rows, values, first, last, z)
+            kernels.logits(*sparse, self.weights, self.bias, z)
         if self.logistic:
             sigmoids(first, last, logarithms, z)
-            return
-        spec = self.spec
-        kernels.probabilities(spec.n_buckets, spec.n_repetitions, first, last, logarithms, z)
-
-    def _logits(
-        self, rows: RowBlock, values: NDArray[Any], first: int, last: int, z: NDArray[np.float32]
-    ) -> None:  # fmt: skip
-        """Write ``bias + x W`` for sparse rows ``first:last`` with these values."""
-        given = rows.indptr, rows.features, values, first, last
-        if isinstance(self.weights, PackedRows):
-            packed = self.weights.data, self.weights.starts, self.bias
-            kernels.packed_logits(*given, *packed, *self._unpacked(), z)  # type: ignore[call-arg]
         else:
-            kernels.logits(*given, self.weights, self.bias, z)
-
-    def _unpacked(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-        """Return this thread's scratch for packed rows, as the kernel takes it."""
-        found: tuple[NDArray[np.int8], NDArray[np.int64]] | None
-        found = getattr(self._scratch, "unpacked", None)
-        if found is None:
-            found = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
-            self._scratch.unpacked = found
-        return found
+            kernels.probabilities(spec.n_buckets, spec.n_repetitions, first, last, logarithms, z)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
@@ -193,15 +169,15 @@ class Forward(Ranked):
         for start in range(0, rows.n_rows, chunk):
             some = slice(start, min(start + chunk, rows.n_rows))
             part = rows.part(some.start, some.stop) if rows.n_rows > chunk else rows
+            best = scores[some], ids[some]
             if self.decoder.shares_classes(part.n_rows, self.threads):
                 p = self.outputs(part, logarithms=kind.logarithms)
-                best = (scores[some], ids[some])
                 self.decoder.decode_shared(p, kind.branch, *best, self.run, self.threads)
             elif self._predicts:
-                self._rank_part(part, kind, scores[some], ids[some])
+                self._rank_part(part, kind, *best)
             else:
                 p = self.outputs(part, logarithms=kind.logarithms)
-                decode = partial(self._decode_part, p, kind.branch, scores[some], ids[some])
+                decode = partial(self._decode_part, p, kind.branch, *best)
                 self.run(decode, self.decoder.parts(part.n_rows, self.threads))
 
     def _rank_part(
@@ -216,7 +192,7 @@ class Forward(Ranked):
             self._decode_part(z, kind.branch, scores, ids, first, last)
 
         if self.dense:
-            with one_thread_each(self._blas):
+            with _one_thread_each(self._blas):
                 self.run(piece, self._dense_pieces(rows.n_rows))
         else:
             self.run(piece, self.decoder.parts(rows.n_rows, self.threads))
@@ -269,9 +245,8 @@ class Forward(Ranked):
 
     def blas(self) -> AbstractContextManager[object]:
         """Return what makes BLAS use these threads, and no others, while it is held."""
-        limits: AbstractContextManager[object] = self._blas.limit(
-            limits=self.threads, user_api="blas"
-        )
+        limits: AbstractContextManager[object]
+        limits = self._blas.limit(limits=self.threads, user_api="blas")
         return limits
 
     def pieces(self, n: int) -> list[tuple[int, int]]:

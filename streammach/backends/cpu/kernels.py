@@ -7,7 +7,7 @@ values, one feature's rows or one model's buckets, in one order.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from streammach.backends.rowmath import (
     residual,
 )
 from streammach.jit import Array, Number, kernel
+from streammach.rows.batch import ByFeature
 from streammach.rows.packed import ahead, unpack_row
 from streammach.simd import prefetch
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
@@ -28,6 +29,38 @@ LINE_FLOATS = 16  # of a cache line
 # Measured: 11% less time at 384 columns, 2% at 768; when all of 768 were asked for, 3% more.
 AHEAD_COLUMNS = 256
 FIRST_COLUMNS = 64  # the same for the rows that are added up, of which eight come at a time
+
+
+class RowTargets(NamedTuple):
+    """What the rows of a batch are trained towards, and how."""
+
+    codes: Array  # unsigned (K, R): bucket of each class in each model
+    importance: Array  # float32 (n,): weight of each row
+    smoothing: Number  # float32: label smoothing
+    n_buckets: int  # B
+
+
+class RowLosses(NamedTuple):
+    """What rows give, and what training makes of it in place."""
+
+    z: Array  # float32 (n, C): logits; receives the derivative of a row's loss times its weight
+    losses: Array  # float32 (n, R): receives the loss of each model times the weight
+    norms: Array  # float32 (n, R): receives the sum of squares of z's B columns
+
+
+class OptimizerStep(NamedTuple):
+    """An optimiser's step on a table of weights."""
+
+    optimizer: int  # ADAGRAD, ADAM or SGD
+    weights: Array  # float32 (d, C); changed
+    # float32 (d, R) for Adagrad: sum of the squared gradients of each model's columns; (d, C) for
+    # Adam: the first moment of each column; not used by SGD
+    accumulated: Array
+    second: Array  # float32 (d, C): Adam's second moment
+    rate: Number  # rate, epsilon: float32: step size and what keeps the denominator from zero, with
+    epsilon: Number  # the corrections of bias for Adam
+    decays: Array  # float32 (2,): Adam's decays
+    n_buckets: int  # B
 
 
 @kernel(inline=True)
@@ -64,15 +97,9 @@ def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table
 
 @kernel()
 def logits(
-    indptr: Array,
-    features: Array,
-    values: Array,
-    first: int,
-    last: int,
-    weights: Array,
-    bias: Array,
-    out: Array,
-) -> None:
+    indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
+    bias: Array, out: Array,
+) -> None:  # fmt: skip
     """Write ``bias + x W`` for rows ``first:last`` to `out` float32 (n, C).
 
     Parameters
@@ -98,16 +125,12 @@ def packed_logits(
 
     Parameters
     ----------
-    indptr, features, values, first, last : arrays and int
+    indptr, features, values, first, last, bias, out : arrays and int
         Those of :func:`logits`.
     data, starts : uint8 (n,), uint32 or int64 (d + 1,)
         Those of :class:`streammach.rows.packed.PackedRows`.
-    bias : float32 (C,)
-        That of :func:`logits`.
     some, places : int8 (8, C), int64 (8,)
         Scratch, and the numbers from 0 on.
-    out : float32 (n, C)
-        Receives what that writes.
     """
     # As many rows are unpacked at a time as `add_rows` adds together.
     for i in range(first, last):
@@ -138,44 +161,17 @@ def exponentials(z: Array) -> Any:
 
 
 @kernel()
-def residuals(
-    codes: Array,
-    classes: Array,
-    importance: Array,
-    smoothing: Number,
-    first: int,
-    last: int,
-    n_buckets: int,
-    n_repetitions: int,
-    z: Array,
-    losses: Array,
-    norms: Array,
-) -> None:
-    """Turn logits into residuals, in place, for rows ``first:last``.
-
-    Parameters
-    ----------
-    codes : unsigned (K, R)
-        Bucket of each class in each model.
-    classes, importance : int32 (n,), float32 (n,)
-        Classes and weights of the rows.
-    smoothing : float32
-        Label smoothing.
-    n_buckets, n_repetitions : int
-        B and R.
-    z : float32 (n, C)
-        Logits; receives the derivative of each row's loss times its weight.
-    losses, norms : float32 (n, R)
-        Receive ``-ln p`` of the true bucket times the weight, and the sum of squares of z's B
-        columns.
-    """
+def residuals(classes: Array, targets: RowTargets, out: RowLosses, first: int, last: int) -> None:
+    """Turn logits into residuals, in place, for rows ``first:last`` of `classes` int32 (n,)."""
+    n_buckets, smoothing = targets.n_buckets, targets.smoothing
     for i in range(first, last):
-        scale = importance[i]
-        for r in range(n_repetitions):
-            v, t = z[i, r * n_buckets : (r + 1) * n_buckets], np.int64(codes[classes[i], r])
+        scale = targets.importance[i]
+        for r in range(targets.codes.shape[1]):
+            v = out.z[i, r * n_buckets : (r + 1) * n_buckets]
+            t = np.int64(targets.codes[classes[i], r])
             own = v[t]
             top, total = exponentials(v)
-            losses[i, r] = scale * (np.float32(math.log(total)) - (own - top))
+            out.losses[i, r] = scale * (np.float32(math.log(total)) - (own - top))
             inverse, square = np.float32(1) / total, np.float32(0)
             for c in range(n_buckets):
                 g = scale * residual(v[c] * inverse, False, smoothing, n_buckets)
@@ -183,7 +179,7 @@ def residuals(
                 square += g * g
             g = v[t]
             v[t] = g - scale * (np.float32(1) - smoothing)
-            norms[i, r] = square - g * g + v[t] * v[t]
+            out.norms[i, r] = square - g * g + v[t] * v[t]
 
 
 @kernel()
@@ -212,58 +208,35 @@ def probabilities(
 
 @kernel(inline=True)
 def update_row(
-    optimizer: int,
-    weights: Array,
-    gradient: Array,
-    accumulated: Array,
-    second: Array,
-    rate: Number,
-    epsilon: Number,
-    decays: Array,
-    n_buckets: int,
-    r0: int,
-    r1: int,
-    square: Array,
+    how: OptimizerStep, f: int, gradient: Array, r0: int, r1: int, square: Array
 ) -> None:
-    """Take one optimiser step on the columns of models ``r0:r1`` of one row of the table.
+    """Take one optimiser step on the columns of models ``r0:r1`` of row `f` of the table.
 
     Parameters
     ----------
-    optimizer : int
-        ADAGRAD, ADAM or SGD.
-    weights : float32 (C,)
-        The row; changed.
-    gradient : float32 (columns of r0:r1,)
-        Its gradient.
-    accumulated : float32 (R,) or (C,)
-        Adagrad: sum of the squared gradients of each model's columns. Adam: the first moment of
-        each column. Not used by SGD.
-    second : float32 (C,)
-        Adam's second moment.
-    rate, epsilon : float32
-        Step size and what keeps the denominator from zero, bias corrections included for Adam.
-    decays : float32 (2,)
-        Adam's decays.
-    n_buckets, r0, r1 : int
-        B and the models.
-    square : float32 (r1 - r0,)
-        The squared norm of the gradient of each model's columns (Adagrad).
+    how, f, r0, r1 : OptimizerStep and int
+        The step, the row and the models.
+    gradient, square : float32 (columns of r0:r1,), float32 (r1 - r0,)
+        The row's gradient, and its squared norm in each model's columns (Adagrad).
     """
+    n_buckets, weights = how.n_buckets, how.weights[f]
+    accumulated = how.accumulated[f if how.optimizer != SGD else 0]
+    second = how.second[f if how.optimizer == ADAM else 0]
     for r in range(r0, r1):
         o, p = r * n_buckets, (r - r0) * n_buckets
         w, g = weights[o : o + n_buckets], gradient[p : p + n_buckets]
-        if optimizer == ADAM:
+        if how.optimizer == ADAM:
             ms, vs = accumulated[o : o + n_buckets], second[o : o + n_buckets]
             for c in range(n_buckets):
-                m = adam_moment(ms[c], g[c], decays[0])
-                v = adam_moment(vs[c], g[c] * g[c], decays[1])
+                m = adam_moment(ms[c], g[c], how.decays[0])
+                v = adam_moment(vs[c], g[c] * g[c], how.decays[1])
                 ms[c], vs[c] = m, v
-                w[c] -= adam_step(m, v, rate, epsilon)
+                w[c] -= adam_step(m, v, how.rate, how.epsilon)
             continue
-        step = rate
-        if optimizer == ADAGRAD:
+        step = how.rate
+        if how.optimizer == ADAGRAD:
             accumulated[r] += square[r - r0]
-            step = adagrad_step(rate, accumulated[r], epsilon)
+            step = adagrad_step(how.rate, accumulated[r], how.epsilon)
         for c in range(n_buckets):
             w[c] -= step * g[c]
 
@@ -279,115 +252,58 @@ def squares(gradient: Array, n_buckets: int, n_repetitions: int, out: Array) -> 
 
 
 @kernel()
-def backward(
-    optimizer: int,
-    ids: Array,
-    starts: Array,
-    rows: Array,
-    values: Array,
-    first: int,
-    last: int,
-    z: Array,
-    norms: Array,
-    weights: Array,
-    accumulated: Array,
-    second: Array,
-    rate: Number,
-    epsilon: Number,
-    decays: Array,
-    n_buckets: int,
-    n_repetitions: int,
-) -> None:
-    """Gather the gradient of each feature and update its row of the table, feature by feature.
+def backward(how: OptimizerStep, batch: ByFeature, out: RowLosses, first: int, last: int) -> None:
+    """Gather the gradient of each of the features ``first:last`` and update its row of the table.
 
     Parameters
     ----------
-    optimizer : int
-        ADAGRAD, ADAM or SGD.
-    ids, starts, rows, values : int32 (u,), int64 (u + 1,), int32 (nnz,), float32 (nnz,)
-        The batch by features; features ``first:last`` are done.
-    z, norms : float32 (n, C), float32 (n, R)
-        Residuals and their squared norms.
-    weights : float32 (d, C)
-        The table; changed.
-    accumulated, second : float32 (d, R or C), float32 (d, C)
-        The optimiser's state; see :func:`update_row`.
-    rate, epsilon, decays : float32, float32, float32 (2,)
-        The optimiser's numbers; see :func:`update_row`.
-    n_buckets, n_repetitions : int
-        B and R.
+    how, first, last : OptimizerStep and int
+        The step, and which of the features.
+    batch, out : ByFeature, RowLosses
+        The batch by features, its residuals and their squared norms.
     """
-    columns = n_buckets * n_repetitions
+    ids, starts, rows, values, z = batch.ids, batch.starts, batch.rows, batch.values, out.z
+    columns, n_repetitions = z.shape[1], out.norms.shape[1]
     g, square = np.empty(columns, np.float32), np.empty(n_repetitions, np.float32)
     for u in range(first, last):
         start, stop = starts[u], starts[u + 1]
         if u + 1 < last:
-            row_ahead(weights, ids[u + 1], AHEAD_COLUMNS)
-            if optimizer == ADAGRAD:
-                row_ahead(accumulated, ids[u + 1], AHEAD_COLUMNS)
+            row_ahead(how.weights, ids[u + 1], AHEAD_COLUMNS)
+            if how.optimizer == ADAGRAD:
+                row_ahead(how.accumulated, ids[u + 1], AHEAD_COLUMNS)
         if stop - start == 1:
             x, row = values[start], z[rows[start]]
             for c in range(columns):
                 g[c] = x * row[c]
             for r in range(n_repetitions):
-                square[r] = x * x * norms[rows[start], r]
+                square[r] = x * x * out.norms[rows[start], r]
         else:
             for c in range(columns):
                 g[c] = 0
             add_rows(g, values, rows, start, stop, z)
-            if optimizer == ADAGRAD:
-                squares(g, n_buckets, n_repetitions, square)
-        f = ids[u]
-        update_row(
-            optimizer, weights[f], g, accumulated[f if optimizer != SGD else 0],
-            second[f if optimizer == ADAM else 0], rate, epsilon, decays, n_buckets, 0,
-            n_repetitions, square,
-        )  # fmt: skip
+            if how.optimizer == ADAGRAD:
+                squares(g, how.n_buckets, n_repetitions, square)
+        update_row(how, ids[u], g, 0, n_repetitions, square)
 
 
 @kernel()
 def update_table(
-    optimizer: int,
-    gradient: Array,
-    weights: Array,
-    accumulated: Array,
-    second: Array,
-    first: int,
-    last: int,
-    rate: Number,
-    epsilon: Number,
-    decays: Array,
-    n_buckets: int,
-    r0: int,
-    r1: int,
+    how: OptimizerStep, gradient: Array, r0: int, r1: int, first: int, last: int
 ) -> None:
     """Update rows ``first:last`` of the table from a gradient of the columns of models ``r0:r1``.
 
     Parameters
     ----------
-    optimizer : int
-        ADAGRAD, ADAM or SGD.
+    how, r0, r1, first, last : OptimizerStep and int
+        The step, the models and the rows.
     gradient : float32 (d, (r1 - r0) * B)
         The gradient.
-    weights : float32 (d, C)
-        The table; changed.
-    accumulated, second : float32 (d, R or C), float32 (d, C)
-        The optimiser's state; see :func:`update_row`.
-    first, last : int
-        The rows to update.
-    rate, epsilon, decays : float32, float32, float32 (2,)
-        The optimiser's numbers; see :func:`update_row`.
-    n_buckets, r0, r1 : int
-        B and the models.
     """
     square = np.empty(r1 - r0, np.float32)
     for f in range(first, last):
-        if optimizer == ADAGRAD:
-            squares(gradient[f], n_buckets, r1 - r0, square)
-        update_row(
-            optimizer, weights[f], gradient[f], accumulated[f if optimizer != SGD else 0],
-            second[f if optimizer == ADAM else 0], rate, epsilon, decays, n_buckets, r0, r1, square,
-        )  # fmt: skip
+        if how.optimizer == ADAGRAD:
+            squares(gradient[f], how.n_buckets, r1 - r0, square)
+        update_row(how, f, gradient[f], r0, r1, square)
 
 
 @kernel()

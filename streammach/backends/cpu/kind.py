@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 
 
 def _open(
-    spec: ModelSpec,
-    config: RunConfig,
-    *,
-    facts: DataFacts | None = None,
-    weights: Arrays | None = None,
-    device_bytes: int = 0,
-    logistic: bool = False,
-) -> Backend:
+    spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None = None,
+    weights: Arrays | None = None, device_bytes: int = 0, logistic: bool = False,
+) -> Backend:  # fmt: skip
     from streammach.backends.cpu.backend import CpuBackend
 
     return CpuBackend(

@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import Forward
-from streammach.backends.cpu.joint import joint_list_residuals, joint_residuals
-from streammach.backends.cpu.list_kernels import list_residuals, logistic_residuals
+from streammach.backends.cpu.kernels import OptimizerStep, RowLosses, RowTargets
+from streammach.backends.cpu.losses import (
+    RankedClasses,
+    TargetLists,
+    joint_list_residuals,
+    joint_residuals,
+    list_residuals,
+    logistic_residuals,
+)
 from streammach.backends.loss import BEST_CLASSES
 from streammach.rows.batch import Batch, ByFeature
 from streammach.rows.dense import product
@@ -32,6 +39,7 @@ GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least on
 FEATURE_COST = 6  # updating a row of the table, in units of adding up one row of residuals
 DECAYS = np.array(ADAM_DECAYS, np.float32)
 NONE = np.zeros((1, 1), np.float32)  # stands for a table that the optimiser does not keep
+ALL = slice(None)
 Shapes = Mapping[str, tuple[int, ...]]
 Pair = tuple[int, int]
 
@@ -44,15 +52,7 @@ class Parameters(NamedTuple):
 
 
 class Steps(ABC):
-    """Trains a model on batches.
-
-    Parameters
-    ----------
-    model : Forward
-        The model, with room for the optimiser's tables and the buffers.
-    training : TrainSpec
-        How it is trained.
-    """
+    """Trains a model, which has room for the optimiser's tables and the buffers, on batches."""
 
     def __init__(self, model: Forward, training: TrainSpec) -> None:
         self._model, self._training, self._kind = model, training, training.optimizer_kind
@@ -99,59 +99,48 @@ class Steps(ABC):
 
     def _residuals(self, batch: Batch, first: int, last: int) -> None:
         """Turn the logits of rows ``first:last`` into residuals."""
-        spec, buffers = self._model.spec, self._model.buffers
-        smoothing = np.float32(self._training.label_smoothing)
+        model, smoothing = self._model, np.float32(self._training.label_smoothing)
+        targets = RowTargets(model.codes, batch.importance, smoothing, model.spec.n_buckets)
         if self._training.loss == "joint":
-            self._joint_residuals(batch, smoothing, slice(first, last))
-            return
-        rest = (
-            batch.importance, smoothing, first, last, spec.n_buckets, spec.n_repetitions,
-            buffers["z"], buffers["losses"], buffers["norms"],
-        )  # fmt: skip
-        if (lists := batch.labels) is None:
-            kernels.residuals(self._model.codes, batch.classes, *rest)
+            self._joint_residuals(batch, targets, slice(first, last))
+        elif batch.labels is None:
+            kernels.residuals(batch.classes, targets, self._losses(), first, last)
         else:
-            assert lists.weights is not None, "the shares of the target"
-            turn = logistic_residuals if self._model.logistic else list_residuals
-            turn(self._model.codes, lists.starts, lists.classes, lists.weights, *rest)
+            turn = logistic_residuals if model.logistic else list_residuals
+            turn(_target_lists(batch), targets, self._losses(), first, last)
 
-    def _joint_residuals(self, batch: Batch, smoothing: np.float32, rows: slice) -> None:
-        model, spec = self._model, self._model.spec
-        z, losses, norms = (model.buffers[name][rows] for name in ("z", "losses", "norms"))
-        kernels.probabilities(spec.n_buckets, spec.n_repetitions, 0, len(z), True, z)
-        shape = (len(z), min(BEST_CLASSES, spec.n_classes))
-        ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
-        model.decode(z, SUM, scores, ids)
-        best = (batch.importance[rows], ids, scores, smoothing, spec.n_buckets)
-        if (lists := batch.labels) is None:
-            joint_residuals(model.codes, batch.classes[rows], *best, z, losses, norms)
-            return
-        assert lists.weights is not None, "the shares of the target"
-        starts = lists.starts[rows.start : rows.stop + 1]
-        joint_list_residuals(
-            model.codes, starts, lists.classes, lists.weights, *best, model.buffers["rest"], z,
-            losses, norms,
-        )  # fmt: skip
+    def _losses(self, rows: slice = ALL) -> RowLosses:
+        return RowLosses(*(self._model.buffers[name][rows] for name in ("z", "losses", "norms")))
+
+    def _joint_residuals(self, batch: Batch, targets: RowTargets, rows: slice) -> None:
+        model, spec, out = self._model, self._model.spec, self._losses(rows)
+        kernels.probabilities(spec.n_buckets, spec.n_repetitions, 0, len(out.z), True, out.z)
+        shape = (len(out.z), min(BEST_CLASSES, spec.n_classes))
+        best = RankedClasses(np.empty(shape, np.int64), np.empty(shape, np.float32))
+        model.decode(out.z, SUM, best.scores, best.ids)
+        targets = targets._replace(importance=batch.importance[rows])
+        if batch.labels is None:
+            joint_residuals(batch.classes[rows], best, targets, out)
+        else:
+            lists = _target_lists(batch)
+            lists = lists._replace(starts=lists.starts[rows.start : rows.stop + 1])
+            joint_list_residuals(lists, best, targets, model.buffers["rest"], out)
 
     def _update(self, table: Parameters, gradient: NDArray[Any], rows: Pair, models: Pair) -> None:
         """Take the optimiser's step on rows ``first:last`` and the columns of models ``r0:r1``.
 
-        Parameters
-        ----------
-        table : Parameters
-            What is updated.
-        gradient : float32 (n, (r1 - r0) * B)
-            The gradient of those columns, for all rows of the table.
-        rows, models : tuple of int
-            The rows and the models.
+        The gradient of those columns, for all rows of the table, is float32 (n, (r1 - r0) * B).
         """
         if self._kind.step is not None:
             self._update_plainly(table, gradient[slice(*rows)], rows, models)
-            return
+        else:
+            kernels.update_table(self._how(table), gradient, *models, *rows)
+
+    def _how(self, table: Parameters) -> OptimizerStep:
         first, second = (table.state.get(name, NONE) for name in ("first", "second"))
-        kernels.update_table(
-            self._kind.branch, gradient, table.weights, first, second, *rows, self._rate,
-            self._epsilon, DECAYS, self._model.spec.n_buckets, *models,
+        return OptimizerStep(
+            self._kind.branch, table.weights, first, second, self._rate, self._epsilon, DECAYS,
+            self._model.spec.n_buckets,
         )  # fmt: skip
 
     def _update_plainly(
@@ -166,6 +155,13 @@ class Steps(ABC):
         assert self._kind.step is not None
         state = {name: part(array) for name, array in table.state.items()}
         self._kind.step(part(table.weights), gradient, state, self._rate, self._epsilon)
+
+
+def _target_lists(batch: Batch) -> TargetLists:
+    lists = batch.labels
+    assert lists is not None, "rows with lists"
+    assert lists.weights is not None, "the shares of the target"
+    return TargetLists(lists.starts, lists.classes, lists.weights)
 
 
 class SparseSteps(Steps):
@@ -188,21 +184,15 @@ class SparseSteps(Steps):
         assert by_feature is not None, "sparse rows come feature by feature too"
         n = len(by_feature.ids)
         cost = by_feature.starts + FEATURE_COST * np.arange(n + 1)
-        piece = self._piece if self._kind.step is None else self._piece_plainly
-        model.run(partial(piece, by_feature), pieces_of(n, model.threads, cost))
-
-    def _piece(self, by_feature: ByFeature, first: int, last: int) -> None:
-        """Gather the gradients of features ``first:last`` and update their weights."""
-        spec, buffers, (weights, state) = self._model.spec, self._model.buffers, self._table
-        kernels.backward(
-            self._kind.branch, by_feature.ids, by_feature.starts, by_feature.rows,
-            by_feature.values, first, last, buffers["z"], buffers["norms"], weights,
-            state.get("first", NONE), state.get("second", NONE), self._rate, self._epsilon, DECAYS,
-            spec.n_buckets, spec.n_repetitions,
-        )  # fmt: skip
+        if self._kind.step is None:
+            how = self._how(self._table)
+            piece = partial(kernels.backward, how, by_feature, self._losses())
+        else:
+            piece = partial(self._piece_plainly, by_feature)
+        model.run(piece, pieces_of(n, model.threads, cost))
 
     def _piece_plainly(self, by_feature: ByFeature, first: int, last: int) -> None:
-        """Do the same in NumPy."""
+        """Do as :func:`kernels.backward` in NumPy."""
         z = self._model.buffers["z"]
         for u in range(first, last):
             some, f = slice(*by_feature.starts[u : u + 2]), int(by_feature.ids[u])

@@ -30,8 +30,8 @@ from streammach.backends.loss import NOTHING, Loss
 from streammach.backends.ranked import Ranked
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
+from streammach.rows.dense import RowMap, Waves
 from streammach.rows.packed import Table
-from streammach.rows.waves import RowMap, Waves
 from streammach.spec.config import RunConfig
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.facts import DataFacts

@@ -31,7 +31,7 @@ from streammach.backends.cuda.transfers import (
 )
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.waves import RowMap, Waves
+from streammach.rows.dense import RowMap, Waves
 from streammach.spec.model import ModelShape, ModelSpec
 from streammach.threads import Workers
 

@@ -16,8 +16,7 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.intake import Intake
-from streammach.data.conversion.ranking import Known, RankedNames
-from streammach.data.conversion.request import ConversionRequest, decided
+from streammach.data.conversion.request import ConversionRequest, Known, RankedNames, decided
 from streammach.data.conversion.shuffle import FinalIds, Shuffle
 from streammach.data.conversion.spills import Tally
 from streammach.data.source import Source
@@ -29,9 +28,8 @@ from streammach.errors import BudgetError, DataError, clean
 from streammach.files.reading import check_free
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.columns import trained_columns
-from streammach.rows.names import Names
+from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.spellings import spelled_differently
-from streammach.rows.trained import NO_COLUMNS, TrainedColumns
 
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
 UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
@@ -134,16 +132,13 @@ class Build:
             FinalIds(labels.rank, Ids.of(groups), len(features.names)), block_rows(tally), pool,
             lambda done: told(done, tally.rows),
         )  # fmt: skip
-        if spills:
-            shuffle.load(self._folder.written)
-        elif not self._request.held_bytes:
+        if not spills and not self._request.held_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
-        writer = self._writer(tally, shuffle, pool)
+        writer = self._writer(tally, pool)
         try:
             if spills:
-                assert isinstance(writer, StoreWriter), "rows that are held are not put aside"
                 room = self._room_beside(labels, features, tally)
-                shuffle.write_spills(spills, room, writer, self._folder.written)
+                shuffle.write_spills(spills, room, writer)
             else:
                 shuffle.write(rows, writer)
             root = self._finished(writer, tally, shuffle, labels, features)
@@ -152,9 +147,7 @@ class Build:
         finally:
             writer.release()
 
-    def _writer(
-        self, tally: Tally, shuffle: Shuffle, pool: ThreadPoolExecutor
-    ) -> StoreWriter | HeldWriter:
+    def _writer(self, tally: Tally, pool: ThreadPoolExecutor) -> StoreWriter | HeldWriter:
         """Return what takes the rows in their final order: a store's files, or memory."""
         types, labels = value_type(tally), None
         if tally.listed:
@@ -164,10 +157,7 @@ class Build:
             return HeldWriter(
                 types, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
             )
-        return StoreWriter(
-            self._folder.store, types, tagged=tally.tagged, pool=pool,
-            state=shuffle.written.arrays or None, **content,
-        )  # fmt: skip
+        return StoreWriter(self._folder.store, types, tagged=tally.tagged, pool=pool, **content)
 
     def _room_beside(self, labels: RankedNames, features: RankedNames, tally: Tally) -> RowBuffer:
         """Return a buffer for rows of spills, in the memory that is free now."""

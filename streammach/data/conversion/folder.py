@@ -14,8 +14,7 @@ import psutil
 
 from streammach.data.source import ReadingBytes
 from streammach.errors import BudgetError, DiskError, UsageError, clean
-from streammach.files.folders import check_ours, make_folder, remove_folder
-from streammach.files.locks import locked
+from streammach.files.folders import check_ours, locked, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.machine import advised, budget, size_text
@@ -100,7 +99,7 @@ class ConversionFolder:
         self.folder = target.with_name(f".{target.name}.partial")
         self.lock = target.with_name(f".{target.name}.lock")
         self.rejects = target.with_name(f"{target.name}.rejects.tsv")  # rows which the store lacks
-        # in the folder: spills, the store, what is written of it, the list of bad rows
+        # in the folder: spills, the store, an empty file when that is whole, the list of bad rows
         self.runs = self.folder / "runs"
         self.store = self.folder / "store"
         self.written = self.folder / "written"
@@ -144,13 +143,11 @@ class ConversionFolder:
             make_folder(self.runs)
             write_atomic(path, identity)
             return False
-        remove_temporaries(self.folder)
-        # A store that has its root document is whole, or is the one that it was to replace: the two
-        # are swapped. It is written again, for what is written of it cannot be told from the other.
-        complete = (self.store / "zarr.json").exists()
-        if complete or not self.store.is_dir() or not self.written.is_file():
-            remove_folder(self.store)
-            remove_file(self.written)
+        # The store is written again: a whole one may be that which it was to replace, since the two
+        # are swapped.
+        remove_temporaries(self.runs)
+        remove_file(self.written)
+        remove_folder(self.store)
         return True
 
     @property

@@ -34,12 +34,11 @@ from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
 from streammach.machine import size_text
+from streammach.rows.arrays import keys
 from streammach.rows.canonical import merge_repeats
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
-from streammach.rows.order import keys
-from streammach.rows.shared import LocalNames, SharedVocabulary
-from streammach.rows.vocabulary import Vocabulary
+from streammach.rows.vocabulary import LocalNames, SharedVocabulary, Vocabulary
 from streammach.threads import in_order
 
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved

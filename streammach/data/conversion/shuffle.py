@@ -6,18 +6,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.conversion.spills import Spill, bins_that_fit
-from streammach.data.store.arrays import OpenArray, is_sealed, sealed
-from streammach.data.store.writer import RowsWriter, StoreWriter
-from streammach.files.reading import read_small
-from streammach.files.writing import write_atomic
+from streammach.data.store.writer import RowsWriter
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import copy_rows, sort_rows
 from streammach.rows.distinct import PairSketch
@@ -27,7 +22,6 @@ from streammach.threads import in_order
 PIECE_VALUES = 1 << 20
 PIECE_ROWS = 1 << 17
 AHEAD = 4  # pieces that are being copied
-MAX_STATE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -37,21 +31,6 @@ class FinalIds:
     classes: NDArray[np.int32]
     features: Ids
     n_features: int
-
-
-class ShuffleState(msgspec.Struct, kw_only=True):
-    """What is written of a store.
-
-    ``bins`` of the keys are done. ``registers`` are those of the sketch of pairs; ``nnz`` and
-    ``labels`` are the values and the labels of each block of rows; the last block may not be full.
-    """
-
-    bins: int = 0
-    arrays: dict[str, OpenArray] = msgspec.field(default_factory=dict)
-    registers: bytes = b""
-    nnz: list[int] = msgspec.field(default_factory=list)
-    labels: list[int] = msgspec.field(default_factory=list)
-    longest_list: int = 0
 
 
 class Shuffle:
@@ -65,26 +44,19 @@ class Shuffle:
         self._pool = pool
         self._progress = progress
         self._sketch = PairSketch()
-        self.written = ShuffleState()  # what is done
+        # values and labels of each block of rows; the last block may not be full
+        self._nnz, self._labels = list[int](), list[int]()
+        self._longest_list = 0
 
     def said(self) -> dict[str, int]:
         """Return what the root of the store says of rows and their blocks."""
-        nnz, labels = self.written.nnz, self.written.labels
-        most = sum(nnz) * max(1, self.written.longest_list)
+        nnz, labels = self._nnz, self._labels
+        most = sum(nnz) * max(1, self._longest_list)
         return {
             "nnz": sum(nnz), "pairs": min(self._sketch.estimate(), most), "labels": sum(labels),
-            "max_row_labels": self.written.longest_list, "block_rows": self.block_rows,
+            "max_row_labels": self._longest_list, "block_rows": self.block_rows,
             "max_block_nnz": max(nnz, default=0), "max_block_labels": max(labels, default=0),
         }  # fmt: skip
-
-    def load(self, path: Path) -> None:
-        """Go on from what :meth:`write_spills` saved, if there is anything."""
-        if not path.is_file():
-            return
-        document = read_small(path, MAX_STATE)
-        if is_sealed(document):
-            self.written = msgspec.msgpack.decode(document[:-4], type=ShuffleState)
-            self._sketch.merge(np.frombuffer(self.written.registers, np.uint8))
 
     def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
         """Append rows in the order of their keys, or raise DiskError."""
@@ -100,24 +72,18 @@ class Shuffle:
             self._sketch.merge(sketch)
             self._progress(writer.n_rows)
 
-    def write_spills(
-        self, spills: list[Spill], room: RowBuffer, writer: StoreWriter, path: Path
-    ) -> None:
-        """Append the rows of spills, a range of bins at a time; the state is saved after each."""
+    def write_spills(self, spills: list[Spill], room: RowBuffer, writer: RowsWriter) -> None:
+        """Append the rows of spills, a range of bins at a time."""
 
         def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
             labels = n_labels if room.listed else 0
             return room.bytes_of(n_rows, nnz, tag_bytes, labels) <= room.n_bytes
 
-        for first, end in bins_that_fit(spills, self.written.bins, fits):
+        for first, end in bins_that_fit(spills, fits):
             room.clear()
             for spill in spills:
                 spill.read_into(room, first, end)
             self.write(room, writer)
-            self.written.bins = end
-            self.written.arrays = writer.saved()
-            self.written.registers = self._sketch.registers.tobytes()
-            write_atomic(path, sealed(msgspec.msgpack.encode(self.written)))
 
     def _piece(
         self, rows: RowBuffer, chosen: NDArray[np.int64], lengths: NDArray[np.int64]
@@ -153,10 +119,10 @@ class Shuffle:
     ) -> None:
         """Take rows into the sizes of their blocks."""
         blocks = (first_row + np.arange(len(lengths))) // self.block_rows
-        _add(self.written.nnz, blocks, lengths)
+        _add(self._nnz, blocks, lengths)
         if lists is not None:
-            _add(self.written.labels, blocks, lists.lengths)
-            self.written.longest_list = max(self.written.longest_list, int(lists.lengths.max()))
+            _add(self._labels, blocks, lists.lengths)
+            self._longest_list = max(self._longest_list, int(lists.lengths.max()))
 
 
 def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:

@@ -262,11 +262,12 @@ def read_spill(path: Path) -> tuple[Spill, SpillState]:
 
 
 def bins_that_fit(
-    spills: Sequence[Spill], first: int, fits: Callable[[int, int, int, int], bool]
+    spills: Sequence[Spill], fits: Callable[[int, int, int, int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bins from `first` on while ``fits(rows, values, tag bytes, labels)``."""
+    """Yield ranges of bins, as wide as ``fits(rows, values, tag bytes, labels)`` lets them be."""
     columns = [ROWS, VALUES, TAG_BYTES, LABELS]
     held_by: NDArray[np.int64] = np.sum([s.index[:, columns] for s in spills], axis=0)
+    first = 0
     while first < BINS:
         end, held = first + 1, held_by[first]
         while end < BINS and fits(*(held + held_by[end]).tolist()):

@@ -9,15 +9,18 @@ import numpy as np
 from streammach.data.formats import parsed
 from streammach.data.formats.parsed import Parsed
 from streammach.data.formats.tokens import (
+    MAX_FLOAT32,
     all_digits,
     is_below,
     is_blank,
+    long_number,
+    must_be_rounded_again,
     name_at,
     next_line,
+    number,
     small_number,
     token_end,
 )
-from streammach.data.number_kernels import MAX_FLOAT32, long_number, must_be_rounded_again, number
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
     EMPTY,
@@ -102,15 +105,9 @@ def long_label(text: Array, start: int, end: int, split: bool) -> Any:
 
 @kernel(fastmath=False)
 def features_of_row(
-    text: Array,
-    p: int,
-    numbered: bool,
-    head: tuple[int, int, int],
-    out: Parsed,
-    spaces: NameTable,
-    names: NameTable,
-    add: bool,
-) -> Any:
+    text: Array, p: int, numbered: bool, head: tuple[int, int, int], out: Parsed,
+    spaces: NameTable, names: NameTable, add: bool,
+) -> Any:  # fmt: skip
     """Read a row's features into the scratch and the values; return (position, count, code).
 
     Parameters
@@ -124,12 +121,9 @@ def features_of_row(
         names in namespaces, with a value or without, otherwise.
     head : tuple of int
         Where the label starts and ends, and what is wrong before the features, or OK.
-    out : Parsed
-        Receives the features.
-    spaces, names : NameTable
-        The namespaces, and the names, whose slots are fetched ahead.
-    add : bool
-        Whether new namespaces are taken in.
+    out, spaces, names, add : Parsed, NameTable, NameTable, bool
+        What receives the features; namespaces, and whether new ones are taken in; names, whose
+        slots are fetched ahead.
     """
     # One long loop, because a call for each feature would cost more than reading it.
     if head[2] != parsed.OK:
@@ -251,19 +245,10 @@ def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
 
 @kernel(fastmath=False)
 def take_row(
-    text: Array,
-    line: int,
-    label_from: int,
-    label_to: int,
-    importance: float,
-    n_values: int,
-    first_hard: int,
-    out: Parsed,
-    labels: NameTable,
-    names: NameTable,
-    add_labels: bool,
+    text: Array, line: int, label_from: int, label_to: int, importance: float, n_values: int,
+    first_hard: int, out: Parsed, labels: NameTable, names: NameTable, add_labels: bool,
     add_names: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     """Look up the names of a row that was read, and take it; return DONE, or GROW: a table is full.
 
     A pass of its own, so that the cache misses of one row's names overlap with its reading, which
@@ -333,10 +318,8 @@ def take_row(
         if found >= 0:
             if is_hard:
                 out.hard[kept_hard, 0] = kept
-                out.hard[kept_hard, 1], out.hard[kept_hard, 2] = (
-                    out.hard[hard, 1],
-                    out.hard[hard, 2],
-                )
+                for i in range(1, 3):
+                    out.hard[kept_hard, i] = out.hard[hard, i]
                 out.scales[kept_hard] = out.scales[hard]
                 kept_hard += 1
             out.features[kept] = found

@@ -91,3 +91,19 @@ class Parsed(NamedTuple):
     short: NDArray[np.int32]
     direct: NDArray[np.int32]
     state: NDArray[np.int64]
+
+
+def room_for(rows: int, values: int, labels: int) -> Parsed:
+    """Return arrays for so many rows, values and labels."""
+    room = Parsed(
+        classes=np.empty(rows, np.int32), importance=np.empty(rows, np.float32),
+        places=np.empty(rows, np.int64), tags=np.empty((rows, 2), np.int64),
+        label_starts=np.empty(rows + 1, np.int64), label_ids=np.empty(labels, np.int32),
+        indptr=np.empty(rows + 1, np.int64), features=np.empty(values, np.int32),
+        values=np.empty(values, np.float32), keys=np.empty((values, 2), np.uint64),
+        spans=np.empty(values, np.int64), hard=np.empty((values, 3), np.int64),
+        scales=np.empty(values, np.float64), short=np.zeros(256, np.int32),
+        direct=np.empty(0, np.int32), state=np.zeros(N_STATE, np.int64),
+    )  # fmt: skip
+    room.label_starts[0] = room.indptr[0] = 0
+    return room

@@ -18,19 +18,9 @@ class Parser(Protocol):
     """Reads the lines of a format, mostly a kernel; it raises nothing and allocates nothing."""
 
     def __call__(
-        self,
-        text: NDArray[np.uint8],
-        p: int,
-        end: int,
-        label_needed: bool,
-        add_labels: bool,
-        add_names: bool,
-        out: Parsed,
-        labels: NameTable,
-        spaces: NameTable,
-        names: NameTable,
-        /,
-    ) -> Any:
+        self, text: NDArray[np.uint8], p: int, end: int, label_needed: bool, add_labels: bool,
+        add_names: bool, out: Parsed, labels: NameTable, spaces: NameTable, names: NameTable, /,
+    ) -> Any:  # fmt: skip
         """Parse the lines ``text[p:end]`` into `out`; return a code and where it stopped.
 
         Parameters

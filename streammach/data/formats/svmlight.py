@@ -64,9 +64,8 @@ def labels_checked(text: Array, p: int, end: int, state: Array) -> Any:
             continue
         if q == start:
             return p, end, end, parsed.EMPTY_LABEL
-        if state[parsed.MOST_LABELS] > 0 and not is_below(
-            text, start, q, state[parsed.MOST_LABELS]
-        ):
+        most = state[parsed.MOST_LABELS]
+        if most > 0 and not is_below(text, start, q, most):
             return start, q, end, parsed.LABEL_TOO_LARGE
         if is_word(text, start, q, NAN) or is_word(text, start, q, INF):
             return start, q, end, parsed.NO_FINITE_LABEL
@@ -80,13 +79,10 @@ def svmlight_head(text: Array, p: int, state: Array) -> Any:
     end = token_end(text, p, parsed.HASH)
     stop = end
     for q in range(end - 1, p - 1, -1):
+        if text[q] == parsed.COLON and state[parsed.NONE_OK]:
+            return p, p, p, parsed.OK
         if text[q] == parsed.COLON:
-            return (
-                p,
-                p,
-                p if state[parsed.NONE_OK] else end,
-                parsed.OK if state[parsed.NONE_OK] else parsed.NO_LABEL,
-            )
+            return p, p, end, parsed.NO_LABEL
         if text[q] == parsed.COMMA:
             stop = q
     if stop < end and state[parsed.SPLIT]:
@@ -102,17 +98,9 @@ def svmlight_head(text: Array, p: int, state: Array) -> Any:
 
 @kernel()
 def parse(
-    text: Array,
-    p: int,
-    end: int,
-    label_needed: bool,
-    add_labels: bool,
-    add_names: bool,
-    out: Parsed,
-    labels: NameTable,
-    spaces: NameTable,
-    names: NameTable,
-) -> Any:
+    text: Array, p: int, end: int, label_needed: bool, add_labels: bool, add_names: bool,
+    out: Parsed, labels: NameTable, spaces: NameTable, names: NameTable,
+) -> Any:  # fmt: skip
     """Read lines; see :class:`streammach.data.formats.registry.Parser`."""
     while p < end:
         line = p

@@ -10,10 +10,9 @@ from typing import Any
 from streammach.data.formats import parsed
 from streammach.data.formats.features import features_of_row, take_row
 from streammach.data.formats.parsed import Parsed
-from streammach.data.formats.tokens import is_blank, next_line, token_end
-from streammach.data.number_kernels import long_number
+from streammach.data.formats.tokens import is_blank, long_number, next_line, token_end
 from streammach.jit import Array, kernel
-from streammach.rows.bounds import MOST_IMPORTANCE
+from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.name_table import NameTable
 from streammach.rows.names import MAX_NAME
 
@@ -33,13 +32,8 @@ def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
     end = token_end(text, p, parsed.BAR)
     if text[end] == parsed.BAR or text[start] == parsed.QUOTE:  # no label, perhaps a tag
         if label_needed:
-            return (
-                start,
-                end,
-                1.0,
-                end,
-                parsed.TOUCHING if end > start and text[end] == parsed.BAR else parsed.NO_LABEL,
-            )
+            touching = end > start and text[end] == parsed.BAR
+            return start, end, 1.0, end, parsed.TOUCHING if touching else parsed.NO_LABEL
         end = start
     for q in range(start, end):
         if text[q] == parsed.COLON:
@@ -53,13 +47,8 @@ def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
             p += 1
             continue
         if text[p] < parsed.SPACE:
-            return (
-                start,
-                end,
-                weight,
-                p,
-                parsed.NO_BAR if text[p] == parsed.NEWLINE else parsed.CONTROL,
-            )
+            reason = parsed.NO_BAR if text[p] == parsed.NEWLINE else parsed.CONTROL
+            return start, end, weight, p, reason
         q = token_end(text, p, parsed.BAR)
         if text[p] == parsed.QUOTE or text[q] == parsed.BAR:
             state[parsed.TAG_FROM], state[parsed.TAG_TO] = p + (text[p] == parsed.QUOTE), q
@@ -79,17 +68,9 @@ def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
 
 @kernel()
 def parse(
-    text: Array,
-    p: int,
-    end: int,
-    label_needed: bool,
-    add_labels: bool,
-    add_names: bool,
-    out: Parsed,
-    labels: NameTable,
-    spaces: NameTable,
-    names: NameTable,
-) -> Any:
+    text: Array, p: int, end: int, label_needed: bool, add_labels: bool, add_names: bool,
+    out: Parsed, labels: NameTable, spaces: NameTable, names: NameTable,
+) -> Any:  # fmt: skip
     """Read lines; see :class:`streammach.data.formats.registry.Parser`."""
     while p < end:
         line = p

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import google_crc32c
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +26,7 @@ from streammach.data.store.blobs import Blobs, FileFacts
 from streammach.data.store.codecs import WRITTEN, Codec
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, file_pieces, handle_pieces, sha256
+from streammach.files.reading import disk_error, handle_pieces, sha256
 from streammach.files.writing import Writer
 
 CHUNK = 1 << 16  # values
@@ -55,20 +54,6 @@ def encoded(dtype: np.dtype[np.generic], chunk: NDArray[np.generic]) -> bytes:
     return sealed(WRITTEN.encode(np.ascontiguousarray(chunk, dtype)))
 
 
-class OpenArray(msgspec.Struct, frozen=True, kw_only=True):
-    """An array that is being written, as of a moment when all of it was durable.
-
-    ``files`` are its finished shards, ``index`` the places of the chunks of the shard that is
-    open, of which ``size`` bytes are written; ``rest`` is what does not fill a chunk yet.
-    """
-
-    n_values: int
-    files: dict[str, FileFacts]
-    index: bytes
-    size: int
-    rest: bytes
-
-
 class ArrayWriter:
     """Writes an array of unknown length, one shard file after another."""
 
@@ -77,7 +62,6 @@ class ArrayWriter:
         folder: Path,
         dtype: np.dtype[np.generic] | type[np.generic],
         pool: Executor | None = None,
-        state: OpenArray | None = None,
     ) -> None:
         self.dtype = np.dtype(dtype)
         self.n_values = 0
@@ -89,8 +73,6 @@ class ArrayWriter:
         self._shard: Writer | None = None
         self._sha256 = hashlib.sha256()
         make_folder(folder / "c")
-        if state is not None:
-            self._go_on(state)
 
     def append(self, values: NDArray[np.generic]) -> None:
         """Append values, which are cast to the array's type, or raise DiskError."""
@@ -115,54 +97,14 @@ class ArrayWriter:
             self._write_chunk(self.n_values // CHUNK, encoded(self.dtype, self._chunk))
         self._end_shard()
 
-    def saved(self) -> OpenArray:
-        """Make all that was appended durable; return what is needed to go on from there."""
-        if self._shard is not None:
-            self._shard.sync()
-        size = 0 if self._shard is None else self._shard.size
-        rest = self._chunk[: self.n_values % CHUNK].tobytes()
-        return OpenArray(
-            n_values=self.n_values, files=dict(self.files), index=self._index.tobytes(), size=size,
-            rest=rest,
-        )  # fmt: skip
-
     def release(self) -> None:
         """Close the open shard and leave it as it is."""
         if self._shard is not None:
             self._shard.close()
 
-    def _go_on(self, state: OpenArray) -> None:
-        self.n_values, self.files = state.n_values, dict(state.files)
-        self._index = np.frombuffer(state.index, np.uint64).reshape(SHARD_CHUNKS, 2).copy()
-        rest = np.frombuffer(state.rest, self.dtype)
-        self._chunk[: len(rest)] = rest
-        number = self.n_values // CHUNK // SHARD_CHUNKS
-        open_shard = self._folder / "c" / _temporary(number)
-        try:
-            for later in (self._folder / "c").iterdir():
-                if later.name.isdigit() and f"c/{later.name}" not in self.files:
-                    os.replace(later, later.with_name(_temporary(int(later.name))))
-            size = open_shard.stat().st_size if state.size else 0
-        except OSError as error:
-            raise disk_error(error, self._folder) from error
-        if size < state.size:
-            raise StoreError(
-                f"a file of the conversion is cut short: {size:,} bytes, not {state.size:,}",
-                path=open_shard,
-                hint="Remove its folder and convert again.",
-            )
-        if state.size:
-            self._shard = self._writer(number, state.size)
-            for piece in file_pieces(open_shard):
-                self._sha256.update(piece)
-
-    def _writer(self, number: int, keep: int = 0) -> Writer:
-        folder = self._folder / "c"
-        return Writer(folder / str(number), temporary=folder / _temporary(number), keep=keep)
-
     def _write_chunk(self, chunk: int, body: bytes) -> None:
         if self._shard is None:
-            self._shard = self._writer(chunk // SHARD_CHUNKS)
+            self._shard = Writer(self._folder / "c" / str(chunk // SHARD_CHUNKS))
             self._sha256 = hashlib.sha256()
         self._index[chunk % SHARD_CHUNKS] = self._shard.size, len(body)
         self._write(self._shard, body)
@@ -184,10 +126,6 @@ class ArrayWriter:
     def _write(self, shard: Writer, part: bytes) -> None:
         shard.write(part)
         self._sha256.update(part)
-
-
-def _temporary(number: int) -> str:
-    return f".{number}.tmp"
 
 
 class ReadArray(Protocol):

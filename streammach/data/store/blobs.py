@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from streammach.errors import DiskError, StoreError, UsageError, clean
+from streammach.errors import StoreError, UsageError, clean
 from streammach.files.objects import MissingObject, RemoteError
 from streammach.files.reading import disk_error, read_small, regular
 
@@ -152,7 +152,7 @@ class Folder:
         self._handles.clear()
 
 
-def is_remote(error: DiskError) -> bool:
+def is_remote(error: Exception) -> bool:
     """Return whether it is the way to a file that failed, rather than what the file is."""
     return isinstance(error, RemoteError) and not isinstance(error, MissingObject)
 

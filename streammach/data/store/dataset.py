@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from streammach.data.identity import name_of
 from streammach.data.store.arrays import ArrayReader, ReadArray
 from streammach.data.store.blobs import Blobs, damaged
-from streammach.data.store.content import check_distinct, check_names, checked_columns
 from streammach.data.store.opening import (
     kind_of_names,
     open_arrays,
@@ -32,8 +31,7 @@ from streammach.files.reading import sha256
 from streammach.progress import Told, Wanted, shown
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
-from streammach.rows.names import Names
-from streammach.rows.trained import TrainedColumns
+from streammach.rows.names import MINUS, Names, TrainedColumns
 from streammach.spec.facts import DataFacts
 from streammach.spec.reported import Reported
 
@@ -110,7 +108,7 @@ class Dataset(StoredRows, Reported):
         blobs = blobs_of(path, cache, cache_size)
         root = read_root(blobs)
         manifest = read_manifest(blobs, root)
-        documents = read_documents(blobs, root, manifest)
+        documents = read_documents(blobs, manifest)
         arrays = open_arrays(blobs, root, manifest, documents)
         return cls(blobs.place, root, arrays, blobs, documents)
 
@@ -203,8 +201,14 @@ class Dataset(StoredRows, Reported):
     def columns(self) -> TrainedColumns:
         """The columns of the matrix that the rows came from."""
         name = "features/column"
-        positions = self.array(name) if name in self._arrays else None
-        return checked_columns(self.path, self.root.columns, positions, lambda: self.features)
+        n, positions = self.root.columns, self.array(name) if name in self._arrays else None
+        if positions is not None:
+            known = positions[positions >= 0]
+            if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
+                raise damaged(self.path, "the columns of features are wrong")
+        elif n and not _numbers_below(self.features, n):
+            raise damaged(self.path, "features are not the numbers of columns")
+        return TrainedColumns(n, positions)
 
     @cached_property
     def labels(self) -> Names:
@@ -334,7 +338,10 @@ class Dataset(StoredRows, Reported):
         try:
             _ = self.columns
             for group, names in (("labels", self.labels), ("features", self.features)):
-                check_distinct(self.path, group, names)
+                try:  # what is looked up by name would be one of two that are the same
+                    names.ids_of(Names.of([]))
+                except StoreError:
+                    raise damaged(self.path, f"a name of {group} is there twice") from None
             said = {"features": self.feature_counts, "labels": self.label_counts}
             yield from self.wrong_rows(said, self.facts.block_rows, told)
         except StoreError as error:
@@ -360,7 +367,18 @@ class Dataset(StoredRows, Reported):
     def _names(self, group: str) -> Names:
         kind = kind_of_names(self.path, group, self._documents)
         names = Names(self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), kind)
-        return check_names(self.path, group, names)
+        if not names.sound():
+            raise damaged(self.path, f"the names of {group} are wrong")
+        return names
+
+
+def _numbers_below(names: Names, n: int) -> bool:
+    """Return whether all names are integers from 0 to below n."""
+    longest = int(np.diff(names.offsets).max())
+    negative = (names.data[names.offsets[:-1]] == MINUS).any()
+    if names.kind != "integer" or negative or longest > len(str(n)):
+        return False
+    return longest < len(str(n)) or max(int(names.raw(i)) for i in range(len(names))) < n
 
 
 def verify(

@@ -30,23 +30,28 @@ OF_ARRAYS = ("shape", "data_type", "codecs")
 STORED_AS = "sharding_indexed", [CHUNK], {
     "name": "regular", "configuration": {"chunk_shape": [CHUNK * SHARD_CHUNKS]},
 }  # fmt: skip
-ARRAYS: dict[str, tuple[str, ...]] = {
-    "X/indptr": ("int64",), "X/indices": ("int32",), "X/data": ("uint8", "float32"),
-    "labels/offsets": ("int64",), "labels/bytes": ("uint8",), "labels/count": ("int64",),
-    "features/offsets": ("int64",), "features/bytes": ("uint8",), "features/count": ("int64",),
-}  # fmt: skip
-ONE_LABEL: dict[str, tuple[str, ...]] = {"y": ("int32",)}
-LABEL_LISTS: dict[str, tuple[str, ...]] = {
-    "y/indptr": ("int64",), "y/indices": ("int32",), "y/data": ("uint8", "float32"),
-}  # fmt: skip
-NUMBERED = "row"
-MORE_ARRAYS: dict[str, tuple[str, ...]] = {
-    NUMBERED: ("int64",), "weight": ("float32",),
-    "tag/offsets": ("int64",), "tag/bytes": ("uint8",),
-    "features/column": ("int32",),
-}  # fmt: skip
+VALUES = "uint8", "float32"
+OPTIONAL = ("weight", "tag/offsets", "tag/bytes", "features/column")
 
 Kind = Literal["integer", "utf8", "bytes"]
+
+
+def _arrays(root: Root) -> dict[str, tuple[tuple[str, ...], int | None]]:
+    """Return the types that each array may have, and its length where the root tells it."""
+    n, k, d, nnz, m = root.rows, root.classes, root.features, root.nnz, root.labels
+    lists: dict[str, tuple[tuple[str, ...], int | None]] = {
+        "y/indptr": (("int64",), n + 1), "y/indices": (("int32",), m), "y/data": (VALUES, m),
+    }  # fmt: skip
+    return {
+        "X/indptr": (("int64",), n + 1), "X/indices": (("int32",), nnz), "X/data": (VALUES, nnz),
+        **(lists if root.listed else {"y": (("int32",), n)}),
+        "row": (("int64",), n), "weight": (("float32",), n),
+        "tag/offsets": (("int64",), n + 1), "tag/bytes": (("uint8",), None),
+        "labels/offsets": (("int64",), k + 1), "labels/bytes": (("uint8",), None),
+        "labels/count": (("int64",), k), "features/count": (("int64",), d),
+        "features/offsets": (("int64",), d + 1), "features/bytes": (("uint8",), None),
+        "features/column": (("int32",), d),
+    }  # fmt: skip
 
 
 def read_root(blobs: Blobs) -> Root:
@@ -65,25 +70,19 @@ def read_root(blobs: Blobs) -> Root:
             )
         root = msgspec.convert(attributes, Root)
     except (ValueError, KeyError, TypeError, DiskError) as error:
-        if isinstance(error, StoreError | UsageError):
-            raise
-        if isinstance(error, DiskError) and is_remote(error):
+        if isinstance(error, StoreError | UsageError) or is_remote(error):
             raise
         hint = "Was it written by streammach convert?"
         raise StoreError(f"not a store ({clean(error)})", path=place, hint=hint) from None
     if not root.complete:
         raise StoreError("the store is not complete", path=place, hint=CONVERT_AGAIN)
-    if not is_whole_root(text, root.check):
+    # The digest that a root holds is that of the rest of it.
+    if sha256([text.replace(root.check.encode() or b"?", b"", 1)]) != root.check:
         raise damaged(blobs.place, "zarr.json was changed")
     wrong = root.wrong()
     if wrong is not None:
         raise damaged(blobs.place, f"its root says what cannot be: {wrong}")
     return root
-
-
-def is_whole_root(text: bytes, check: str) -> bool:
-    """Return whether the digest that a root document holds is that of the rest of it."""
-    return sha256([text.replace(check.encode() or b"?", b"", 1)]) == check
 
 
 def read_manifest(blobs: Blobs, root: Root) -> Manifest:
@@ -94,7 +93,7 @@ def read_manifest(blobs: Blobs, root: Root) -> Manifest:
             raise ValueError("its digest is not the one that the root names")
         return msgspec.json.decode(text, type=Manifest)
     except (ValueError, RecursionError, DiskError) as error:
-        if isinstance(error, DiskError) and is_remote(error):
+        if is_remote(error):
             raise
         raise StoreError(
             f"the manifest is missing or damaged ({clean(error, 120)})",
@@ -103,49 +102,36 @@ def read_manifest(blobs: Blobs, root: Root) -> Manifest:
         ) from None
 
 
-def read_documents(blobs: Blobs, root: Root, manifest: Manifest) -> dict[str, bytes]:
+def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
     """Return metadata by name; StoreError if they, files or sizes are not the manifest's."""
     blobs.check(["zarr.json", "manifest.json", *manifest.metadata], manifest.files)
     documents = dict[str, bytes]()
     for name, digest in manifest.metadata.items():
-        documents[name] = _read(blobs, name, digest)
+        try:
+            documents[name] = blobs.document(name, MAX_ARRAY_DOCUMENT, digest)
+        except DiskError as error:
+            if error.__cause__ is not None or is_remote(error):  # the disk itself, or the way to it
+                raise
+            raise damaged(blobs.place, f"{clean(name)}: {error.message}") from None
         if sha256([documents[name]]) != digest:
             raise damaged(blobs.place, f"{clean(name)} was changed")
-    needed = [*ARRAYS, *_labels(root), NUMBERED]
-    missing = [name for name in needed if f"{name}/zarr.json" not in manifest.metadata]
-    if missing:
-        raise damaged(blobs.place, f"it lacks {missing[0]}")
     return documents
-
-
-def _labels(root: Root) -> dict[str, tuple[str, ...]]:
-    """Return the arrays that hold the rows' labels, and their types."""
-    return LABEL_LISTS if root.listed else ONE_LABEL
 
 
 def open_arrays(
     blobs: Blobs, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
 ) -> dict[str, ArrayReader]:
     """Return a store's arrays by name; StoreError if one is not as format and root say."""
-    n, k, d = root.rows, root.classes, root.features
-    lengths = {
-        "X/indptr": n + 1, "X/indices": root.nnz, "X/data": root.nnz, "y": n, "weight": n,
-        "y/indptr": n + 1, "y/indices": root.labels, "y/data": root.labels,
-        NUMBERED: n, "tag/offsets": n + 1, "labels/offsets": k + 1, "labels/count": k,
-        "features/offsets": d + 1, "features/count": d, "features/column": d,
-    }  # fmt: skip
-    known = {**ARRAYS, **_labels(root), **MORE_ARRAYS}
-    found = {
-        name: _open_array(blobs, name, manifest, documents, types)
-        for name, types in known.items()
-        if f"{name}/zarr.json" in manifest.metadata
-    }
-    for name, array in found.items():
-        if array.n_values != lengths.get(name, array.n_values):
-            raise damaged(
-                blobs.place, f"{name} has {array.n_values:,} values, not {lengths[name]:,}"
-            )
-    return found
+    arrays = dict[str, ArrayReader]()
+    for name, (types, length) in _arrays(root).items():
+        if f"{name}/zarr.json" in manifest.metadata:
+            array = arrays[name] = _open_array(blobs, name, manifest, documents, types)
+            if array.n_values != (array.n_values if length is None else length):
+                what = f"{name} has {array.n_values:,} values, not {length:,}"
+                raise damaged(blobs.place, what)
+        elif name not in OPTIONAL:
+            raise damaged(blobs.place, f"it lacks {name}")
+    return arrays
 
 
 def _open_array(
@@ -163,9 +149,8 @@ def _open_array(
         data_type = ""
     if codec is None or data_type not in types:
         raise damaged(blobs.place, f"{name} is not stored as this format stores it")
-    files = {
-        n.removeprefix(name + "/"): f for n, f in manifest.files.items() if n.startswith(name + "/")
-    }
+    start = f"{name}/"
+    files = {n[len(start) :]: f for n, f in manifest.files.items() if n.startswith(start)}
     n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
     if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
         raise damaged(blobs.place, f"{name} has {len(files):,} files for {n_values:,} values")
@@ -186,16 +171,6 @@ def _document(folder: Path, name: str, documents: Mapping[str, bytes]) -> dict[s
         return from_json(documents.get(f"{name}/zarr.json", b""), dict[str, Any])
     except ValueError as error:
         raise damaged(folder, f"{name}/zarr.json ({clean(error)})") from None
-
-
-def _read(blobs: Blobs, name: str, digest: str) -> bytes:
-    """Return a document; one that is no file, or too large for a document, is damage."""
-    try:
-        return blobs.document(name, MAX_ARRAY_DOCUMENT, digest)
-    except DiskError as error:
-        if error.__cause__ is not None or is_remote(error):  # the disk itself, or the way to it
-            raise
-        raise damaged(blobs.place, f"{clean(name)}: {error.message}") from None
 
 
 def foreign(path: Path) -> str | None:

@@ -1,8 +1,13 @@
-"""Reads the rows of a store: values, labels, importances and origins, checked as they are read."""
+"""Reads the rows of a store: values, labels, importances and origins, checked as they are read.
+
+Kernels compute and check nothing, and a store may come from a stranger who wrote right checksums:
+nothing that was checked leads out of bounds. Each chunk is looked at when it was decoded, and
+numbers are compared as integers of a word, many at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +16,63 @@ from numpy.typing import NDArray
 
 from streammach.data.store.arrays import ReadArray
 from streammach.data.store.blobs import damaged
-from streammach.data.store.content import ChunkLooks, Content, DistinctNumbers
-from streammach.data.store.opening import NUMBERED
 from streammach.data.store.root import Root
+from streammach.jit import Array, kernel
 from streammach.progress import Told
+from streammach.rows.arrays import (
+    ALL,
+    INFINITE,
+    MOST_IMPORTANCE,
+    NO_SIGN,
+    look_at_ids,
+    look_at_numbers,
+)
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME
 from streammach.rows.texts import Texts
+
+MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
+MOST_LEFT_OUT = 16  # rows of the sources for each that is there, of which a list is kept
+Look = Callable[[NDArray[Any]], None]
+
+
+@kernel()
+def falls_between_rows(indptr: Array, ids: Array) -> Any:
+    """Return at how many of the places where a row starts the ids do not rise."""
+    falls, before, base, last = np.int64(0), np.int64(0), indptr[0], ids.shape[0] - 1
+    for i in range(1, indptr.shape[0] - 1):
+        start = indptr[i] - base
+        place = max(min(start, last), 1)  # without a branch
+        inside = (start > before) & (start <= last)
+        falls += inside & (ids[place] <= ids[place - 1])
+        before = start
+    return falls
+
+
+@kernel()
+def longest_row(indptr: Array) -> Any:
+    """Return the most values of a row; -1 where row pointers fall."""
+    longest = np.int64(0)
+    falling = False
+    for i in range(1, indptr.shape[0]):
+        length = indptr[i] - indptr[i - 1]
+        falling = falling | (length < 0)
+        longest = max(longest, length)
+    return np.int64(-1) if falling else longest
+
+
+def _ids(largest_and_falls: NDArray[np.int64]) -> Look:
+    return lambda some: look_at_ids(some, largest_and_falls)
+
+
+def _numbers(bits: Any, largest: NDArray[np.int64]) -> Look:
+    return lambda some: look_at_numbers(some, bits, largest)
+
+
+def _rise(falls: int, indptr: NDArray[np.int64], ids: NDArray[np.int32]) -> bool:
+    """Return whether ids fall nowhere but where rows start."""
+    return not falls or falls == falls_between_rows(indptr, ids)
 
 
 class StoredRows:
@@ -29,7 +83,6 @@ class StoredRows:
         self._float = self.value_type == np.float32
         self._class_weights: NDArray[np.float32] | None = None
         self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
-        self._content = Content(path=path, root=root)
 
     @property
     def value_type(self) -> np.dtype[np.generic]:
@@ -64,8 +117,25 @@ class StoredRows:
         `out` is int64 (n + 1,).
         """
         indptr = self._arrays["X/indptr"].read(start, stop + 1, out)
-        self._content.check_pointers(indptr, start)
+        root = self.root
+        self._check_pointers("row pointers", indptr, start, root.nnz, root.max_row_nnz)
         return indptr
+
+    def _check_pointers(
+        self, what: str, indptr: NDArray[np.int64], start: int, total: int, most: int
+    ) -> None:
+        """Raise StoreError if pointers of rows from `start` on do not lead through an array.
+
+        It has `total` values, of which `most` are of a row.
+        """
+        first, last, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
+        sound = (start > 0 or first == 0) and (stop < self.root.rows or last == total)
+        sound = sound and first >= 0 and last <= total and 0 <= longest_row(indptr) <= most
+        self._check(sound, what, start, stop)
+
+    def _check(self, sound: Any, what: str, start: int, stop: int) -> None:
+        if not sound:
+            raise damaged(self.path, f"{what} of rows {start:,} to {stop:,} are wrong")
 
     def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
         """Read rows into arrays of just their size, and check what they hold, the first time.
@@ -73,19 +143,25 @@ class StoredRows:
         `indptr` is int64 (n + 1,).
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
-        arrays, seen, known = self._arrays, ChunkLooks(), (start, stop) in self._checked
-        looks = dict.fromkeys(("X/indices", "X/data", "y", "weight")) if known else seen.looks()
-        arrays["X/indices"].read(a, b, rows.features, looks["X/indices"])
-        arrays["X/data"].read(a, b, rows.values, looks["X/data"] if self._float else None)
+        arrays, root, fresh = self._arrays, self.root, (start, stop) not in self._checked
+        ids, classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        values, importance = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        arrays["X/indices"].read(a, b, rows.features, _ids(ids) if fresh else None)
+        look = _numbers(NO_SIGN, values) if fresh and self._float else None
+        arrays["X/data"].read(a, b, rows.values, look)
         if not self.listed:
-            arrays["y"].read(start, stop, rows.classes, looks["y"])
+            arrays["y"].read(start, stop, rows.classes, _ids(classes) if fresh else None)
         if rows.importance is not None:
-            self._read_importance(start, stop, rows, looks["weight"])
-        if not known:
-            self._content.check_rows(start, indptr, rows.features, seen)
+            self._read_importance(start, stop, rows, _numbers(ALL, importance) if fresh else None)
+        if fresh:
+            rising = ids[0] < root.features and _rise(ids[1], indptr, rows.features)
+            self._check(rising, "ids of features", start, stop)
+            self._check(values[0] < INFINITE, "values", start, stop)
+            self._check(classes[0] < root.classes, "ids of classes", start, stop)
+            self._check(importance[0] <= MOST_WEIGHT, "importances", start, stop)
             self._checked.add((start, stop))
 
-    def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Any) -> None:
+    def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Look | None) -> None:
         """Read what rows count for, times the weights of their classes where there are any."""
         importance = rows.importance
         assert importance is not None, "room for it"
@@ -130,37 +206,40 @@ class StoredRows:
     def label_pointers(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked."""
         starts = self._arrays["y/indptr"].read(start, stop + 1)
-        self._content.check_label_pointers(starts, start)
+        root = self.root
+        self._check_pointers("pointers to labels", starts, start, root.labels, root.max_row_labels)
         return starts
 
     def lists(self, start: int, stop: int) -> LabelLists | None:
         """Return the labels of rows ``start:stop``, where rows have lists of them."""
         if not self.listed:
             return None
-        arrays, seen = self._arrays, ChunkLooks()
-        starts = self.label_pointers(start, stop)
+        arrays, starts = self._arrays, self.label_pointers(start, stop)
         a, b, weights = int(starts[0]), int(starts[-1]), None
-        classes = arrays["y/indices"].read(a, b, None, seen.look_at_classes)
+        ids, largest = np.zeros(2, np.int64), np.zeros(1, np.int64)
+        classes = arrays["y/indices"].read(a, b, None, _ids(ids))
         if arrays["y/data"].dtype == np.float32:
-            weights = arrays["y/data"].read(a, b, None, seen.look_at_label_weights)
-        lists = LabelLists(starts - a, classes, weights)
-        self._content.check_lists(start, lists, seen)
-        return lists
+            weights = arrays["y/data"].read(a, b, None, _numbers(ALL, largest))
+        rising = ids[0] < self.root.classes and _rise(ids[1], starts, classes)
+        self._check(rising, "labels", start, stop)
+        self._check(largest[0] < INFINITE, "weights of labels", start, stop)
+        return LabelLists(starts - a, classes, weights)
 
     def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
         """Return where rows of the store came from, or raise StoreError.
 
         Returns `numbers` int64 (n,).
         """
-        numbers = self._arrays[NUMBERED].read(start, stop)
-        self._content.check_numbers(numbers, start, self.root.source_rows)
+        numbers = self._arrays["row"].read(start, stop)
+        inside = not len(numbers) or 0 <= numbers.min() <= numbers.max() < self.root.source_rows
+        self._check(inside, "numbers", start, stop)
         if not self.tagged:
             return numbers, None
         offsets = self._arrays["tag/offsets"].read(start, stop + 1)
         n_bytes, lengths = self._arrays["tag/bytes"].n_values, np.diff(offsets)
         sound = 0 <= offsets[0] <= offsets[-1] <= n_bytes
-        if not sound or lengths.min() < 0 or lengths.max() > MAX_NAME:
-            raise damaged(self.path, f"tags of rows {start:,} to {stop:,} are wrong")
+        sound = sound and 0 <= lengths.min() <= lengths.max() <= MAX_NAME
+        self._check(sound, "tags", start, stop)
         data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
         return numbers, Texts(offsets - offsets[0], data)
 
@@ -171,20 +250,26 @@ class StoredRows:
 
         `said` has the counts of features and labels: int64 (d,) and (K,).
         """
-        n, most, labels = self.root.rows, 0, 0
+        n, most, labels, n_numbers = self.root.rows, 0, 0, self.root.source_rows
         counts = {name: np.zeros(len(c), np.int64) for name, c in said.items()}
-        numbers = DistinctNumbers(self.root.source_rows, n)
+        # A root may promise any number of rows that were left out.
+        there = np.zeros(n_numbers if n_numbers <= MOST_LEFT_OUT * n else 0, bool)
+        few = list[NDArray[np.int64]]()
         for start in range(0, n, step):
             told("rows", start, n)
             block = self.rows(start, min(start + step, n))
             for name, ids in (("features", block.features), ("labels", block.lists.classes)):
                 counts[name] += np.bincount(ids, minlength=len(counts[name]))
             labels, most = max(labels, block.lists.n_labels), max(most, block.nnz)
-            numbers.take(self.origins(start, start + block.n_rows)[0])
-        for name, found in counts.items():
-            if not np.array_equal(found, said[name]):
+            numbers, _ = self.origins(start, start + block.n_rows)
+            if len(there):
+                there[numbers] = True
+            else:
+                few.append(numbers)
+        for name, count in counts.items():
+            if not np.array_equal(count, said[name]):
                 yield f"damaged: {self.path}/{name}/count does not agree with the rows"
-        if numbers.twice():
+        if n != (int(there.sum()) if len(there) else len(np.unique(np.concatenate(few)))):
             yield f"damaged: {self.path}/row: two rows have one number"
         if most > self.root.max_block_nnz:
             yield f"damaged: {self.path}: a block has more values than the root says"

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter, OpenArray
+from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter
 from streammach.data.store.blobs import FileFacts
 from streammach.data.store.codecs import WRITTEN
 from streammach.data.store.root import Root, RootFacts
@@ -21,9 +21,8 @@ from streammach.files.writing import write_atomic
 from streammach.formats import STORE_FORMAT
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.names import Names
+from streammach.rows.names import Names, TrainedColumns
 from streammach.rows.texts import Texts
-from streammach.rows.trained import TrainedColumns
 
 NO_CHECK = b'"check": ""'  # of the root document, before its digest stands there
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -76,8 +75,7 @@ class RowsWriter(ABC):
             types |= {"tag/offsets": np.int64, "tag/bytes": np.uint8}
         self._arrays: dict[str, Any] = {name: self._new(name, t) for name, t in types.items()}
         for name in self._arrays.keys() & {"X/indptr", "y/indptr", "tag/offsets"}:
-            if not self._arrays[name].n_values:  # else it goes on
-                self._arrays[name].append(np.zeros(1, np.int64))
+            self._arrays[name].append(np.zeros(1, np.int64))
 
     @abstractmethod
     def _new(self, name: str, dtype: type[np.generic]) -> Any:
@@ -164,24 +162,18 @@ class StoreWriter(RowsWriter):
         value_type: type[np.generic],
         *,
         pool: Executor | None = None,
-        state: dict[str, OpenArray] | None = None,
         **content: Any,
     ) -> None:
-        self._folder, self._pool, self._state = folder, pool, state
+        self._folder, self._pool = folder, pool
         make_folder(folder)
         super().__init__(value_type, **content)
 
     def _new(self, name: str, dtype: type[np.generic]) -> ArrayWriter:
-        state = self._state[name] if self._state else None
-        return ArrayWriter(self._folder / name, dtype, self._pool, state)
+        return ArrayWriter(self._folder / name, dtype, self._pool)
 
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
         self._arrays[name] = ArrayWriter(self._folder / name, values.dtype)
         self._arrays[name].append(values)
-
-    def saved(self) -> dict[str, OpenArray]:
-        """Make all rows appended so far durable; return what is needed to go on after them."""
-        return {name: array.saved() for name, array in self._arrays.items()}
 
     def release(self) -> None:
         """Close the files that are open and leave them as they are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ import numpy as np
 from streammach.data.source import START, Large, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
-from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table
+from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, distinct
+from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head
 from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
-from streammach.data.tables.python_rows import TableRows
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
 
@@ -58,8 +59,7 @@ class BatchSource(Table):
             self.index = _index_of(schema)
 
     @abstractmethod
-    def _schema(self) -> Any:
-        """Return the schema."""
+    def _schema(self) -> Any: ...
 
     @abstractmethod
     def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
@@ -85,12 +85,9 @@ class BatchSource(Table):
 
     def first_rows(self) -> Iterator[TableRows]:
         """Yield the first rows; a large one only where the first batch has no other."""
-        return first_of(self._small_slices())
-
-    def _small_slices(self) -> Iterator[tuple[Any, int]]:
-        for batch, _ in self._batches(self._names, 0):
-            some = list(slices(batch))
-            yield from [one for one in some if one[1] <= 2 * PIECE_BYTES] or some[:1]
+        every = (list(slices(batch)) for batch, _ in self._batches(self._names, 0))
+        small = ([one for one in some if one[1] <= 2 * PIECE_BYTES] or some[:1] for some in every)
+        return first_of(itertools.chain.from_iterable(small))
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the rows in their order, in pieces of about a megabyte."""
@@ -109,27 +106,18 @@ class BatchSource(Table):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say what is wrong with a file that cannot be read."""
         pa = arrow()
         try:
             yield
         except StreammachError:
             raise
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise self._damaged(error) from None
-        except (ValueError, LookupError, EOFError) as error:  # some of types that pandas knows
-            raise self._damaged(error) from None
-        except OSError as error:
-            if error.errno is None:
-                raise self._damaged(error) from None
-            raise disk_error(error, self.path) from error
-
-    def _damaged(self, error: Exception) -> DataError:
-        return DataError(
-            f"it cannot be read as {self.form} ({clean(str(error).partition(chr(10))[0], 120)})",
-            path=self.path,
-            hint="Copy or write the file again.",
-        )
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError, LookupError, EOFError,
+                OSError) as error:  # fmt: skip  # some are of types that pandas knows
+            if isinstance(error, OSError) and error.errno is not None:
+                raise disk_error(error, self.path) from error
+            why = clean(str(error).partition("\n")[0], 120)
+            what = f"it cannot be read as {self.form} ({why})"
+            raise DataError(what, path=self.path, hint="Copy or write the file again.") from None
 
 
 class ParquetSource(BatchSource):
@@ -264,7 +252,6 @@ def gathered(batches: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
 
 
 def _joined(batches: list[Any]) -> list[Any]:
-    """Return batches as one, or as few as may be."""
     if len(batches) < 2:
         return batches
     joined: list[Any] = arrow().Table.from_batches(batches).combine_chunks().to_batches()
@@ -292,11 +279,3 @@ def first_of(some: Iterable[tuple[Any, int]]) -> Iterator[TableRows]:
         n_rows, n_bytes = n_rows + rows.n_rows, n_bytes + size
         if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
             break
-
-
-def distinct(names: list[str], path: Path) -> list[str]:
-    """Return names of columns, or raise DataError if two are the same."""
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=path)
-    return names

@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.tables.cells import NO_LIST, BadCell, Cells, parsed_numbers
-from streammach.data.tables.guess import is_utf8
-from streammach.data.tables.python_rows import TableRows, strings_of
-from streammach.data.tables.values import NO_DECIMAL, NO_DURATION, NO_TEXT
+from streammach.data.tables.cells import (
+    NO_LIST,
+    BadCell,
+    Cells,
+    TableRows,
+    parsed_numbers,
+    strings_of,
+)
+from streammach.data.tables.values import NO_DECIMAL, NO_DURATION, NO_TEXT, is_utf8
 from streammach.errors import DataError, UsageError, clean
 
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
 BEYOND = OverflowError("Python has no such value")  # in the place of a moment or a duration
 EXTENSION = b"ARROW:extension:name", b"ARROW:extension:metadata"
+LISTS = ("list", "large_list", "fixed_size_list")  # kinds of types, as `pyarrow.types` calls them
+VIEWS = ("string_view", "binary_view")
+BYTES = ("string", "large_string", "binary", "large_binary", "fixed_size_binary", *VIEWS)
 
 
 def arrow() -> Any:
@@ -74,20 +82,18 @@ class ArrowRows(TableRows):
         except DataError:  # perhaps nobody reads it
             return [None] * self.n_rows
         if types.is_duration(column.type):
-            ticks = column.cast("int64").to_pylist()
-            return [None if t is None else t / TICKS[column.type.unit] for t in ticks]
+            numbers = self.numbers(name).numbers
+            return [] if numbers is None else numbers[:, 0].tolist()
         if types.is_nested(column.type):
             found = _objects(column)
             as_dict = types.is_map(column.type)
             return [None if v is None else dict(v) for v in found] if as_dict else found
-        return _strings(
-            texts_of(column.cast("string") if types.is_decimal(column.type) else column)
-        )
+        return _strings(column.cast("string") if types.is_decimal(column.type) else column)
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
         """Return the cells of a column as strings, several or one; whether they were lists."""
         types, column = arrow().types, self._column(name)
-        if not _is_list(column.type):
+        if not is_of(column.type, *LISTS):
             return texts_of(column), np.zeros(self.n_rows, np.bool_)
         if types.is_nested(column.type.value_type):
             return super().lists(name)
@@ -99,7 +105,7 @@ class ArrowRows(TableRows):
         """Return the cells of a column as so many numbers each."""
         types, column = arrow().types, self._column(name)
         out = np.full((self.n_rows, width), math.nan)
-        if not _is_list(column.type):
+        if not is_of(column.type, *LISTS):
             return Cells.of_numbers(out, _refused(column, NO_LIST).wrong)
         there, items = _there(column), column.flatten()
         numeric = types.is_floating(items.type) or types.is_integer(items.type)
@@ -145,8 +151,7 @@ def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
 
 
 def _decoded(column: Any, words: Any) -> Any:
-    """Return the cells of a dictionary's codes, without the codes."""
-    if is_view(words.type):  # of which older releases take none
+    if is_of(words.type, *VIEWS):  # of which older releases take none
         words = words.cast(arrow().large_binary())
     return words.take(column.indices)
 
@@ -161,10 +166,9 @@ def _periods(ordinals: Any, facts: dict[str, str]) -> list[str | None]:
 
 
 def _intervals(ends: Any, facts: dict[str, str]) -> list[str | None]:
-    """Return intervals as pandas writes them."""
     first = "[" if facts["closed"] in ("left", "both") else "("
     last = "]" if facts["closed"] in ("right", "both") else ")"
-    lows, highs = (_strings(texts_of(ends.field(side))) for side in ("left", "right"))
+    lows, highs = (_strings(ends.field(side)) for side in ("left", "right"))
     return [
         f"{first}{low}, {high}{last}" if there and low and high else None
         for there, low, high in zip(_there(ends), lows, highs, strict=True)
@@ -200,12 +204,12 @@ def texts_of(column: Any) -> Cells:
         return _refused(column, NO_DURATION)
     elif types.is_decimal(kind) and kind.scale > 0:
         return _refused(column, NO_DECIMAL)
-    elif not is_text(kind):
+    elif not is_of(kind, *BYTES):
         try:
             column = column.cast("string")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             return _refused(column, NO_TEXT)
-    elif is_view(kind):
+    elif is_of(kind, *VIEWS):
         column = column.cast(pa.large_binary())
     elif types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
@@ -233,30 +237,32 @@ def _refused(column: Any, reason: str) -> Cells:
     """Return no cells, and for each that is not null why; the first one is shown."""
     rows = np.flatnonzero(_there(column)).tolist()
     cells = Cells.none(len(column))
-    cells.wrong = [BadCell(row, reason, "" if i else _shown(column, row)) for i, row in
-                   enumerate(rows)]  # fmt: skip
+    cells.wrong = [BadCell(row, reason) for row in rows]
+    if rows:
+        cells.wrong[0] = BadCell(rows[0], reason, str(_objects(column.slice(rows[0], 1))[0])[:80])
     return cells
 
 
 def _objects(column: Any) -> list[Any]:
     """Return cells as Python objects; `BEYOND` for those that Python has no value for."""
+
+    def one(cell: Any) -> Any:
+        try:
+            return cell.as_py()
+        except (OverflowError, ValueError):
+            return BEYOND
+
     try:
         found: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
-        found = [_object(cell) for cell in column]
+        found = [one(cell) for cell in column]
     return found
 
 
-def _object(cell: Any) -> Any:
-    try:
-        return cell.as_py()
-    except (OverflowError, ValueError):
-        return BEYOND
-
-
-def _strings(cells: Cells) -> list[Any]:
-    """Return the cells of rows of one item or none; bytes that are no text stay bytes."""
-    return [raw.decode() if raw is not None and is_utf8(raw) else raw for raw in cells.firsts()]
+def _strings(column: Any) -> list[Any]:
+    """Return cells as one text each, or none; bytes that are no text stay bytes."""
+    texts = texts_of(column).firsts()
+    return [raw.decode() if raw is not None and is_utf8(raw) else raw for raw in texts]
 
 
 def _spans(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
@@ -287,24 +293,6 @@ def _there(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid())
 
 
-def is_text(kind: Any) -> bool:
-    """Return whether a type of Arrow is one of text or bytes."""
-    types = arrow().types
-    return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
-        or types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or is_view(kind)
-    )  # fmt: skip
-
-
-def is_view(kind: Any) -> bool:
-    """Return whether a type of Arrow is one of views of text or bytes."""
-    return bool(arrow().types.is_string_view(kind) or arrow().types.is_binary_view(kind))
-
-
-def _is_list(kind: Any) -> bool:
-    types = arrow().types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _shown(column: Any, row: int) -> str:
-    return str(_object(column[row]))[:80]
+def is_of(kind: Any, *names: str) -> bool:
+    """Return whether a type of Arrow is one of some kinds."""
+    return any(getattr(arrow().types, f"is_{name}")(kind) for name in names)

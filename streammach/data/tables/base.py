@@ -10,9 +10,9 @@ from typing import Any
 
 from streammach.data.source import ReadingBytes, Source
 from streammach.data.source_options import SourceOptions
-from streammach.data.tables.guess import Head, no_column, no_label, recipe_of
-from streammach.data.tables.python_rows import TableRows
-from streammach.data.tables.reader import PieceCells, TableCounts, TableReader
+from streammach.data.tables.cells import TableRows
+from streammach.data.tables.guess import Head, no_column, no_label, recipe_of, some_of
+from streammach.data.tables.reader import TableCounts, TableReader
 from streammach.errors import DataError, clean
 from streammach.forks import Turn
 from streammach.rows.vocabulary import Vocabulary
@@ -22,24 +22,14 @@ HEAD_ROWS, HEAD_BYTES = 1000, 4 << 20  # of a table that are looked at for its r
 
 
 class Table(Source[Any]):
-    """A table as a source of rows.
+    """A table as a source of rows; `counts` says what was met in it."""
 
-    Attributes
-    ----------
-    options : SourceOptions
-        How it is read.
-    counts : TableCounts
-        What was met in it.
-    """
-
-    options: SourceOptions
     names_known = True  # whether its columns are known before its rows
     labelled = True  # whether one of them holds the labels
     index: frozenset[str] = frozenset()  # columns that were the index of a DataFrame
 
     def __init__(self, options: SourceOptions) -> None:
-        self.options = options
-        self.counts = TableCounts()
+        self.options, self.counts = options, TableCounts()
         self._recipe = options.recipe
         self._lock = Turn()
         self._absent: frozenset[str] | None = None
@@ -49,15 +39,27 @@ class Table(Source[Any]):
     def first_rows(self) -> Iterable[TableRows]:
         """Yield the rows that are looked at for its recipe, or raise DataError or DiskError."""
 
-    def rows_of(self, piece: Any) -> PieceCells:
+    def rows_of(self, piece: Any) -> TableRows:
         """Return the rows of a piece, as they are looked at by their columns."""
-        return PieceCells(piece.rows)
+        rows: TableRows = piece.rows
+        return rows
 
     def head(self) -> Head:
         """Return the first cells of each column, or raise DataError or DiskError."""
-        if self._head is None:
-            self._head = head_of(self.first_rows(), self.path)
-        return self._head
+        if self._head is not None:
+            return self._head
+        found: dict[str, list[Any]] = {}
+        n_rows = 0
+        for rows in self.first_rows():
+            for name in rows.names:
+                found.setdefault(name, [None] * n_rows).extend(rows.look(name))
+            n_rows += rows.n_rows
+            for cells in found.values():
+                cells.extend([None] * (n_rows - len(cells)))
+        if not (n_rows or found):
+            raise DataError("it holds no rows", path=self.path)
+        self._head = found
+        return found
 
     @property
     def recipe(self) -> Recipe:
@@ -127,21 +129,6 @@ class Table(Source[Any]):
         ]
 
 
-def head_of(some: Iterable[TableRows], path: Path) -> Head:
-    """Return the first cells of each column, of some rows of a table, or raise DataError."""
-    found: dict[str, list[Any]] = {}
-    n_rows = 0
-    for rows in some:
-        for name in rows.names:
-            found.setdefault(name, [None] * n_rows).extend(rows.look(name))
-        n_rows += rows.n_rows
-        for cells in found.values():
-            cells.extend([None] * (n_rows - len(cells)))
-    if not (n_rows or found):
-        raise DataError("it holds no rows", path=path)
-    return found
-
-
 def lacking(recipe: Recipe, names: Sequence[str], path: Path) -> frozenset[str]:
     """Return the columns of a recipe that a table lacks; warn of them, and of other ones."""
     there = set(names)
@@ -149,30 +136,29 @@ def lacking(recipe: Recipe, names: Sequence[str], path: Path) -> frozenset[str]:
     needed = [column.name for column in recipe.columns]
     lost = [name for name in needed if name not in there]
     if len(lost) == len(needed):
-        hint = f"They are {_some(needed)}; it has {_some(list(names))}."
+        hint = f"They are {some_of(needed)}; it has {some_of(names)}."
         raise DataError("it has none of the columns of the recipe", path=path, hint=hint)
     if lost:
-        warnings.warn(
-            f"{_columns(lost)} of the recipe {'is' if len(lost) == 1 else 'are'} not there and "
-            f"count{'s' if len(lost) == 1 else ''} as missing in all rows{place}",
-            stacklevel=2,
-        )
+        verbs = ("is", "counts") if len(lost) == 1 else ("are", "count")
+        what = f"{_columns(lost)} of the recipe {verbs[0]} not there and {verbs[1]} as missing in"
+        warnings.warn(f"{what} all rows{place}", stacklevel=2)
     known = {"", *recipe.names, *recipe.ignored}
     more = [name for name in names if name not in known]
     if more:
-        warnings.warn(
-            f"{_columns(more)} {'was' if len(more) == 1 else 'were'} not there in training and "
-            f"{'is' if len(more) == 1 else 'are'} not used{place}",
-            stacklevel=2,
-        )
+        verbs = ("was", "is") if len(more) == 1 else ("were", "are")
+        what = f"{_columns(more)} {verbs[0]} not there in training and {verbs[1]} not used"
+        warnings.warn(f"{what}{place}", stacklevel=2)
     beside = {name for name in recipe.beside if name not in there}
     return frozenset(lost) | beside
 
 
 def _columns(names: list[str]) -> str:
-    return f"column {_some(names)}" if len(names) == 1 else f"columns {_some(names)}"
+    return f"column{'s' * (len(names) > 1)} {some_of(names)}"
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
-    return ", ".join(clean(name, 40) for name in names[:8]) + more
+def distinct(names: list[str], path: Path, line: int | None = None) -> list[str]:
+    """Return names of columns, or raise DataError if two are the same."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=path, line=line)
+    return names

@@ -1,18 +1,22 @@
-"""The cells of a column for some rows, wherever they come from, and what is wrong with some."""
+"""Cells of the columns of a table, and rows of them: of Python values, and of cells of text."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.number_kernels import MAX_FLOAT32, long_number
-from streammach.data.tables.values import MAX_VALUE, number_of
-from streammach.jit import Array, kernel
+from streammach.data.formats.tokens import MAX_FLOAT32
+from streammach.data.tables.cell_kernels import read_numbers
+from streammach.data.tables.values import NO_TEXT, Unnamed, is_missing, number_of, text_of
 from streammach.rows.names import MAX_NAME
 from streammach.simd import PADDING
 
@@ -25,6 +29,8 @@ NO_PAIRS = "'{}' is no list of names with values"
 NOT_UTF8 = "'{}' is not UTF-8"
 TOO_LONG = f"'{{}}' has more than {MAX_NAME:,} bytes"
 TOO_LARGE = f"'{{}}' has more than {MAX_CELL >> 20} MiB"
+Listed = (list, tuple, np.ndarray, set, frozenset)
+T = TypeVar("T")
 
 
 class BadCell(NamedTuple):
@@ -87,10 +93,7 @@ class Cells:
     def spans(
         cls, data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> Cells:
-        """Return one item a row; an empty one is missing.
-
-        `data` is uint8 (bytes,), `starts` and `stops` are int64 (n,).
-        """
+        """Return one item a row; an empty one is missing."""
         there = stops > starts
         offsets = np.concatenate([[0], np.cumsum(there)])
         if not there.all():
@@ -117,7 +120,8 @@ class Cells:
         """Return numbers, float64 (n, w), with those refused that float32 does not hold."""
         large = np.flatnonzero((np.abs(values) >= MAX_FLOAT32).any(axis=1))  # not NaN
         cells = cls.none(len(values))
-        more = [BadCell(int(row), NOT_FINITE, _largest(values[row])) for row in large]
+        shown = [str(row[np.nanargmax(np.abs(row))]) for row in values[large]]
+        more = [BadCell(int(row), NOT_FINITE, s) for row, s in zip(large, shown, strict=True)]
         cells.numbers, cells.wrong = values, [*wrong, *more]
         return cells
 
@@ -143,87 +147,201 @@ def parsed_numbers(cells: Cells) -> Cells:
     return Cells.of_numbers(out, wrong)
 
 
-@kernel(fastmath=False)
-def read_numbers(data: Array, starts: Array, stops: Array, values: Array, exact: Array) -> None:
-    """Read cells as numbers.
+class TableRows(ABC):
+    """Some rows of a table, whose columns are read as they are asked for.
 
-    Parameters
-    ----------
-    data : uint8
-        The bytes, with room behind the cells.
-    starts, stops : int64 (n,)
-        Where each lies.
-    values : float64 (n,)
-        Receives the numbers.
-    exact : bool (n,)
-        Receives whether a cell is one and nothing else, and is read to the last bit.
+    Kinds of rows give Python values; what they can read without these, they read in their own way.
     """
-    for i in range(starts.shape[0]):
-        value, end, reason, sure = long_number(data, starts[i])
-        values[i] = value
-        exact[i] = sure and reason == 0 and end == stops[i]
+
+    n_rows: int  # how many they are
+    names: Sequence[str]  # the columns that are there
+    refused: Sequence[BadCell] = ()  # rows that could not be read as such
+    lines: NDArray[np.int64] | None = None  # of text: each row's, from 1; None: rows have numbers
+    n_lines: int = 0  # of the piece of text
+
+    @abstractmethod
+    def values(self, name: str) -> list[Any]:
+        """Return the values of a column."""
+
+    def objects(self, name: str) -> list[Any]:
+        """Return the values of a column of names with values."""
+        return self.values(name)
+
+    def look(self, name: str) -> list[Any]:
+        """Return the values of a column from which its role is guessed."""
+        return self.values(name)
+
+    def strings(self, name: str) -> Cells:
+        """Return the cells of a column as one string each."""
+        return strings_of(self.values(name))
+
+    def numbers(self, name: str) -> Cells:
+        """Return the cells of a column as one number each."""
+        wrong: list[BadCell] = []
+        out = np.full((self.n_rows, 1), math.nan)
+        for row, value in _each(self.values(name), number_of, NO_NUMBER, wrong):
+            out[row] = value
+        return Cells.of_numbers(out, wrong)
+
+    def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
+        """Return the cells of a column as strings, several or one; whether they were lists."""
+        texts: list[Sequence[bytes]] = []
+        wrong: list[BadCell] = []
+        listed = np.zeros(self.n_rows, np.bool_)
+        for row, value in enumerate(self.values(name)):
+            listed[row] = isinstance(value, Listed)
+            items = value if listed[row] else (value,)
+            texts.append([t for item in items for t in _taken(row, item, wrong)])
+        return Cells.of(texts, wrong=wrong), listed
+
+    def pairs(self, name: str) -> Cells:
+        """Return the cells of a column, dictionaries or lists of pairs, as names with values."""
+        names: list[Sequence[bytes]] = [()] * self.n_rows
+        weights: list[float] = []
+        wrong: list[BadCell] = []
+        for row, pairs in _each(self.objects(name), _pairs, NO_PAIRS, wrong):
+            names[row] = [text for text, _ in pairs]
+            weights += [weight for _, weight in pairs]
+        return Cells.of(names, weights, wrong)
+
+    def vectors(self, name: str, width: int) -> Cells:
+        """Return the cells of a column, lists, as so many numbers each."""
+        out = np.full((self.n_rows, width), math.nan)
+        wrong: list[BadCell] = []
+        values = self.values(name)
+        for row, found in _each(values, partial(_vector, width=width), NO_NUMBER, wrong):
+            out[row] = found
+        return Cells.of_numbers(out, wrong)
 
 
-@kernel(fastmath=False)
-def find_odd(data: Array, starts: Array, stops: Array, odd: Array) -> Any:
-    """Give simple cells their names, and find those that `canonical` may name in another way.
+class PythonRows(TableRows):
+    """Rows of Python values: dictionaries, lines of JSON."""
 
-    Parameters
-    ----------
-    data : uint8
-        The bytes; ``true`` becomes ``True`` there.
-    starts, stops : int64 (n,)
-        Where each cell lies; that of ``3.0`` ends before the point then.
-    odd : bool (n,)
-        Receives whether a cell is left to `canonical`.
+    def __init__(self, rows: Sequence[Mapping[str, Any]], refused: Sequence[BadCell] = ()) -> None:
+        self._rows, self.refused, self.n_rows = rows, refused, len(rows)
+        names: dict[str, None] = {}  # in the order in which they are met
+        for row in rows:
+            if row.keys() - names.keys():
+                names.update(dict.fromkeys(row))
+        self.names = list(names)
 
-    Returns
-    -------
-    n : int
-        How many are.
-    """
-    n = 0
-    for i in range(starts.shape[0]):
-        start, stop = starts[i], stops[i]
-        size = stop - start
-        odd[i] = False
-        if size < 2 or size > MAX_VALUE:
-            continue
-        byte, last = data[start], data[stop - 1]
-        if byte == 116 and size == 4:  # true
-            if data[start + 1] == 114 and data[start + 2] == 117 and last == 101:
-                data[start] = 84
-        elif byte == 102 and size == 5:  # false
-            inner = data[start + 1] == 97 and data[start + 2] == 108 and data[start + 3] == 115
-            if inner and last == 101:
-                data[start] = 70
-        elif byte in (40, 91):  # an interval
-            odd[i] = last in (41, 93)
-        elif 43 <= byte <= 57:  # a sign, a point or a digit
-            marks, points, other = 0, 0, False
-            for p in range(start + (byte == 45), stop):
-                letter = data[p]
-                points += letter == 46
-                marks += letter in (69, 101, 58)  # e, E, :
-                other = other or not (
-                    48 <= letter <= 57 or letter in (32, 43, 45, 46, 58, 69, 84, 90, 101)
-                )
-            first = start + (byte == 45)
-            small = stop - first > 6 and data[first] == 48 and data[first + 5] == 48
-            whole = points == 1 and last == 48 and data[stop - 2] == 46 and stop - 2 > first
-            if other:
-                pass
-            elif marks > 0 or small or (byte == 45 and data[first] == 48):
-                odd[i] = True
-            elif whole and (data[first] != 48 or stop - 3 == first):
-                digits = True
-                for p in range(first, stop - 2):
-                    digits = digits and 48 <= data[p] <= 57
-                if digits:
-                    stops[i] = stop - 2
-        n += odd[i]
-    return n
+    def values(self, name: str) -> list[Any]:
+        """Return the values of a column."""
+        return [row.get(name) for row in self._rows]
 
 
-def _largest(values: NDArray[np.float64]) -> str:
-    return str(values[int(np.abs(np.nan_to_num(values, nan=0.0)).argmax())])
+class CellRows(TableRows):
+    """Columns of cells that hold text, such as those of a CSV file; lists are written as JSON."""
+
+    def __init__(
+        self, columns: Mapping[str, Cells], n_rows: int, refused: Sequence[BadCell] = ()
+    ) -> None:
+        self._columns, self.refused, self.n_rows = columns, refused, n_rows
+        self.names = list(columns)
+
+    def values(self, name: str) -> list[Any]:
+        """Return the cells of a column as bytes, or as lists."""
+        return self._decoded(name, b"[")
+
+    def objects(self, name: str) -> list[Any]:
+        """Return the cells of a column as bytes, or as lists or dictionaries."""
+        return self._decoded(name, b"[{")
+
+    def _decoded(self, name: str, marks: bytes) -> list[Any]:
+        """Return the cells of a column; those that begin with a mark and are JSON as that."""
+        out = self.look(name)
+        for row, raw in enumerate(out):
+            if raw is not None and raw[:1] in marks:
+                with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                    out[row] = msgspec.json.decode(raw)
+        return out
+
+    def look(self, name: str) -> list[Any]:
+        """Return the cells of a column as bytes."""
+        return self._columns[name].firsts()
+
+    def strings(self, name: str) -> Cells:
+        """Return the cells of a column as one string each."""
+        return self._columns[name]
+
+    def numbers(self, name: str) -> Cells:
+        """Return the cells of a column as one number each."""
+        return parsed_numbers(self._columns[name])
+
+    def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
+        """Return the cells of a column as strings, several or one; whether they were lists."""
+        cells = self._columns[name]
+        if any(cells.item(i)[:1] == b"[" for i in range(len(cells.starts))):
+            return super().lists(name)
+        return cells, np.zeros(self.n_rows, np.bool_)
+
+
+def strings_of(values: Sequence[Any]) -> Cells:
+    """Return values as one string each."""
+    wrong: list[BadCell] = []
+    texts = [_taken(row, value, wrong) for row, value in enumerate(values)]
+    return Cells.of(texts, wrong=wrong)
+
+
+def _taken(row: int, value: Any, wrong: list[BadCell]) -> tuple[bytes, ...]:
+    """Return a value as an item, or as none; say what is wrong with it."""
+    try:
+        text = text_of(value)
+    except UnicodeEncodeError:
+        wrong.append(BadCell(row, NOT_UTF8, _shown(value)))
+    except Unnamed as error:
+        wrong.append(BadCell(row, str(error), _shown(value)))
+    except ValueError:  # a whole number of thousands of digits
+        wrong.append(BadCell(row, NO_TEXT, _shown(value)))
+    else:
+        return () if text is None else (text,)
+    return ()
+
+
+def _each(
+    values: Sequence[Any], read: Callable[[Any], T], reason: str, wrong: list[BadCell]
+) -> Iterator[tuple[int, T]]:
+    """Yield what is read of each value, with its row; note those that cannot be read."""
+    for row, value in enumerate(values):
+        try:
+            found = read(value)
+        except _BadListError as error:
+            wrong.append(BadCell(row, str(error), _shown(value)))
+        except (ValueError, TypeError, OverflowError):
+            wrong.append(BadCell(row, reason, _shown(value)))
+        else:
+            yield row, found
+
+
+class _BadListError(ValueError):
+    pass
+
+
+def _pairs(value: Any) -> list[tuple[bytes, float]]:
+    if is_missing(value):
+        return []
+    found = []
+    for pair in value.items() if isinstance(value, Mapping) else value:
+        if isinstance(pair, str | bytes):
+            raise TypeError
+        label, number = pair.values() if isinstance(pair, Mapping) else pair
+        text, weight = text_of(label), number_of(number)
+        if text is not None and not math.isnan(weight):
+            if abs(weight) >= MAX_FLOAT32:
+                raise ValueError
+            found.append((text, weight))
+    return found
+
+
+def _vector(value: Any, width: int) -> Sequence[float]:
+    if is_missing(value):
+        return [math.nan] * width
+    if not isinstance(value, Listed) or isinstance(value, set | frozenset):
+        raise _BadListError(NO_LIST)
+    if len(value) != width:
+        raise _BadListError(f"{len(value):,} numbers, not {width:,}: '{{}}'")
+    return [number_of(v) for v in value]
+
+
+def _shown(value: object) -> str:
+    return value[:80] if isinstance(value, str) else repr(value)[:80]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from streammach.data.source_options import TableOptions
-from streammach.data.tables.python_rows import Listed
-from streammach.data.tables.values import day_of, is_missing, number_of, text_of
+from streammach.data.tables.cells import Listed
+from streammach.data.tables.values import day_of, is_missing, is_utf8, number_of, text_of
 from streammach.errors import UsageError, clean
 from streammach.spec.recipe import MAX_COLUMN_NAME, MOST_WIDTH, WORDY, Column, Recipe, Role
 
@@ -36,8 +36,10 @@ def recipe_of(
     """Return the recipe of a table, or raise UsageError."""
     names = list(head)
     given = _given(options, names, path)
-    label = _one(options.label, "label", names, path)
-    weight, tag = (_one(getattr(options, n), n, names, path) for n in ("weight", "tag"))
+    label, weight, tag = options.label, options.weight, options.tag
+    for option, name in (("label", label), ("weight", weight), ("tag", tag)):
+        if name is not None and name not in names:
+            raise no_column(name, option, names, path)
     taken = {*given, *(name for name in (weight, tag) if name)}
     if label is None and labelled:
         label = _label(names, taken)
@@ -79,15 +81,18 @@ def no_label(names: Sequence[str], path: str | Path | None) -> UsageError:
 
 def no_column(name: str, option: str, names: Sequence[str], path: str | Path | None) -> UsageError:
     """Return what is said of a column that is not there."""
-    return UsageError(
-        f"there is no column '{clean(name, 60)}': --{option}", path=path, hint=_listing(names)
-    )
+    what = f"there is no column '{clean(name, 60)}': --{option}"
+    return UsageError(what, path=path, hint=_listing(names))
 
 
 def _listing(names: Sequence[str]) -> str:
-    shown = ", ".join(clean(name, 40) for name in names[:12])
-    more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
-    return f"Its columns are {shown}{more}."
+    return f"Its columns are {some_of(names, 12)}."
+
+
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """Return the first names of columns, for people."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(clean(name, 40) for name in names[:most]) + more
 
 
 def _is_name(name: str) -> bool:
@@ -98,26 +103,15 @@ def _given(options: TableOptions, names: list[str], path: str | Path | None) -> 
     """Return the roles that the user gave to columns."""
     found: dict[str, Role] = {}
     roles: tuple[Role, ...] = ("text", "category", "number", "date", "names")
-    for role in roles:
-        asked: tuple[str, ...] = getattr(options, role)
-        for word in asked:
-            if word == EVERY:
-                continue
-            for name in [word] if word in names else word.split(","):
-                if name not in names:
-                    raise no_column(name, role, names, path)
-                if found.setdefault(name, role) != role:
-                    what = (
-                        f"the column '{clean(name, 60)}' has two roles: --{role}, --{found[name]}"
-                    )
-                    raise UsageError(what, path=path)
+    said = [(role, word) for role in roles for word in getattr(options, role) if word != EVERY]
+    for role, word in said:
+        for name in [word] if word in names else word.split(","):
+            if name not in names:
+                raise no_column(name, role, names, path)
+            if found.setdefault(name, role) != role:
+                what = f"the column '{clean(name, 60)}' has two roles: --{role}, --{found[name]}"
+                raise UsageError(what, path=path)
     return found
-
-
-def _one(name: str | None, option: str, names: list[str], path: str | Path | None) -> str | None:
-    if name is not None and name not in names:
-        raise no_column(name, option, names, path)
-    return name
 
 
 def _label(names: list[str], taken: set[str]) -> str | None:
@@ -148,20 +142,10 @@ def _look(name: str, cells: Sequence[Any]) -> Role | None:
 
 
 def _text(cell: Any) -> bytes | None:
-    """Return the text of a cell, None where it is missing or bad."""
     try:
         return text_of(cell)
     except (TypeError, ValueError):
         return None
-
-
-def is_utf8(text: bytes) -> bool:
-    """Return whether text is UTF-8."""
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _look_of_lists(there: Sequence[Any]) -> Role | None:
@@ -180,12 +164,10 @@ def _look_of_lists(there: Sequence[Any]) -> Role | None:
 def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Column:
     """Return a column with what its role needs."""
     there = [c for c in cells if not _is_missing(c)]
-    if role == "names" and there and all(isinstance(c, Mapping) for c in there):
-        return Column(name=name, role="pairs")
-    if role == "names" and there and not all(isinstance(c, Listed) for c in there):
-        return Column(name=name, role=role)
-    if role == "names" and (look := _look_of_lists(there) if there else None) == "pairs":
-        return Column(name=name, role=look)
+    if role == "names" and there:
+        mapped, listed = (all(isinstance(c, kind) for c in there) for kind in (Mapping, Listed))
+        pairs = mapped or (listed and _look_of_lists(there) == "pairs")
+        return Column(name=name, role="pairs" if pairs else "names")
     if role == "vector" or (role == "number" and there and isinstance(there[0], Listed)):
         return Column(name=name, role="vector", width=min(max(len(there[0]), 1), MOST_WIDTH))
     if role == "date" or (role == "number" and binned):
@@ -195,24 +177,21 @@ def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Col
 
 def _edges(cells: Sequence[Any], role: Role) -> tuple[float, ...]:
     """Return where bins begin in which about as many of the cells lie, the first one aside."""
-    numbers = []
-    for cell in cells:
-        try:
-            number = number_of(cell) if role == "number" else _days(cell)
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if math.isfinite(number):
-            numbers.append(number)
+    found = (_number(cell, role) for cell in cells)
+    numbers = sorted(number for number in found if math.isfinite(number))
     if not numbers:
         return ()
-    numbers.sort()
-    found = {numbers[len(numbers) * i // N_BINS] for i in range(1, N_BINS)}
-    edges = sorted(found - {numbers[0]})
-    return tuple(edges) or (numbers[0],)
+    starts = {numbers[len(numbers) * i // N_BINS] for i in range(1, N_BINS)}
+    return tuple(sorted(starts - {numbers[0]})) or (numbers[0],)
 
 
-def _days(cell: Any) -> float:
-    day = day_of(text_of(cell) or b"")
+def _number(cell: Any, role: Role) -> float:
+    try:
+        if role == "number":
+            return number_of(cell)
+        day = day_of(text_of(cell) or b"")
+    except (TypeError, ValueError, OverflowError):
+        day = None
     return math.nan if day is None else float(day.days)
 
 

@@ -13,7 +13,7 @@ from streammach.data.formats.parsed import Parsed
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import LARGEST, NameTable, mix, slot_of, start_state
 from streammach.rows.names import MAX_NAME
-from streammach.simd import HIGH, PADDING, load8, prefetch
+from streammach.simd import PADDING, load8, prefetch
 
 TEXT, NAMES, VALUE, BIN = range(4)  # what the kernel does with a column
 NGRAMS, LEAST, MOST = range(3)  # places in Frame.options: words of a run; characters, 0: none
@@ -88,27 +88,18 @@ def code_at(data: Array, q: int) -> Any:
 def split_words(
     data: Array, q: int, stop: int, kinds: Array, text: Array, p: int, words: Array
 ) -> Any:
-    """Write the words of a cell with a space before and behind each.
+    """Write the words of a cell with a space before and behind each; return their end and number.
 
     Parameters
     ----------
-    data : uint8
-        Holds the cell: ASCII in any case, or what is normalised.
-    q, stop : int
-        Where it starts and ends.
+    data, q, stop : uint8, int, int
+        Hold the cell: ASCII in any case, or what is normalised; where it starts and ends.
     kinds : uint8
         What each character is; ASCII ones alone where the cells are ASCII.
-    text : uint8
-        Receives the words from `p` on.
-    p : int
-        See `text`.
+    text, p : uint8, int
+        Receives the words, from `p` on.
     words : int64 (words, 2)
         Receives where each word starts and ends in `text`.
-
-    Returns
-    -------
-    p, n : int
-        Where the last space ends, and how many words there are.
     """
     n = 0
     text[p] = parsed.SPACE
@@ -312,15 +303,9 @@ def labels_of_cells(frame: Frame, row: int, out: Parsed, labels: NameTable, add:
 
 @kernel()
 def read_rows(
-    frame: Frame,
-    row: int,
-    scratch: Scratch,
-    out: Parsed,
-    labels: NameTable,
-    names: NameTable,
-    add_labels: bool,
-    add_names: bool,
-) -> Any:
+    frame: Frame, row: int, scratch: Scratch, out: Parsed, labels: NameTable, names: NameTable,
+    add_labels: bool, add_names: bool,
+) -> Any:  # fmt: skip
     """Read rows from `row` on that are not bad; return a code and where it stopped.
 
     Parameters
@@ -359,11 +344,8 @@ def read_rows(
         if label == -2:
             return parsed.GROW, row
         n = features_of_cells(frame, row, scratch, out, names.slots)
-        number, hard, unknown = (
-            out.state[parsed.ROWS],
-            out.state[parsed.HARD],
-            out.state[parsed.UNKNOWN],
-        )
+        number, hard = out.state[parsed.ROWS], out.state[parsed.HARD]
+        unknown = out.state[parsed.UNKNOWN]
         code = take_row(
             scratch.text, row, 0, 0, frame.importance[row], n, hard, out, labels, names,
             add_labels, add_names,
@@ -376,20 +358,3 @@ def read_rows(
             out.state[parsed.LISTED] = 1
         row += 1
     return parsed.DONE, row
-
-
-@kernel(fastmath=False)
-def find_wide(data: Array, starts: Array, stops: Array, wide: Array) -> Any:
-    """Write whether cells hold other bytes than ASCII to `wide` bool (cells,); return how many."""
-    found = 0
-    for i in range(starts.shape[0]):
-        q, stop, high = starts[i], stops[i], np.uint64(0)
-        while q + 8 <= stop:
-            high |= load8(data, q)
-            q += 8
-        while q < stop:
-            high |= np.uint64(data[q])
-            q += 1
-        wide[i] = (high & HIGH) != np.uint64(0)
-        found += wide[i]
-    return found

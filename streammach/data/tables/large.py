@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.source import Large
-from streammach.data.tables.arrow_rows import ArrowRows, is_text, is_view
+from streammach.data.tables.arrow_rows import BYTES, VIEWS, ArrowRows, arrow, is_of
 from streammach.data.tables.cells import MAX_CELL
 from streammach.spec.recipe import Recipe
 
@@ -28,10 +28,7 @@ DICTIONARY, RECORDS = 2, 3  # kinds of Arrow's messages
 
 
 def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool, ends: bytes) -> Large:
-    """Return what rows in a text may take: cells, or objects of JSON.
-
-    `text` is uint8 (bytes,).
-    """
+    """Return what rows in a text, uint8 (bytes,), may take: cells, or objects of JSON."""
     places = np.flatnonzero(np.isin(text, np.frombuffer(ends, np.uint8), kind="table"))
     long = np.flatnonzero(np.diff(places, prepend=-1) > MAX_CELL)
     counts, before = np.zeros(256, np.int64), 0
@@ -65,47 +62,37 @@ def of_row(rows: ArrowRows, recipe: Recipe) -> Large:
 
 def items_of(column: Any) -> NDArray[np.int64]:
     """Return how many items each cell of an Arrow array has beyond one: int64 (n,)."""
-    import pyarrow as pa
-
-    kinds = pa.types
-    kind = column.type
-    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_map(kind):
+    if is_of(column.type, "list", "large_list", "map"):
         return np.diff(np.asarray(column.offsets)).astype(np.int64)
     return np.zeros(len(column), np.int64)
 
 
 def row_sizes(batch: Any) -> NDArray[np.int64]:
     """Return the bytes of the rows of a batch when they are decoded, about: int64 (n,)."""
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
-        sizes += _cell_sizes(column)
-    return sizes
+    return sum(map(_cell_sizes, batch.columns), np.zeros(batch.num_rows, np.int64))
 
 
 def _cell_sizes(column: Any) -> Any:
     """Return the bytes of each cell, int64 (n,), or those of any."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kinds, kind = pa.types, column.type
+    pa, kind = arrow(), column.type
     if isinstance(kind, pa.BaseExtensionType):
         return _cell_sizes(column.storage)
-    if kinds.is_dictionary(kind):
+    if is_of(kind, "dictionary"):
         words = _cell_sizes(column.dictionary)
         if isinstance(words, int) or not len(words):
             return words if isinstance(words, int) else 0
         codes = np.asarray(column.indices.fill_null(0)).astype(np.int64)
         return words[codes]
-    if kinds.is_run_end_encoded(kind):
+    if is_of(kind, "run_end_encoded"):
         words = _cell_sizes(column.values)
         ends = np.asarray(column.run_ends).astype(np.int64) - column.offset
         places = np.searchsorted(ends, np.arange(len(column)), "right")
         return words if isinstance(words, int) else words[places]
-    if is_view(kind):
+    if is_of(kind, *VIEWS):
         views = np.frombuffer(column.buffers()[1], np.int32)
         return views[4 * column.offset :: 4][: len(column)].astype(np.int64)
-    if is_text(kind):
-        return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
+    if is_of(kind, *BYTES):
+        return np.asarray(pa.compute.binary_length(column).fill_null(0)).astype(np.int64)
     items = items_of(column)
     if items.any():
         return items * max(1, column.nbytes // int(items.sum()))
@@ -113,7 +100,6 @@ def _cell_sizes(column: Any) -> Any:
 
 
 def _counts(text: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return how often each byte occurs: int64 (256,)."""
     counts = np.zeros(256, np.int64)
     for first in range(0, len(text), CHUNK):
         counts += np.bincount(text[first : first + CHUNK], minlength=256)
@@ -198,6 +184,5 @@ def _field(raw: bytes, table: int, field: int) -> int:
 
 
 def _follow(raw: bytes, table: int, field: int) -> int:
-    """Return where a field of a flatbuffer's table points to."""
     place = _field(raw, table, field)
     return place + _number(raw, "I", place)

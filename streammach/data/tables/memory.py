@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Place
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.tables.arrow_files import BatchPiece, distinct, first_of, slices
+from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
-from streammach.data.tables.base import HEAD_ROWS, Table
-from streammach.data.tables.python_rows import PythonRows, TableRows
+from streammach.data.tables.base import HEAD_ROWS, Table, distinct
+from streammach.data.tables.cells import PythonRows, TableRows
 from streammach.data.tables.values import text_of
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.block import RowBlock
@@ -34,7 +35,8 @@ def is_table(rows: object, *, strings: bool = True) -> bool:
     if isinstance(rows, list | tuple):
         kinds: tuple[type, ...] = (Mapping, str) if strings else (Mapping,)
         return bool(rows) and isinstance(rows[0], kinds)
-    return _is_frame(rows) or hasattr(rows, "__arrow_c_stream__") or _is_batch(rows)
+    known = hasattr(rows, "__arrow_c_stream__") or _is_a(rows, "pyarrow", "RecordBatch")
+    return known or _is_a(rows, "pandas")
 
 
 def as_rows(rows: Any) -> Any:
@@ -68,7 +70,6 @@ def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:
 
 
 def _all_numbers(frame: Any) -> bool:
-    """Return whether all columns of a frame hold numbers."""
     if hasattr(frame, "to_numpy") and hasattr(frame, "dtypes"):
         kinds = [str(getattr(dtype, "kind", "")) for dtype in frame.dtypes]
         if all(kinds):
@@ -87,9 +88,8 @@ class MemorySource(Table):
         self._listed = isinstance(table, list | tuple)
         self._strings = bool(self._listed and table) and isinstance(table[0], str)
         if self._strings and self._recipe is None:
-            asked = options.table
-            text = Column(name=TEXT, role="text")
-            self._recipe = Recipe(columns=(text,), ngrams=asked.words, chars=asked.characters)
+            said, text = options.table, Column(name=TEXT, role="text")
+            self._recipe = Recipe(columns=(text,), ngrams=said.words, chars=said.characters)
 
     def files(self) -> list[Path]:
         """Return none."""
@@ -105,22 +105,20 @@ class MemorySource(Table):
             return self.recipe.names
         if self._listed:
             return PythonRows([row for row in self._table if isinstance(row, Mapping)]).names
-        if _is_frame(self._table) or _is_frame(self._table, "polars"):
-            return distinct([str(name) for name in self._table.columns], PLACE)
-        return distinct(list(_arrow_table(self._table).schema.names), PLACE)
+        return distinct([name for name, _ in self._columns], PLACE)
 
     def first_rows(self) -> Iterator[TableRows]:
         """Yield the rows that are looked at for its recipe."""
         if self._listed:
             rows = self._table[:HEAD_ROWS]
             return iter([PythonRows(_dictionaries(rows, ()))] if rows else [])
-        batches = self._batches(set(self.columns_there()), head=True)
+        batches = self._batches(self.columns_there(), head=True)
         return first_of((batch, batch.nbytes) for batch in batches)
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
-        """Yield the rows in their order."""
+        """Yield the rows in their order, or raise UsageError."""
         first = 0
-        for rows in self._rows():
+        for rows in self._some_rows():
             if first >= begin.at:
                 yield BatchPiece(rows, first, 0)
             first += rows.n_rows
@@ -144,19 +142,39 @@ class MemorySource(Table):
             blocks.append(block)
         return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)
 
-    def _rows(self) -> Iterator[TableRows]:
-        """Yield some rows at a time, or raise UsageError."""
-        if self._listed:
-            for first in range(0, len(self._table), SOME_ROWS):
-                some = self._table[first : first + SOME_ROWS]
-                yield PythonRows(_dictionaries(some, self.recipe.texts))
+    def _some_rows(self) -> Iterator[TableRows]:
+        if not self._listed:
+            yield from map(ArrowRows, self._batches(self.recipe.names))
             return
-        yield from map(ArrowRows, self._batches(set(self.recipe.names)))
+        for first in range(0, len(self._table), SOME_ROWS):
+            some = self._table[first : first + SOME_ROWS]
+            yield PythonRows(_dictionaries(some, self.recipe.texts))
 
-    def _batches(self, names: set[str], *, head: bool = False) -> Iterator[Any]:
-        whole = _arrow_table(self._table, names, head=head)
-        for batch in whole.select([n for n in whole.schema.names if n in names]).to_batches():
-            yield from (some for some, _ in slices(batch))
+    @cached_property
+    def _columns(self) -> list[tuple[str, Any]]:
+        """The columns of a frame, or the fields of a table of Arrow, with their names."""
+        table = self._table
+        if _is_a(table, "pandas"):
+            return [(str(label), table.iloc[:, i]) for i, label in enumerate(table.columns)]
+        if _is_a(table, "polars"):
+            return [(name, table[name]) for name in table.columns]
+        pa = arrow()
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        elif not hasattr(table, "__arrow_c_stream__"):
+            raise UsageError(f"an object of the type {type(table).__name__} is no table")
+        self._table = table if isinstance(table, pa.Table) else pa.table(table)
+        return [(field.name, field) for field in self._table.schema]
+
+    def _batches(self, names: Collection[str], *, head: bool = False) -> Iterator[Any]:
+        """Yield columns; those of a `head` that cannot be read are null: perhaps nobody does."""
+        pa, chosen = arrow(), [one for one in self._columns if one[0] in set(names)]
+        if isinstance(self._table, pa.Table):
+            some = self._table.select([name for name, _ in chosen])
+        else:
+            some = pa.table({name: _arrow_column(it, name, head=head) for name, it in chosen})
+        for batch in some.to_batches():
+            yield from (part for part, _ in slices(batch))
 
 
 def _dictionaries(rows: Sequence[Any], columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:
@@ -174,50 +192,18 @@ def _dictionaries(rows: Sequence[Any], columns: Sequence[str]) -> Sequence[Mappi
     return rows
 
 
-def _is_frame(rows: object, library: str = "pandas") -> bool:
-    """Return whether an object is a DataFrame of a library."""
+def _is_a(rows: object, library: str, name: str = "DataFrame") -> bool:
     kind = type(rows)
-    return kind.__module__.partition(".")[0] == library and kind.__name__ == "DataFrame"
-
-
-def _is_batch(rows: object) -> bool:
-    return type(rows).__module__.partition(".")[0] == "pyarrow" and hasattr(rows, "schema")
-
-
-def _arrow_table(table: Any, names: set[str] | None = None, *, head: bool = False) -> Any:
-    """Return some columns of a table, all of them without `names`, as an Arrow table.
-
-    In the `head`, columns that cannot be read are null: perhaps nobody reads them.
-    """
-    pa = arrow()
-    if not _is_frame(table):
-        if isinstance(table, pa.RecordBatch):
-            return pa.Table.from_batches([table])
-        if isinstance(table, pa.Table):
-            return table
-        if not hasattr(table, "__arrow_c_stream__"):
-            raise UsageError(f"an object of the type {type(table).__name__} is no table")
-        odd = []
-        if _is_frame(table, "polars"):
-            odd = [name for name, kind in table.schema.items() if str(kind) in ONLY_POLARS]
-        whole = pa.table(table.drop(odd) if odd else table)
-        for name in odd if names is None else set(odd) & names:
-            column = _arrow_column(table[name].to_list(), name, head=head)
-            whole = whole.append_column(name, column)
-        return whole
-    columns = {}
-    for place, label in enumerate(table.columns):
-        name = str(label)
-        if names is None or name in names:
-            columns[name] = _arrow_column(table.iloc[:, place], name, head=head)
-    return pa.table(columns)
+    return kind.__module__.partition(".")[0] == library and kind.__name__ == name
 
 
 def _arrow_column(column: Any, name: str, *, head: bool) -> Any:
     """Return cells of a DataFrame as an Arrow array; values of several types as text."""
     pa = arrow()
+    if str(column.dtype) in ONLY_POLARS:
+        column = column.to_list()
     try:
-        return pa.Array.from_pandas(column)
+        return column.to_arrow() if hasattr(column, "to_arrow") else pa.Array.from_pandas(column)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         pass
     try:

@@ -5,41 +5,55 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
 from streammach.data.formats import parsed
-from streammach.data.formats.parsed import Parsed
+from streammach.data.formats.parsed import BAD_WEIGHT, REASONS, TOO_HEAVY, Parsed, room_for
 from streammach.data.source import PieceRows
-from streammach.data.tables.cells import BadCell
-from streammach.data.tables.frame import Framer
-from streammach.data.tables.kernels import Frame, Scratch, needs_of_row, read_rows
-from streammach.data.tables.python_rows import TableRows
-from streammach.data.text_rows import room_for
+from streammach.data.tables.cells import BadCell, Cells, TableRows
+from streammach.data.tables.frame import Wrong, cells_of, joined, note, split, too_long
+from streammach.data.tables.kernels import (
+    BIN,
+    NAMES,
+    TEXT,
+    VALUE,
+    Frame,
+    Scratch,
+    needs_of_row,
+    read_rows,
+)
+from streammach.data.tables.values import canonical
 from streammach.errors import clean
 from streammach.forks import Turn
+from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAMESPACES
+from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
-from streammach.spec.recipe import Recipe
+from streammach.spec.recipe import CHARS, Recipe
 from streammach.spec.types import Multilabel
 
 MOST_KEPT = 1 << 20  # features of a row: room for more is given up behind it
 BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
+NO_LABEL = "there is no label"
+SEVERAL = "several labels (--multilabel on takes them)"
+KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
 
 
 @dataclass
 class TableCounts:
     """What was met in a table: rows, and how many have nothing in each column."""
 
-    rows: int = 0  # rows that were read
-    # rows with nothing in a column, by its name
-    missing: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+    missing: Counter[str] = field(default_factory=Counter)  # rows, by the column's name
     names: set[str] = field(default_factory=set)  # columns that some row has, where rows name them
     _lock: Turn = field(default_factory=Turn)
 
@@ -50,45 +64,30 @@ class TableCounts:
             self.missing.update(missing)
 
 
-class PieceCells(NamedTuple):
-    """The rows of a piece of a table."""
-
-    rows: TableRows
-    # int64 (n,) or None: their lines, from 1, those before the piece in its text aside; None where
-    # rows are told by their numbers
-    lines: NDArray[np.int64] | None = None
-    n_lines: int = 0  # of the piece
-
-
 class TableReader:
     """Reads rows of a table by a recipe; one thread at a time may use it."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        vocabulary: Vocabulary,
-        *,
-        multilabel: Multilabel,
-        label_needed: bool,
-        counts: TableCounts | None = None,
+        self, recipe: Recipe, vocabulary: Vocabulary, *, multilabel: Multilabel,
+        label_needed: bool, counts: TableCounts | None = None,
         absent: frozenset[str] = frozenset(),
-        rows_of: Callable[[Any], PieceCells] = PieceCells,
-    ) -> None:
-        beside = () if label_needed else (recipe.label, recipe.weight)  # nothing hangs on them
-        self._absent = absent | {name for name in beside if name is not None}
-        self._vocabulary, self._multilabel = vocabulary, multilabel
-        self._framer = Framer(recipe, multilabel, label_needed=label_needed)
-        self._counts = TableCounts() if counts is None else counts
-        self._rows_of = rows_of
+        rows_of: Callable[[Any], TableRows] = attrgetter("rows"),
+    ) -> None:  # fmt: skip
+        beside = set() if label_needed else {recipe.label, recipe.weight}  # nothing hangs on them
+        self._absent = {None, *absent, *beside}
+        self._recipe, self._vocabulary = recipe, vocabulary
+        self._multilabel: Multilabel = multilabel
+        self._label_needed, self._rows_of = label_needed, rows_of
+        self._counts = counts or TableCounts()
         self._lines: NDArray[np.int64] | None = None  # of the rows of the present piece
-        self._columns: NDArray[np.int64] | None = None
         self._forget()
 
     def read(self, piece: Any) -> PieceRows:
         """Return the rows of a piece."""
-        rows, self._lines, n_lines = self._rows_of(piece)
+        rows = self._rows_of(piece)
+        self._lines = rows.lines
         part = self.rows(rows, piece.first_row)
-        part.n_lines = n_lines
+        part.n_lines = rows.n_lines
         return part
 
     def bad_row(self, piece: Any, place: int, reason: str) -> BadRow:
@@ -97,42 +96,146 @@ class TableReader:
 
     def rows(self, rows: TableRows, first_row: int) -> PieceRows:
         """Return rows, numbered from 0 on."""
-        framed = self._framer.frame(rows, self._absent)
-        frame = framed.frame._replace(columns=self._with_spaces())
-        out = self._read(frame)
+        wrong = {cell.row: cell for cell in rows.refused}
+        frame, tags = self._framed(rows, wrong)
+        left = np.flatnonzero((frame.importance == 0) & ~frame.bad)
+        frame.bad[left] = True
+        out = self._parsed(frame)
         if len(self._keys[1]) > MOST_KEPT:  # the next row may be read by another thread
             self._forget()
-        self._counts.add(rows.n_rows, framed.missing)
         good = np.flatnonzero(~frame.bad)
-        bad = [self._bad_row(cell, first_row) for cell in framed.bad]
-        tags = framed.tags
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
-        block = replace(self._block(out, good, first_row), tags=tags)
-        unknown = int(out.state[parsed.UNKNOWN])
-        left = first_row + framed.left[:, None] + np.arange(2)
-        return PieceRows(block, bad, 0, unknown, out.places[: int(out.state[parsed.ROWS])], left)
+        return PieceRows(
+            replace(self._block(out, good, first_row), tags=tags),
+            [self._bad_row(wrong[row], first_row) for row in sorted(wrong)],
+            unknown_values=int(out.state[parsed.UNKNOWN]),
+            unknown=out.places[: int(out.state[parsed.ROWS])],
+            left=first_row + left[:, None] + np.arange(2),
+        )
+
+    def _framed(self, rows: TableRows, wrong: Wrong) -> tuple[Frame, Texts | None]:
+        """Return rows as the kernel reads them, and their tags."""
+        recipe, n = self._recipe, rows.n_rows
+        columns = [
+            Cells.none(n) if c.name in self._absent else cells_of(rows, c, wrong)
+            for c in recipe.columns
+        ]
+        every = [*columns, self._labels(rows, wrong)]
+        importance, tags = self._importance(rows, wrong), self._tags(rows, wrong)
+        named = [*((c.name, c.role) for c in recipe.columns), (recipe.label or "", "label")]
+        data, starts, stops, kinds = joined(every, named, wrong)
+        firsts = np.cumsum([0, *(len(cells.starts) for cells in columns)])
+        weights = [np.ones(1)]
+        if any(cells.weights is not None for cells in every):
+            weights[:0] = [
+                np.ones(len(cells.starts)) if cells.weights is None else cells.weights
+                for cells in every
+            ]
+        self._counts.add(
+            n, {c.name: cells.missing for c, cells in zip(recipe.columns, columns, strict=True)}
+        )
+        least, most = recipe.chars or (0, 0)
+        frame = Frame(
+            data=data, starts=starts, stops=stops, kinds=kinds, importance=importance,
+            offsets=np.stack([c.offsets + at for c, at in zip(every, firsts, strict=True)]),
+            weights=np.concatenate(weights), numbers=self._numbers(columns, n),
+            columns=self._columns, bad=np.isin(np.arange(n), list(wrong)),
+            options=np.array([recipe.ngrams, least, most], np.int64),
+        )  # fmt: skip
+        return frame, tags
+
+    @cached_property
+    def _columns(self) -> NDArray[np.int64]:
+        """What ``Frame.columns`` is, with the vocabulary's ids of namespaces."""
+        spaces: list[bytes] = []  # a row of the array has their numbers first, 0 for none
+
+        def space(name: str) -> int:
+            if name:
+                spaces.append(name.encode())
+            return len(spaces) if name else 0
+
+        numbers = fixed = 0
+        columns = []
+        for column in self._recipe.columns:
+            otherwise = NAMES if column.role == "date" else VALUE
+            kind = KINDS.get(column.role, BIN if column.edges else otherwise)
+            of = space(column.namespace)
+            has_chars = column.role == "text" and self._recipe.chars is not None
+            chars = space(column.namespace + CHARS) if has_chars else 0
+            n_numbers = 0 if kind in (TEXT, NAMES) else max(column.width, 1)
+            columns.append([kind, of, chars, numbers, n_numbers, fixed])
+            numbers, fixed = numbers + n_numbers, fixed + column.n_fixed
+        found = np.array(columns, np.int64)
+        ids = self._vocabulary.namespace_ids(spaces)
+        found[:, 1:3] = np.append(0, np.where(ids < 0, MAX_NAMESPACES, ids + 1))[found[:, 1:3]]
+        return found
+
+    def _numbers(self, columns: list[Cells], n_rows: int) -> NDArray[np.float64]:
+        """Return the numbers of all columns, those with bins as the bins that they lie in."""
+        facts = self._columns[:, 3:5].tolist()
+        out = np.full((n_rows, sum(facts[-1])), np.nan)
+        for column, (first, several), cells in zip(
+            self._recipe.columns, facts, columns, strict=True
+        ):
+            if cells.numbers is None or not several:
+                continue
+            found = cells.numbers
+            if column.edges:
+                bins = np.searchsorted(np.array(column.edges), found, side="right")
+                found = np.where(np.isnan(found), np.nan, bins)
+            out[:, first : first + several] = found
+        return out
+
+    def _labels(self, rows: TableRows, wrong: Wrong) -> Cells:
+        """Return the labels; say which rows have none, or several where they may not."""
+        name = self._recipe.label
+        if name is None or name in self._absent:
+            return Cells.none(rows.n_rows)
+        cells, listed = rows.lists(name)
+        if self._recipe.separator is not None:
+            cells, listed = split(cells, self._recipe.separator.encode())
+        note(wrong, name, [*cells.wrong, *too_long(cells)])
+        several = np.diff(cells.offsets)
+        if self._multilabel == "off":
+            note(wrong, name, [BadCell(int(r), SEVERAL) for r in np.flatnonzero(several > 1)])
+        if self._label_needed and self._multilabel != "on":
+            none = (several == 0) & ~(listed & (self._multilabel == "auto"))
+            note(wrong, name, [BadCell(int(row), NO_LABEL) for row in np.flatnonzero(none)])
+        return cells
+
+    def _importance(self, rows: TableRows, wrong: Wrong) -> NDArray[np.float32]:
+        """Return the importance of each row, 1 where it is missing: float32 (n,)."""
+        name = self._recipe.weight
+        if name is None or name in self._absent:
+            return np.ones(rows.n_rows, np.float32)
+        cells = rows.numbers(name)
+        assert cells.numbers is not None
+        note(wrong, name, cells.wrong)
+        values = cells.numbers[:, 0]
+        for reason, outside in ((BAD_WEIGHT, values < 0), (TOO_HEAVY, values > MOST_IMPORTANCE)):
+            places = np.flatnonzero(outside).tolist()
+            note(wrong, name, [BadCell(r, REASONS[reason], str(values[r])) for r in places])
+        with np.errstate(over="ignore"):
+            return np.nan_to_num(values, nan=1.0).astype(np.float32)
+
+    def _tags(self, rows: TableRows, wrong: Wrong) -> Texts | None:
+        name = self._recipe.tag
+        if name is None or name in self._absent:
+            return None
+        cells = rows.strings(name)
+        note(wrong, name, [*cells.wrong, *too_long(cells)])
+        return Texts.of(b"" if raw is None else canonical(raw) for raw in cells.firsts())
 
     def _forget(self) -> None:
         """Begin anew with little room for a row."""
         self._scratch = self._scratch_for(1 << 16, 1 << 12)
         self._keys = np.empty((1 << 12, 2), np.uint64), np.empty(1 << 12, np.int64)
 
-    def _with_spaces(self) -> NDArray[np.int64]:
-        """Return the columns with the vocabulary's ids of their namespaces."""
-        if self._columns is None:
-            ids = self._vocabulary.namespace_ids(self._framer.spaces)
-            spaces = np.concatenate([[0], np.where(ids < 0, MAX_NAMESPACES, ids + 1)])
-            self._columns = self._framer.columns.copy()
-            self._columns[:, 1:3] = spaces[self._columns[:, 1:3]]
-        return self._columns
-
-    def _read(self, frame: Frame) -> Parsed:
-        """Return the rows of a frame."""
+    def _parsed(self, frame: Frame) -> Parsed:
         words, n = self._vocabulary, len(frame.bad)
         values = len(frame.data) // BYTES_FOR_VALUE + n * (frame.numbers.shape[1] + 1)
         labels = int(frame.offsets[-1, -1] - frame.offsets[-1, 0])
-        keys, spans = self._keys
-        out = room_for(n, values, labels)._replace(keys=keys, spans=spans)
+        out = room_for(n, values, labels)._replace(keys=self._keys[0], spans=self._keys[1])
         row = 0
         while True:
             code, row = read_rows(
@@ -150,10 +253,9 @@ class TableReader:
         """Return the arrays with room for a row at least."""
         features, n_bytes, words = (int(x) for x in needs_of_row(frame, row))
         n_bytes += int(self._scratch.fixed[-1, 1]) if len(self._scratch.fixed) else 0
-        if n_bytes > len(self._scratch.text) or words > len(self._scratch.words):
-            self._scratch = self._scratch_for(
-                max(2 * n_bytes, len(self._scratch.text)), max(2 * words, len(self._scratch.words))
-            )
+        room = len(self._scratch.text), len(self._scratch.words)
+        if n_bytes > room[0] or words > room[1]:
+            self._scratch = self._scratch_for(max(2 * n_bytes, room[0]), max(2 * words, room[1]))
         if features > len(self._keys[1]):
             self._keys = np.empty((2 * features, 2), np.uint64), np.empty(2 * features, np.int64)
         out = out._replace(keys=self._keys[0], spans=self._keys[1])
@@ -167,7 +269,11 @@ class TableReader:
 
     def _scratch_for(self, n_bytes: int, n_words: int) -> Scratch:
         """Return room for a row, with the names in it that are known beforehand."""
-        names = self._framer.fixed_names
+        names: list[bytes] = []  # in the order in which columns refer to them
+        for column in self._recipe.columns:
+            plain = column.role == "number" and not column.edges
+            own = [b"%d" % i for i in range(column.n_fixed)]
+            names += [column.name.encode()] if plain else own
         fixed, ends = b"".join(names), np.cumsum([0, *map(len, names)])
         text = np.empty(max(n_bytes, len(fixed)) + PADDING, np.uint8)
         text[: len(fixed)] = np.frombuffer(fixed, np.uint8)
@@ -176,7 +282,6 @@ class TableReader:
         )
 
     def _block(self, out: Parsed, good: NDArray[np.int64], first_row: int) -> RowBlock:
-        """Return the rows that were read."""
         n, nnz = int(out.state[parsed.ROWS]), int(out.state[parsed.VALUES])
         labels = None
         listed = self._multilabel == "auto" and out.state[parsed.LISTED]

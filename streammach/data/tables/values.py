@@ -182,3 +182,12 @@ def number_of(value: object) -> float:
     if isinstance(value, numbers.Real | decimal.Decimal | np.bool_):
         return float(value)
     raise TypeError
+
+
+def is_utf8(text: bytes) -> bool:
+    """Return whether text is UTF-8."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

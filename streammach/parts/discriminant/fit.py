@@ -21,9 +21,8 @@ from streammach.jit import Array, kernel
 from streammach.parts.base import PartSession
 from streammach.parts.discriminant.sums import Discriminant
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import parts, product
+from streammach.rows.dense import Waves, laid_out, parts, product
 from streammach.rows.transforms import transformed
-from streammach.rows.waves import Waves, laid_out
 from streammach.spec.training import TrainSpec
 
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own

@@ -15,8 +15,16 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import LabelSums, class_sums, parts, piece_bytes, product, squares
-from streammach.rows.waves import Waves, laid_out
+from streammach.rows.dense import (
+    LabelSums,
+    Waves,
+    class_sums,
+    laid_out,
+    parts,
+    piece_bytes,
+    product,
+    squares,
+)
 
 SOLVED = 1024  # classes whose weights are solved for at once
 ROUNDED = 1e-7  # of the sum of squares of a row: more than what rounding of sums leaves

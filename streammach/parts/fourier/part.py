@@ -9,8 +9,7 @@ from streammach.parts.base import Part, PartSession, Trials
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartTime
 from streammach.parts.fourier import projection
 from streammach.parts.switches import SWITCHES
-from streammach.rows.dense import Basis
-from streammach.rows.waves import RowMap
+from streammach.rows.dense import Basis, RowMap
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_blocks
 from streammach.parts.base import PartSession
-from streammach.rows.dense import Basis, expanded, product
+from streammach.rows.dense import Basis, Waves, expanded, product
 from streammach.rows.transforms import transformed
-from streammach.rows.waves import Waves
 from streammach.spec.training import TrainSpec
 
 ROWS = 1000  # whose distances are looked at

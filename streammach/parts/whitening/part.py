@@ -14,9 +14,8 @@ from streammach.parts.expected import WITHOUT, Choice, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.parts.whitening import spread
 from streammach.parts.whitening.spread import Spread
-from streammach.rows.dense import Basis
+from streammach.rows.dense import Basis, RowMap
 from streammach.rows.transforms import transformed
-from streammach.rows.waves import RowMap
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec

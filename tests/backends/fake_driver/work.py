@@ -15,8 +15,7 @@ import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.rows.batch import RowIdBatch
-from streammach.rows.dense import Basis
-from streammach.rows.waves import Waves
+from streammach.rows.dense import Basis, Waves
 from streammach.spec.estimators import ESTIMATORS
 from tests.builders import batch_of, block_of, config_of, open_backend, spec_of, training
 from tests.contracts.test_lists import MOST_LABELS, listed

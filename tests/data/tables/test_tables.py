@@ -17,7 +17,7 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables import arrow_files
-from streammach.data.tables.csv_kernels import (
+from streammach.data.tables.cell_kernels import (
     CELLS,
     PAIRED,
     SPANNING,

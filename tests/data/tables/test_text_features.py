@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streammach.data.tables.cells import MAX_CELL
+from streammach.data.tables.cells import MAX_CELL, PythonRows
 from streammach.data.tables.frame import ALONE, BREAK, IDEOGRAPHS, PART, kinds_of_characters
-from streammach.data.tables.python_rows import PythonRows
 from streammach.data.tables.reader import TableReader
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Column, Recipe

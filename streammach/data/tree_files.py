@@ -1,4 +1,4 @@
-"""Matrices in HDF5 files, read without plugins, links to elsewhere, and data in other files."""
+"""Files of named arrays: HDF5, read without plugins and links to elsewhere, and .npz."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.matrix import MAX_PIECE_BYTES, check_numbers
-from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeArray, TreeSource
-from streammach.data.numpy_files import COPY_HINT
+from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource
+from streammach.data.numpy_files import COPY_HINT, NPZ_MAGIC, npz_arrays
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
 
@@ -52,12 +52,29 @@ class Hdf5Source(TreeSource):
         return DataError(what, path=self.path, hint=COPY_HINT)
 
 
-class _Dataset(TreeArray):
+class NpzSource(TreeSource):
+    """Rows of a .npz file, such as scipy.sparse.save_npz writes, with labels as one more array."""
+
+    form = "npz"
+    magic = NPZ_MAGIC
+
+    @contextmanager
+    def tree(self) -> Iterator[Tree]:
+        """Open the file; raise DataError or DiskError."""
+        with npz_arrays(self.path) as arrays:
+            form = arrays["format"].whole() if "format" in arrays else np.zeros(0)
+            said = {"encoding-type": form.item()} if form.size == 1 else {}
+            yield Tree(arrays, lambda name: {} if name else said)
+
+
+class _Dataset:
     """A dataset of a file."""
 
     def __init__(self, dataset: Any, name: str, path: Path) -> None:
-        self.shape, self.dtype = dataset.shape or (), dataset.dtype
-        self.unit = dataset.chunks[0] if dataset.chunks else 1
+        self.shape: tuple[int, ...] = dataset.shape or ()
+        self.dtype: np.dtype[Any] = dataset.dtype
+        self.unit: int = dataset.chunks[0] if dataset.chunks else 1
+        self.left_out = False
         self._dataset, self._name, self._path = dataset, name, path
 
     def check(self) -> None:

@@ -1,11 +1,16 @@
-"""Compiled loops over records of delimited text: where they end, and their cells."""
+"""Compiled loops over records of delimited text, and over cells: numbers, names, characters."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from streammach.data.formats.parsed import NEWLINE
+from streammach.data.formats.tokens import long_number
+from streammach.data.tables.values import MAX_VALUE
 from streammach.jit import Array, kernel
+from streammach.simd import HIGH, load8
 
 QUOTED, RETURN = 34, 13
 START, BARE, INSIDE, CLOSED = range(4)  # of a cell; inside quotes; behind the closing one
@@ -47,10 +52,8 @@ def whole_records(
 
     Parameters
     ----------
-    text : uint8
-        The text; a record starts at `p`.
-    p, stop : int
-        The part to look at.
+    text, p, stop : uint8, int, int
+        The text, and the part to look at, whose first record starts at `p`.
     delimiter : int
         The byte between cells.
     quotes : int
@@ -88,29 +91,19 @@ def whole_records(
 
 @kernel(fastmath=False)
 def read_records(
-    text: Array,
-    p: int,
-    stop: int,
-    delimiter: int,
-    quotes: int,
-    starts: Array,
-    stops: Array,
-    found: Array,
-    lines: Array,
-    odd: Array,
-) -> Any:
-    """Read whole records; cells with doubled quotes are brought into their form in the text.
+    text: Array, p: int, stop: int, delimiter: int, quotes: int, starts: Array, stops: Array,
+    found: Array, lines: Array, odd: Array,
+) -> Any:  # fmt: skip
+    """Read whole records; return their number, blank lines aside.
+
+    Doubled quotes of a cell become one in the text.
 
     Parameters
     ----------
-    text : uint8
-        The text, whose bytes may be changed.
-    p, stop : int
-        Where the first record starts and the last one ends.
-    delimiter : int
-        The byte between cells.
-    quotes : int
-        What they are, as for :func:`whole_records`.
+    text, p, stop : uint8, int, int
+        The text; where the first record starts and the last one ends.
+    delimiter, quotes : int
+        As for :func:`whole_records`.
     starts, stops : int64 (rows, columns)
         Receive where each cell lies; those that a record lacks are empty.
     found, lines : int64 (rows,)
@@ -118,11 +111,6 @@ def read_records(
     odd : int64 (4,)
         Receives how many cells span lines and the line of the first; the same of cells whose first
         quote is a letter for it has no pair.
-
-    Returns
-    -------
-    int
-        The number of records; blank lines are none.
     """
     n, line, columns = 0, 1, starts.shape[1]
     odd[:] = 0
@@ -175,3 +163,92 @@ def read_records(
             starts[n, c] = stops[n, c] = 0
         n += 1
     return n
+
+
+@kernel(fastmath=False)
+def read_numbers(data: Array, starts: Array, stops: Array, values: Array, exact: Array) -> None:
+    """Read cells as numbers.
+
+    Parameters
+    ----------
+    data, starts, stops : uint8, int64 (n,), int64 (n,)
+        The bytes, with room behind the cells, and where each cell lies.
+    values, exact : float64 (n,), bool (n,)
+        Receive the numbers; whether a cell is one and nothing else, and is read to the last bit.
+    """
+    for i in range(starts.shape[0]):
+        value, end, reason, sure = long_number(data, starts[i])
+        values[i] = value
+        exact[i] = sure and reason == 0 and end == stops[i]
+
+
+@kernel(fastmath=False)
+def find_odd(data: Array, starts: Array, stops: Array, odd: Array) -> Any:
+    """Give simple cells their names; return how many are left to `canonical`.
+
+    Parameters
+    ----------
+    data, starts, stops : uint8, int64 (n,), int64 (n,)
+        The bytes, and where each cell lies: ``true`` becomes ``True`` there, and ``3.0`` ends
+        before the point.
+    odd : bool (n,)
+        Receives which cells are left, for they may have another name.
+    """
+    n = 0
+    for i in range(starts.shape[0]):
+        start, stop = starts[i], stops[i]
+        size = stop - start
+        odd[i] = False
+        if size < 2 or size > MAX_VALUE:
+            continue
+        byte, last = data[start], data[stop - 1]
+        if byte == 116 and size == 4:  # true
+            if data[start + 1] == 114 and data[start + 2] == 117 and last == 101:
+                data[start] = 84
+        elif byte == 102 and size == 5:  # false
+            inner = data[start + 1] == 97 and data[start + 2] == 108 and data[start + 3] == 115
+            if inner and last == 101:
+                data[start] = 70
+        elif byte in (40, 91):  # an interval
+            odd[i] = last in (41, 93)
+        elif 43 <= byte <= 57:  # a sign, a point or a digit
+            marks, points, other = 0, 0, False
+            for p in range(start + (byte == 45), stop):
+                letter = data[p]
+                points += letter == 46
+                marks += letter in (69, 101, 58)  # e, E, :
+                other = other or not (
+                    48 <= letter <= 57 or letter in (32, 43, 45, 46, 58, 69, 84, 90, 101)
+                )
+            first = start + (byte == 45)
+            small = stop - first > 6 and data[first] == 48 and data[first + 5] == 48
+            whole = points == 1 and last == 48 and data[stop - 2] == 46 and stop - 2 > first
+            if other:
+                pass
+            elif marks > 0 or small or (byte == 45 and data[first] == 48):
+                odd[i] = True
+            elif whole and (data[first] != 48 or stop - 3 == first):
+                digits = True
+                for p in range(first, stop - 2):
+                    digits = digits and 48 <= data[p] <= 57
+                if digits:
+                    stops[i] = stop - 2
+        n += odd[i]
+    return n
+
+
+@kernel(fastmath=False)
+def find_wide(data: Array, starts: Array, stops: Array, wide: Array) -> Any:
+    """Write whether cells hold other bytes than ASCII to `wide` bool (cells,); return how many."""
+    found = 0
+    for i in range(starts.shape[0]):
+        q, stop, high = starts[i], stops[i], np.uint64(0)
+        while q + 8 <= stop:
+            high |= load8(data, q)
+            q += 8
+        while q < stop:
+            high |= np.uint64(data[q])
+            q += 1
+        wide[i] = (high & HIGH) != np.uint64(0)
+        found += wide[i]
+    return found

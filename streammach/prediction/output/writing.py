@@ -1,4 +1,4 @@
-"""The formats of predictions: which one a table gets, where it goes, which files are ours."""
+"""Tables of predictions: which format one gets, where it goes, which files are ours."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from streammach.errors import DiskError, UsageError, clean
 from streammach.files.destinations import Destination, Product, is_stream, not_regular
 from streammach.files.reading import PIECE, disk_error
 from streammach.files.writing import Writer
-from streammach.prediction.output.base import ByteFile, OutputFormat, Shape, Write
-from streammach.prediction.output.parquet import ParquetOutput
-from streammach.prediction.output.text import CsvOutput, JsonLinesOutput, TsvOutput
+from streammach.prediction.output.formats import (
+    OUTPUT_FORMATS,
+    ByteFile,
+    OutputFormat,
+    Shape,
+    Write,
+)
 
-OUTPUT_FORMATS: dict[str, OutputFormat] = {
-    known.name: known for known in (TsvOutput(), CsvOutput(), JsonLinesOutput(), ParquetOutput())
-}
 PACKED = ".gz"
 START_BYTES = 1 << 16
 GZIP_MAGIC, GZIP_BITS, GZIP_LEVEL = b"\x1f\x8b", 31, 1

@@ -1,23 +1,26 @@
-"""CSV and TSV, plain or gzip: records with a header, cells in quotes where they need them."""
+"""Tables in text, plain or gzip: records of CSV and TSV, and objects of JSON lines."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import UTF8_HINT
 from streammach.data.formats.parsed import NEWLINE
+from streammach.data.raw_text import RawFile, behind_mark, find_in_head
 from streammach.data.source import START, Large, Place
 from streammach.data.source_options import SourceOptions
-from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table
-from streammach.data.tables.cells import BadCell, Cells
-from streammach.data.tables.csv_kernels import (
+from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, distinct
+from streammach.data.tables.cell_kernels import (
     CELLS,
     LETTERS,
     PAIRED,
@@ -26,12 +29,10 @@ from streammach.data.tables.csv_kernels import (
     read_records,
     whole_records,
 )
+from streammach.data.tables.cells import NOT_UTF8, BadCell, CellRows, Cells, PythonRows
 from streammach.data.tables.large import of_text
-from streammach.data.tables.python_rows import CellRows
-from streammach.data.tables.reader import PieceCells
-from streammach.data.tables.sample import find_in_head
-from streammach.data.text import RawFile, TextFile, behind_mark
-from streammach.data.text_rows import TextPiece
+from streammach.data.tables.values import is_utf8
+from streammach.data.text import TextFile, TextPiece
 from streammach.errors import DataError, clean
 from streammach.simd import PADDING
 
@@ -45,6 +46,10 @@ ODD = {  # what is said of cells whose quotes are odd
     "line {:,} (--quotes on reads cells that span lines)",
 }
 COMMA, SEMICOLON = ord(","), ord(";")
+NO_JSON = "'{}' is not JSON"
+NO_OBJECT = "'{}' is no JSON object"
+LINE = re.compile(rb"^[^\S\n]*[^\s][^\n]*(\n?)", re.MULTILINE)  # that is not blank
+NOTHING: dict[str, Any] = {}
 
 
 class TextTable(Table, TextFile):
@@ -97,13 +102,35 @@ class TextTable(Table, TextFile):
         return cut
 
     def _large(self, text: NDArray[np.uint8]) -> Large:
-        """Return what a piece with a long row takes."""
         ends = bytes([self.delimiter, NEWLINE]) if self.names_known else b'"\n'
         return of_text(text, self.recipe, objects=not self.names_known, ends=ends)
 
 
 def _lines(text: NDArray[np.uint8]) -> int:
     return int(np.count_nonzero(text == NEWLINE))
+
+
+class Records(NamedTuple):
+    """Records of a text: their cells, how many each has, its line, and odd cells.
+
+    As :func:`streammach.data.tables.cell_kernels.read_records` gives them.
+    """
+
+    text: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    found: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    odd: NDArray[np.int64]
+
+    def cell(self, row: int, column: int) -> bytes:
+        """Return the bytes of a cell."""
+        return self.text[self.starts[row, column] : self.stops[row, column]].tobytes()
+
+    def columns(self, names: Sequence[str], rows: Any = slice(None)) -> dict[str, Cells]:
+        """Return the cells of some records by column."""
+        starts, stops = (np.asfortranarray(ends[rows]) for ends in (self.starts, self.stops))
+        return {n: Cells.spans(self.text, starts[:, i], stops[:, i]) for i, n in enumerate(names)}
 
 
 class DelimitedSource(TextTable):
@@ -139,10 +166,9 @@ class DelimitedSource(TextTable):
         good = np.flatnonzero(read.found == len(self._names))[self.header_rows :]
         return [CellRows(read.columns(self._names, good), len(good))]
 
-    def rows_of(self, piece: TextPiece) -> PieceCells:
+    def rows_of(self, piece: TextPiece) -> CellRows:
         """Return the rows of a piece; note its odd cells."""
         text, n = piece.buffer.text, len(self._names)
-        n_lines = _lines(text[piece.start : piece.stop]) + piece.n_lines_before
         read = self._records(text, piece.start, piece.stop, piece.n_rows, n)
         with self._lock:
             for place in ODD:
@@ -155,12 +181,14 @@ class DelimitedSource(TextTable):
         ragged = np.flatnonzero(read.found != n).tolist()
         refused = [BadCell(i, f"{int(read.found[i]):,} cells, {who}") for i in ragged]
         rows = CellRows(read.columns(self._names), piece.n_rows, refused)
-        return PieceCells(rows, read.lines + piece.n_lines_before, n_lines)
+        rows.lines = read.lines + piece.n_lines_before
+        rows.n_lines = _lines(text[piece.start : piece.stop]) + piece.n_lines_before
+        return rows
 
     def _records(
         self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int
     ) -> Records:
-        """Return the cells of so many records; doubled quotes are changed in the text."""
+        # Doubled quotes are changed in the text.
         starts, stops = (np.empty((n_rows, n_columns), np.int64) for _ in range(2))
         found, lines, odd = (np.empty(n, np.int64) for n in (n_rows, n_rows, 4))
         read_records(
@@ -189,7 +217,6 @@ class DelimitedSource(TextTable):
         return self._records(raw, 0, cut, n, columns or len(self._names))
 
     def _read_names(self) -> list[str]:
-        """Return the names of the columns, or raise DataError."""
         first = partial(self._first_records, most=1, needed=1)
         read = find_in_head(self.path, self._raw, FIRST_BYTES, first)
         if read is None or not len(read.found):
@@ -205,37 +232,62 @@ class DelimitedSource(TextTable):
             raise DataError(what, path=self.path, line=1, hint=UTF8_HINT) from None
         if not self.header_rows:
             names = list(self.options.layout.columns) or [f"{i + 1}" for i in range(len(cells))]
-        twice = next((name for i, name in enumerate(names) if name and name in names[:i]), None)
-        if twice is not None:
-            raise DataError(f"two columns are called '{clean(twice, 60)}'", path=self.path, line=1)
+        distinct([name for name in names if name], self.path, 1)
         return names
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
-        """Return where the rows start, behind the header, and the lines before them."""
         stop = behind_mark(text)
         if self.header_rows:
             stop, _ = self._whole(text, stop, size, most=1)
         return stop, _lines(text[:stop])
 
 
-class Records(NamedTuple):
-    """Records of a text: their cells, how many each has, its line, and odd cells.
+class JsonSource(TextTable):
+    """A file with a JSON object a line; a key that an object lacks is missing there."""
 
-    As :func:`streammach.data.tables.csv_kernels.read_records` gives them.
-    """
+    names_known = False
 
-    text: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    found: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    odd: NDArray[np.int64]
+    def first_rows(self) -> list[PythonRows]:
+        """Return the first objects, or raise DataError or DiskError."""
+        lines = find_in_head(self.path, self._raw, HEAD_BYTES, _first_lines)
+        if not lines:
+            return []
+        rows = PythonRows(*objects_of(lines))
+        if rows.refused and not rows.names:
+            what = rows.refused[0].reason.format(clean(rows.refused[0].text, 60))
+            raise DataError(what, path=self.path, line=1)
+        return [rows]
 
-    def cell(self, row: int, column: int) -> bytes:
-        """Return the bytes of a cell."""
-        return self.text[self.starts[row, column] : self.stops[row, column]].tobytes()
+    def rows_of(self, piece: TextPiece) -> PythonRows:
+        """Return the objects of a piece; note their keys."""
+        every = piece.buffer.text[piece.start : piece.stop].tobytes().split(b"\n")[:-1]
+        lines = np.array([i for i, line in enumerate(every) if line not in (b"", b"\r")], np.int64)
+        rows = PythonRows(*objects_of([every[i] for i in lines]))
+        self.counts.names.update(rows.names)
+        rows.lines = lines + 1 + piece.n_lines_before
+        rows.n_lines = len(every) + piece.n_lines_before
+        return rows
 
-    def columns(self, names: Sequence[str], rows: Any = slice(None)) -> dict[str, Cells]:
-        """Return the cells of some records by column."""
-        starts, stops = (np.asfortranarray(ends[rows]) for ends in (self.starts, self.stops))
-        return {n: Cells.spans(self.text, starts[:, i], stops[:, i]) for i, n in enumerate(names)}
+
+def _first_lines(text: bytes, whole: bool) -> list[bytes] | None:
+    found = [line for line in islice(LINE.finditer(text), HEAD_ROWS) if whole or line[1]]
+    short = [line[0] for line in found if line.end() - line.start() <= HEAD_BYTES]
+    return short or ([line[0] for line in found[:1]] if whole else None) or None
+
+
+def objects_of(lines: list[bytes]) -> tuple[list[dict[str, Any]], list[BadCell]]:
+    """Return the objects of lines of JSON, empty ones for bad lines, and the bad ones."""
+    rows: list[dict[str, Any]] = []
+    refused: list[BadCell] = []
+    decode = msgspec.json.Decoder().decode
+    for i, line in enumerate(lines):
+        try:
+            row = decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            refused.append(BadCell(i, NO_JSON if is_utf8(line) else NOT_UTF8, line[:80]))
+            row = NOTHING
+        if not isinstance(row, dict):
+            refused.append(BadCell(i, NO_OBJECT, line[:80]))
+            row = NOTHING
+        rows.append(row)
+    return rows, refused

@@ -1,0 +1,203 @@
+"""The commands that change a trained model: shrink, and add classes that it does not know."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
+from streammach.cli.output import (
+    Document,
+    peak_of,
+    say,
+    say_json,
+    short_path,
+    warn_of_unknown,
+)
+from streammach.figures import figures_text
+from streammach.files.destinations import Destination
+from streammach.machine import size_text
+from streammach.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from streammach.model.model import Model
+    from streammach.prediction.evaluate import Evaluation
+
+NAMES = ("before", "after")
+UNITS = dict.fromkeys(NAMES, "rows")  # what is counted while models are measured
+LAST = (
+    click.option("--on", metavar="STORE", type=options.STORE_PATH,
+                 help="Measure the model before and after on these rows."),
+    click.option("--force", is_flag=True, help="Replace an existing model."),
+)  # fmt: skip
+
+
+@command("streammach shrink runs/odp --out small --size 200MB --on test.zarr")
+@click.argument("run", metavar="RUN", type=options.PATH)
+@click.option("--out", required=True, metavar="MODEL", type=options.PATH,
+              help="Folder of the smaller model.")  # fmt: skip
+@click.option("--size", metavar="SIZE", help="Most bytes of the model's files, such as 200MB.")
+@click.option("--weights", type=click.Choice(["float32", "float16", "float10", "int8", "int4"]),
+              help="Type of the weights, no wider than they are.  "
+                   "[default: int8; dense rows as they are]")  # fmt: skip
+@click.option("--repetitions", type=int, metavar="R", help="Repetitions to keep.  [default: all]")
+@click.option("--pairs", type=click.IntRange(0), metavar="N",
+              help="Counted pairs to keep.  [default: all]")  # fmt: skip
+@click.option("--min-count", type=click.IntRange(1), metavar="M",
+              help="Leave out features that fewer training rows hold.")  # fmt: skip
+@click.option("--store", metavar="STORE", type=options.STORE_PATH,
+              help="Training store, for --min-count.  [default: the run's]")  # fmt: skip
+@options.shared(
+    *LAST, options.memory_option, options.threads_option, *options.CACHE, options.progress_option
+)
+def shrink(*, run: Path, out: Path, given: Arguments) -> None:
+    """Make a smaller model from that of a run, or from a smaller one.
+
+    Weights become int8 with a scale for each feature, and everything is compressed. With --size
+    weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
+    first, then the last repetitions and the pairs of the smallest gains are left out.
+    """
+    from streammach.model.model import Model, disk_bytes, folder_of
+    from streammach.model.ours import MODEL
+    from streammach.model.size import size_in_file  # compiled code loads on demand
+    from streammach.training.smaller import smaller
+
+    stores = [path for path in (given.store, given.on) if path is not None]
+    Destination(out, MODEL, force=given.force, inputs=[folder_of(run), *stores])
+    projected = _projected(run, given)
+    stages = {"open": 0.5, "shrink": 3.0, "write": 1.0}
+    if given.on is not None:
+        stages |= dict.fromkeys(NAMES, 5.0)
+    with ProgressBar(given.progress, UNITS, stages) as shown:
+        shown("open", 0, 0)
+        whole = Model.load(run)
+        shown("shrink", 0, 0)
+        small = smaller(whole, run, **given.of(smaller))
+        shown("write", 0, 0)
+        small.save(out, force=given.force)
+        found = _reached((whole, small), given, shown)
+    peak = peak_of(projected)
+    sizes = disk_bytes(out), disk_bytes(run), size_in_file(out).n_bytes
+    if given.as_json:
+        say_json({
+            "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
+            "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
+            "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
+            "features": small.spec.n_features, **_compared(found),
+            "projected_bytes": projected, "peak_bytes": peak,
+        })  # fmt: skip
+        return
+    say(_line(out, small, whole, sizes))
+    _say_compared(found, given.on)
+
+
+def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int, int]) -> str:
+    text = (
+        f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
+        f"{size_text(sizes[2])} in memory; {small.stored or 'float32'}, "
+        f"{small.spec.n_repetitions} of {whole.spec.n_repetitions} repetitions, "
+        f"{small.n_pairs:,} of {whole.n_pairs:,} pairs"
+    )
+    n, most = small.spec.n_features, whole.spec.n_features
+    return text if n == most else f"{text}, {n:,} of {most:,} features"
+
+
+def _projected(run: Path, given: Arguments) -> int:
+    """Return the bytes of the work, which fits the memory."""
+    from streammach.model.size import size_in_file  # loads on demand
+    from streammach.prediction.calibrate import CANDIDATES
+    from streammach.prediction.memory import room_before, shrinking_lines
+    from streammach.spec.ledger import bytes_in
+
+    if given.on is None:
+        return bytes_in(shrinking_lines(size_in_file(run), given.memory), "host")
+    asked = given.of(room_before)
+    return room_before(run, "evaluate", given.on, CANDIDATES, smaller=True, **asked).projected_bytes
+
+
+@command("streammach add runs/odp new.vw --out more --on test.zarr")
+@click.argument("run", metavar="RUN", type=options.PATH)
+@click.argument("source", metavar="ROWS", type=options.STORE_PATH)
+@click.option("--out", required=True, metavar="MODEL", type=options.PATH,
+              help="Folder of the model with more classes.")  # fmt: skip
+@options.shared(
+    *LAST, options.format_option, *options.LAYOUT, *options.SOURCE, options.memory_option,
+    options.threads_option, *options.CACHE, options.progress_option,
+)  # fmt: skip
+def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
+    """Add classes to a trained model, from rows of their own.
+
+    ROWS is a store, or a labelled file of any format that can be converted; - is text on standard
+    input. Rows with a label that the model does not know are used, the others are left out. No
+    weight changes: the known classes keep their scores, to the last bit. The model needs hashes or
+    counts alone: where each class has weights of its own, none can be added.
+    """
+    from streammach.training.added import added  # compiled code loads on demand
+
+    stages = {"open": 0.5, "read": 5.0, "add": 2.0, "write": 1.0}
+    if given.on is not None:
+        stages |= dict.fromkeys(NAMES, 5.0)
+    with ProgressBar(given.progress, {"read": "rows", **UNITS}, stages) as shown:
+        shown("open", 0, 0)
+        asked = given.of(added) | {"progress": shown}
+        found = added(run, source, out, options=given.source(), **asked)
+        shown("write", 0, 0)
+        found.model.save(out, force=given.force)
+        measured = _reached((found.before, found.model), given, shown)
+    if found.left_out:
+        warnings.warn(
+            f"{found.left_out:,} rows without a new label were left out: {short_path(source)}",
+            stacklevel=2,
+        )
+    warn_of_unknown(found.unknown_values, source)
+    peak = peak_of(found.projected_bytes)
+    if given.as_json:
+        say_json({
+            "model": str(out), "classes": found.model.spec.n_classes,
+            "added_classes": len(found.labels), "rows": found.n_rows,
+            "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
+            **_compared(measured), "projected_bytes": found.projected_bytes,
+            "peak_bytes": peak,
+        })  # fmt: skip
+        return
+    say(
+        f"{short_path(out)}: {found.model.spec.n_classes:,} classes, {len(found.labels):,} of them "
+        f"new, from {found.n_rows:,} rows"
+    )
+    _say_compared(measured, given.on)
+
+
+def _reached(models: Sequence[Model], given: Arguments, shown: ProgressBar) -> list[Evaluation]:
+    """Return what models reach on the rows of --on, one after the other; nothing without it."""
+    from streammach.prediction.evaluate import evaluate  # compiled code loads on demand
+    from streammach.prediction.predictor import Predictor
+
+    found = []
+    for name, model in zip(NAMES, models if given.on is not None else (), strict=False):
+
+        def told(_: str, done: float, total: float, stage: str = name) -> None:
+            shown(stage, done, total)
+
+        with Predictor(model, memory=given.memory, threads=given.threads) as predictor:
+            found.append(evaluate(predictor, given.on, progress=told))
+    return found
+
+
+def _compared(found: Sequence[Evaluation]) -> Document:
+    """Return both evaluations for JSON, None each where nothing was measured."""
+    if not found:
+        return dict.fromkeys(NAMES)
+    return dict(zip(NAMES, map(dataclasses.asdict, found), strict=True))
+
+
+def _say_compared(found: Sequence[Evaluation], store: Path | None) -> None:
+    """Say what both reached on a store, if they were measured."""
+    for name, one in zip(NAMES, found, strict=False):
+        figures = figures_text(one, listed=one.sets is not None, digits=4)
+        say(f"{name:<8}{figures} on {one.n_rows:,} rows of {short_path(store)}")

@@ -1,0 +1,253 @@
+"""The commands that rank classes: evaluate and predict, here or by processes of a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
+from streammach.cli.output import (
+    peak_of,
+    say,
+    say_json,
+    say_named,
+    short_path,
+    warn_of_skipped,
+    warn_of_unknown,
+)
+from streammach.clock import Clock
+from streammach.errors import UsageError
+from streammach.machine import time_text
+from streammach.progress import ProgressBar
+from streammach.spec.estimators import rankers
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from streammach.prediction.evaluate import Evaluation
+
+# Of rows with one label each.
+ONE_LABEL = (
+    "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "ece", "ece_before", "macro_recall",
+    "recall_by_decile",
+)  # fmt: skip
+OF_FILES = (
+    "on_bad_row", "max_bad", "rejects", "form", "labels", "x_path", "y_path", "first_label",
+    "multilabel",
+)  # fmt: skip
+
+
+@command("streammach evaluate runs/odp test.zarr")
+@click.argument("run", metavar="RUN", type=options.PATH)
+@click.argument("store", type=options.STORE_PATH)
+@click.option("--estimator", type=click.Choice(rankers()),
+              help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
+                   "[default: chosen in training]")  # fmt: skip
+@click.option("--threshold", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+              help="Probability from which on F1 takes a label for predicted.")  # fmt: skip
+@click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
+              metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
+@click.option("--estimators", is_flag=True, help="Rank by all estimators, too, side by side.")
+@click.option("--first", metavar="R,...", default="", callback=options.numbers,
+              help="The first R repetitions alone, too, such as 2,4,8: a pass for each."
+              )  # fmt: skip
+@click.option("--by", metavar="NAMESPACE",
+              help="Accuracy by the values of a namespace, or of a column of a table.")  # fmt: skip
+@options.shared(
+    *options.BAD_ROWS, options.rejects_option,
+    click.option("--force", is_flag=True,
+                 help="Replace an existing list of rows that are skipped."),
+    options.format_option, *options.LAYOUT, *options.SOURCE, options.memory_option,
+    options.device_option, options.decode_option, options.threads_option,
+    *options.cluster_options("Rank the rows of a store"), *options.CACHE, options.progress_option,
+)  # fmt: skip
+def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
+    """Measure accuracy, macro recall, log loss and how true probabilities are.
+
+    Macro recall is the mean over classes; ECE, the expected calibration error, is how far the
+    probability of the best class lies from the share that is right, in the mean.
+
+    Of rows with lists of labels: precision, nDCG, recall and propensity-scored precision at 1, 3
+    and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
+
+    STORE is a store, or a labelled file of any format that can be converted; - is text on standard
+    input. Labels are compared by name. With --dask or --devices the rows of a store are ranked in
+    several processes; the figures are the same.
+    """
+    from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.prediction.calibrate import CANDIDATES
+    from streammach.prediction.evaluate import evaluate as measure
+    from streammach.prediction.memory import room_before
+    from streammach.prediction.predictor import Predictor
+    from streammach.reports.about import evaluation_lines
+
+    room = room_before(
+        run, "first" if given.first else "evaluate", store, CANDIDATES, options=given.source(),
+        **given.of(room_before),
+    )  # fmt: skip
+    with ProgressBar(given.progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
+        shown("open", 0, 0)
+        alike = {"progress": shown}
+        if given.dask is None and given.devices is None:
+            predictor = opened.enter_context(Predictor(Model.load(run), **given.of(Predictor)))
+            asked = given.of(measure) | alike
+            found = measure(predictor, store, options=given.source(), **asked)
+        else:
+            _refuse(("first",), "first repetitions are measured by one process alone")
+            client = opened.enter_context(_cluster(given))
+            from streammach.cluster.ranges import evaluate as measure_apart  # loads on demand
+
+            asked = given.of(measure_apart) | alike
+            found = measure_apart(run, store, client, tell=shown.tell, **asked)
+    found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
+    warn_of_skipped(found.skipped, store, given.rejects)
+    if found.n_unseen:
+        warnings.warn(
+            f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "
+            f"never seen in training: {short_path(store)}. They count as wrong; see n_unseen",
+            stacklevel=1,
+        )
+    projected = room.projected_bytes
+    peak = peak_of(projected)
+    if given.as_json:
+        say_json(_figures(found) | {"projected_bytes": projected, "peak_bytes": peak})
+        return
+    say(
+        f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
+        f"{time_text(found.seconds)}"
+    )
+    say_named(evaluation_lines(found), 12)
+
+
+def _figures(found: Evaluation) -> dict[str, Any]:
+    """Return an evaluation for JSON; of lists of labels by the names of the XMC repository."""
+    known = dataclasses.asdict(found)
+    sets, f1, threshold = (known.pop(name) for name in ("sets", "f1", "threshold"))
+    if found.sets is None:
+        return known
+    for name in ONE_LABEL:
+        del known[name]
+    return {
+        **known, **found.sets.named(), "n_labels": sets["n_labels"],
+        "decile_recall": sets["decile_recall"], "micro_f1": f1["micro"], "macro_f1": f1["macro"],
+        "threshold": threshold,
+    }  # fmt: skip
+
+
+@command("streammach predict runs/odp new.vw -k 5 --out new.tsv")
+@click.argument("run", metavar="RUN", type=options.PATH)
+@click.argument("source", metavar="INPUT", type=options.STORE_PATH)
+@click.option("-k", type=click.IntRange(min=1), default=5, show_default=True, help="Classes a row.")
+@click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
+              help="Of rows with lists of labels: the k likeliest labels with at least this "
+                   "probability, and their probabilities as scores.")  # fmt: skip
+@click.option("--probabilities", is_flag=True, help="Calibrated probabilities in place of scores.")
+@click.option("--out", metavar="FILE", type=options.PATH,
+              help="Where to write.  [default: standard output]")  # fmt: skip
+@click.option("--out-format", metavar="tsv|csv|jsonl|parquet",
+              help="Format of what is written.  "
+                   "[default: by the name of --out, else tsv]")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
+@options.shared(
+    *options.BAD_ROWS, options.rejects_option, options.format_option, *options.LAYOUT,
+    options.x_path_option, options.memory_option, options.device_option, options.decode_option,
+    options.threads_option, *options.cluster_options("Rank the rows of a store"), *options.CACHE,
+    options.progress_option,
+)  # fmt: skip
+def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> None:
+    """Write the best classes of each row.
+
+    INPUT is a store, or a file of any format that can be converted, whose rows need no labels; - is
+    text on standard input. Rows come in the order of the source, those of a store in that of what
+    it was converted from, and are numbered there from 0.
+
+    The table has number and tag of each row, and label and score of each class: tab-separated or
+    CSV with a header, an object on each line, or Parquet. Names that end in .gz are packed. The
+    table appears when it is whole.
+
+    With --dask or --devices the rows of a store are ranked in several processes, and written to a
+    file; the table is the same.
+
+    The score is the estimator's: a log odds for blend, a mean logarithm of bucket probabilities for
+    logsum, else a probability.
+    """
+    from streammach.files.destinations import STANDARD_OUTPUT  # loads on demand
+    from streammach.prediction.predict import UNITS
+    from streammach.prediction.predict import predict as write
+
+    printed = out is None or out in STANDARD_OUTPUT
+    if given.as_json and printed:
+        raise UsageError(
+            "--json needs --out: standard output holds either predictions or the object"
+        )
+    with ExitStack() as opened:
+        shown = opened.enter_context(ProgressBar("none" if printed else given.progress, UNITS))
+        alike = {"progress": shown}
+        if given.dask is None and given.devices is None:
+            done = write(run, source, out, options=given.source(), **given.of(write) | alike)
+        else:
+            if out is None or printed:
+                raise UsageError("a cluster writes to a file: --out")
+            client = opened.enter_context(_cluster(given))
+            from streammach.cluster.ranges import predict as write_apart  # loads on demand
+
+            asked = given.of(write_apart) | alike
+            done = write_apart(run, source, client, out=out, tell=shown.tell, **asked)
+    warn_of_unknown(done.unknown_values, source)
+    warn_of_skipped(done.skipped, source, done.rejects)
+    peak = peak_of(done.projected_bytes)
+    if given.as_json:
+        say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
+    elif not printed:
+        say(f"{short_path(out)}: {done.n_rows:,} rows, {done.k:,} classes each")
+
+
+@contextmanager
+def _cluster(given: Arguments) -> Iterator[Client]:
+    """Hold the cluster that ranks a store's rows: the one that is named, or processes here.
+
+    What the user asks of files is refused: a cluster ranks the rows of a store alone.
+    """
+    dask, devices, threads = given.dask, given.devices, given.threads
+    _refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
+    if given.device not in ("auto", "cpu"):
+        raise UsageError("a cluster ranks rows on CPUs alone: --device")
+    if dask is not None and devices is not None:
+        raise UsageError("only one of these can be: --dask, --devices")
+    from streammach.cluster.workers import (  # loads on demand
+        CPU,
+        check_installed,
+        connected,
+        devices_of,
+        started_here,
+    )
+    from streammach.machine import cores
+
+    check_installed()
+    if dask is not None:
+        _refuse(("threads",), "workers of a cluster have threads of their own")
+        with connected(dask) as client:
+            yield client
+        return
+    named = devices_of(devices or CPU)
+    if {*named} != {CPU}:
+        raise UsageError("a cluster ranks rows on CPUs alone: --devices")
+    with started_here(named, threads or cores()) as client:
+        yield client
+
+
+def _refuse(names: Collection[str], why: str) -> None:
+    """Raise UsageError if the user gives one of some options."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{why}: {option.opts[0]}")

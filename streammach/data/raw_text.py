@@ -1,0 +1,189 @@
+"""The bytes of text files and pipes, plain or gzip, and what stands at their beginning."""
+
+from __future__ import annotations
+
+import io
+import re
+import select
+import stat
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import google_crc32c
+import numpy as np
+from isal import igzip, igzip_lib
+from numpy.typing import NDArray
+
+from streammach.errors import DataError
+from streammach.files.reading import disk_error
+
+BLOCK_BYTES = 1 << 20
+MAX_LINE = 64 << 20
+GZIP_ERRORS: Any = (
+    EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile,
+)  # fmt: skip
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+PACKED = {  # by what a file begins with
+    rb"BZh[1-9]1AY&SY": "bzip2 -dc", rb"\xfd7zXZ\0": "xz -dc", rb"\x28\xb5\x2f\xfd": "zstd -dc",
+    rb"PK\x03\x04": "unzip -p",
+}  # fmt: skip
+STANDARD_INPUT = Path("-")
+GZIP_BITS = 31
+GROWS = 4  # times as much is looked at where what is looked for is not there
+T = TypeVar("T")
+
+
+def is_piped(path: Path) -> bool:
+    """Return whether a path is standard input, a pipe or a device: text that is read once."""
+    if path == STANDARD_INPUT:
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def gzip_error(error: Exception, path: Path, n_bytes: int) -> DataError:
+    """Return what is wrong with a gzip stream of which so many bytes of text could be read."""
+    what = "ends before its end mark" if isinstance(error, EOFError) else "is damaged"
+    what = f"the gzip stream {what}, after {n_bytes:,} bytes of text"
+    return DataError(what, path=path, hint="Copy the file again.")
+
+
+def check_packed(head: bytes, path: Path) -> None:
+    """Refuse a text that is packed in another way than gzip, by its first bytes."""
+    for begin, tool in PACKED.items():
+        if re.match(begin, head):
+            hint = f"Pack it with gzip, or pipe it: {tool} FILE | streammach ... -"
+            raise DataError("it is packed, and not with gzip", path=path, hint=hint)
+
+
+class RawFile(io.RawIOBase):
+    """A file, or standard input, that counts the bytes read from it and their crc32c."""
+
+    def __init__(self, path: Path, *, prompt: bool = False) -> None:
+        standard = path == STANDARD_INPUT
+        self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard)
+        self._path, self._head = path, b""
+        self._prompt = prompt
+        self.ended = False  # whether the end was met
+        self.n_bytes = 0  # bytes that were read
+        self.crc = google_crc32c.Checksum()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def head(self, n: int) -> bytes:
+        """Return up to `n` first bytes, which are read again afterwards.
+
+        Of a prompt pipe no more than it takes to tell the format and the names of columns.
+        """
+        while len(self._head) < n and not self.ended:
+            if self._prompt and _tells(self._head):
+                break
+            more = self._file.read(n - len(self._head))
+            self.ended = not more
+            self._head += more
+        return self._head[:n]
+
+    def pauses(self) -> bool:
+        """Return whether lines are wanted as they come, and no more bytes wait at present."""
+        if not self._prompt or self._head:
+            return False
+        ready, _, _ = select.select([self._file.fileno()], [], [], 0)
+        return not ready
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read into a buffer; return how many bytes."""
+        if self._head:
+            got = min(len(buffer), len(self._head))
+            memoryview(buffer)[:got] = self._head[:got]
+            self._head = self._head[got:]
+        else:
+            got = 0 if self.ended else self._file.readinto(buffer) or 0
+            self.ended = not got
+        self.n_bytes += got
+        self.crc.update(bytes(memoryview(buffer)[:got]))
+        return got
+
+    def close(self) -> None:
+        """Close the file; standard input stays open."""
+        self._file.close()
+        super().close()
+
+    def text(self) -> io.RawIOBase | io.BufferedReader:
+        """Return the text of the file, decompressed where it is gzip."""
+        check_packed(self.head(10), self._path)
+        if self.head(2) == GZIP_MAGIC:
+            return io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), BLOCK_BYTES)
+        return self
+
+
+def _tells(head: bytes) -> bool:
+    """Return whether the first bytes of a plain text hold its header, or a line that tells it."""
+    if head.startswith(GZIP_MAGIC) or head.count(b'"') % 2:
+        return False
+    lines = [line for line in head.split(b"\n")[:-1] if line.strip() and line.lstrip()[:1] != b"#"]
+    return len(lines) > 1 or (len(lines) == 1 and not lines[0].replace(b" ", b"").strip().isdigit())
+
+
+def find_in_head(
+    path: Path, raw: RawFile | None, n_bytes: int, found: Callable[[bytes, bool], T | None]
+) -> T | None:
+    """Return what is found in the first bytes of a text; it reads more where it must."""
+    while True:
+        text, whole = _first_bytes(path, raw, n_bytes)
+        whole = whole or n_bytes >= MAX_LINE
+        if (result := found(text, whole)) is not None or whole:
+            return result
+        n_bytes *= GROWS
+
+
+def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, bool]:
+    """Return the first bytes of a text, and whether these are all of it."""
+    try:
+        if raw is not None:
+            head = raw.head(n_bytes)
+        else:
+            with open(path, "rb") as file:
+                head = file.read(n_bytes)
+        check_packed(head, path)
+        text, whole = head, len(head) < n_bytes and (raw is None or raw.ended)
+        if head.startswith(GZIP_MAGIC):
+            text, _, ended = unpacked(head, n_bytes)
+            if whole and not ended and len(text) < n_bytes:
+                raise EOFError
+            whole = whole and ended
+    except GZIP_ERRORS as error:
+        raise gzip_error(error, path, 0) from None
+    except OSError as error:
+        raise disk_error(error, path) from error
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError("it is UTF-16", path=path, hint="Write it as UTF-8.")
+    return text.removeprefix(BYTE_ORDER_MARK), whole
+
+
+def unpacked(head: bytes, n_bytes: int) -> tuple[bytes, int, bool]:
+    """Return up to so many bytes of a gzip text, how many of its own these took, whether it ends.
+
+    Zeros may stand behind a member, or the next one.
+    """
+    text, rest = b"", head
+    while rest.startswith(GZIP_MAGIC) and len(text) < n_bytes:
+        stream = zlib.decompressobj(GZIP_BITS)
+        text += stream.decompress(rest, n_bytes - len(text))
+        if not stream.eof:
+            return text, len(head) - len(stream.unconsumed_tail), False
+        rest = stream.unused_data.lstrip(b"\0")
+    return text, len(head) - len(rest), not rest
+
+
+def behind_mark(text: NDArray[np.uint8]) -> int:
+    """Return where a text starts, behind a byte order mark."""
+    mark = len(BYTE_ORDER_MARK)
+    return mark if text[:mark].tobytes() == BYTE_ORDER_MARK else 0

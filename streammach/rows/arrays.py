@@ -1,0 +1,88 @@
+"""What is asked of arrays of any origin: random orders, whether they are sparse, their largest.
+
+Orders are pure functions of integers, the same in every version of every library.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, Number, kernel
+
+
+def _mix(z: NDArray[np.uint64]) -> None:
+    """Replace numbers by their splitmix64 hashes: one more array of their size is taken."""
+    with np.errstate(over="ignore"):
+        z += np.uint64(0x9E3779B97F4A7C15)
+        shifted = z >> np.uint64(30)
+        z ^= shifted
+        z *= np.uint64(0xBF58476D1CE4E5B9)
+        z ^= np.right_shift(z, np.uint64(27), out=shifted)
+        z *= np.uint64(0x94D049BB133111EB)
+        z ^= np.right_shift(z, np.uint64(31), out=shifted)
+
+
+def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Return random keys that depend on all parts: integers of 0 or more, or arrays of them.
+
+    `*parts` is int or integer array (n,). Returns uint64 (n,).
+    """
+    state = np.zeros(1, np.uint64)
+    with np.errstate(over="ignore"):
+        for part in parts:
+            mixed = np.array(part, np.uint64, ndmin=1)
+            if len(mixed) == len(state) or len(state) == 1:
+                mixed += state
+            else:
+                mixed = state + mixed
+            _mix(mixed)
+            state = mixed
+    return state
+
+
+def permutation(n: int, *parts: int) -> NDArray[np.int64]:
+    """Return a random order of ``range(n)`` that depends on the parts: int64 (n,)."""
+    return np.argsort(keys(*parts, np.arange(n)), kind="stable")
+
+
+def is_sparse(rows: Any) -> bool:
+    """Return whether `rows` is a sparse matrix or array of SciPy."""
+    loaded = sys.modules.get("scipy.sparse")  # without it there is none
+    return loaded is not None and bool(loaded.issparse(rows))
+
+
+def csr_array(*given: Any, **options: Any) -> Any:
+    """Return what :class:`scipy.sparse.csr_array` makes of its arguments."""
+    import scipy.sparse
+
+    return scipy.sparse.csr_array(*given, **options)
+
+
+ALL, NO_SIGN = np.uint32(0xFFFFFFFF), np.uint32(0x7FFFFFFF)  # of the bits of a word
+MOST_IMPORTANCE = 1e9  # of a row: as often as any row is there, and its square fits float32
+INFINITE = 0x7F800000  # what a float32 that is no finite number has there at least
+
+
+@kernel()
+def look_at_ids(ids: Array, seen: Array) -> None:
+    """Take ids int32 (n,) into `seen` int64 (2,): their largest, and where they do not rise."""
+    # Negative ids count as large ones.
+    falls, largest = np.uint32(0), np.uint32(ids[0])
+    for p in range(1, ids.shape[0]):
+        falls += np.uint32(ids[p] <= ids[p - 1])
+        largest = max(largest, np.uint32(ids[p]))
+    seen[0] = max(seen[0], np.int64(largest))
+    seen[1] += falls
+
+
+@kernel()
+def look_at_numbers(numbers: Array, kept: Number, seen: Array) -> None:
+    """Take some float32 into `seen` int64 (1,): the largest of their bits, of those in `kept`."""
+    words, largest = numbers.view(np.uint32), np.uint32(0)
+    for p in range(words.shape[0]):
+        largest = max(largest, words[p] & kept)
+    seen[0] = max(seen[0], np.int64(largest))

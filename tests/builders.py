@@ -20,6 +20,7 @@ from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
 
 
@@ -165,6 +166,29 @@ def batch_of(block, n_features, importance=None):
         block = replace(block, importance=importance)
     assert slot.add(block, np.arange(block.n_rows), "raw") == block.n_rows
     return slot.batch()
+
+
+class Stop:
+    """Asks for the end of a training, as a signal does, where something holds of a moment of it."""
+
+    def __init__(self, patch, **moments):
+        self.signals = None
+
+        def entered(signals):
+            self.signals = signals
+            return signals
+
+        patch.setattr(StopSignals, "__enter__", entered)
+        for moment, holds in moments.items():
+            setattr(self, moment, lambda state, holds=holds: holds(state) and self.ask())
+
+    def ask(self):
+        self.signals.requested = True
+
+
+def stop_after(steps, patch):
+    """What asks for the end after some batches."""
+    return Stop(patch, on_progress=lambda state: state.step == steps)
 
 
 def rows_by_name(store):

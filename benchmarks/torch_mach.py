@@ -5,20 +5,10 @@ import torch
 
 
 class TorchMach:
-    """R softmax models over B buckets, trained together.
+    """R softmax models over B buckets, trained together; `codes` (K, R) are the classes' buckets.
 
-    Parameters
-    ----------
-    n_features, n_buckets, n_repetitions : int
-        d, B and R.
-    codes : integer (K, R)
-        Each class's bucket in each repetition, from 0 to below B.
-    threads : int
-        Threads of PyTorch.
-    rowwise : bool
-        One accumulator a feature and repetition; otherwise torch.optim.Adagrad, with one a weight.
-    smoothing, epsilon : float
-        Label smoothing, and what is added to the sums of squares.
+    `rowwise` is one accumulator a feature and repetition; otherwise torch.optim.Adagrad has one a
+    weight. `epsilon` is added to the sums of squares.
     """
 
     def __init__(

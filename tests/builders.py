@@ -20,6 +20,7 @@ from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
 from streammach.spec.model import ModelSpec
 from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
 
 
@@ -165,6 +166,44 @@ def batch_of(block, n_features, importance=None):
         block = replace(block, importance=importance)
     assert slot.add(block, np.arange(block.n_rows), "raw") == block.n_rows
     return slot.batch()
+
+
+class Stop:
+    """Asks for the end of a training, as a signal does, where something holds of a moment of it."""
+
+    def __init__(self, patch, **moments):
+        self.signals = None
+
+        def entered(signals):
+            self.signals = signals
+            return signals
+
+        patch.setattr(StopSignals, "__enter__", entered)
+        for moment, holds in moments.items():
+            setattr(self, moment, lambda state, holds=holds: holds(state) and self.ask())
+
+    def ask(self):
+        self.signals.requested = True
+
+
+def stop_after(steps, patch):
+    """What asks for the end after some batches."""
+    return Stop(patch, on_progress=lambda state: state.step == steps)
+
+
+def rows_by_name(store):
+    """Rows of a store, sorted: label, or all of a list, importance, (feature's bytes, value)s."""
+    with Dataset.open(store) as data:
+        block = data.rows(0, data.n_rows)
+        importance = np.ones(block.n_rows) if block.importance is None else block.importance
+        rows = []
+        for i in range(block.n_rows):
+            part = range(block.indptr[i], block.indptr[i + 1])
+            values = [(data.features.raw(block.features[p]), float(block.values[p])) for p in part]
+            own = [data.labels.label(c) for c in block.lists.part(i, i + 1).classes]
+            label = own[0] if block.labels is None else sorted(own, key=str)
+            rows.append((label, float(importance[i]), tuple(sorted(values))))
+        return sorted(rows, key=str)
 
 
 class TinyData:

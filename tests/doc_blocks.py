@@ -36,25 +36,13 @@ SHELL = set("|<>&;*$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page.
+    """A fenced block of a page."""
 
-    Attributes
-    ----------
-    kind, code : str
-        What stands behind the fence, and the lines within.
-    line : int
-        Where the code starts, counted from 1.
-    why_not : str
-        Why it is not run; empty where it is.
-    hidden : bool
-        Whether it stands within a comment of the page.
-    """
-
-    kind: str
+    kind: str  # what stands behind the fence
     code: str
-    line: int
-    why_not: str
-    hidden: bool = False
+    line: int  # where the code starts, counted from 1
+    why_not: str  # why it is not run; empty where it is
+    hidden: bool = False  # whether it stands within a comment of the page
 
 
 def blocks_of(text):
@@ -70,12 +58,7 @@ def blocks_of(text):
 class Session:
     """What runs the blocks of one page, in the present folder.
 
-    Parameters
-    ----------
-    page : Path
-        The page.
-    told : callable, optional
-        Called with each command or line of code and what it printed.
+    `told` is called with each command or line of code and what it printed.
     """
 
     def __init__(self, page, told=lambda what, output: None):

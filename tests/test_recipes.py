@@ -18,7 +18,6 @@ from streammach.data.label_arrays import Labels
 from streammach.data.matrix import Dense, MatrixSource, OpenMatrix
 from streammach.data.sources import MATRIX_SOURCES
 from streammach.data.store import codecs
-from streammach.data.store.dataset import Dataset
 from streammach.errors import DeviceError, ModelError, StoreError, UsageError
 from streammach.parts.base import Decision, Part
 from streammach.parts.registry import PARTS
@@ -28,21 +27,14 @@ from streammach.rows.names import Names
 from streammach.rows.transforms import TRANSFORMS, transformed
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind
-from tests.builders import block_of, changed, fit
+from tests.builders import block_of, changed, fit, rows_by_name
 
 ROWS = [("cat", {"soft": 2.0, "small": 1.0}), ("dog", {"small": 3.0}), ("cat", {"soft": 1.0})]
 
 
 def stored(path):
-    """The rows of a store by names."""
-    with Dataset.open(path) as data:
-        block = data.rows(0, data.n_rows)
-        rows = []
-        for i, y in enumerate(block.classes.tolist()):
-            part = slice(block.indptr[i], block.indptr[i + 1])
-            pairs = zip(block.features[part].tolist(), block.values[part].tolist(), strict=True)
-            rows.append((data.labels.label(y), {data.features.label(f): v for f, v in pairs}))
-        return in_order(rows)
+    rows = rows_by_name(path)
+    return in_order((label, {f.decode(): v for f, v in values}) for label, _, values in rows)
 
 
 def in_order(rows):

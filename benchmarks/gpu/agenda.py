@@ -16,23 +16,12 @@ HELD_UP = 0.9  # the device waits for the host from this share of its time on
 
 @dataclass(frozen=True)
 class Stage:
-    """A question to a card.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    minutes : float
-        How long it may take, compilation included; a guess.
-    find : callable
-        Given the options, returns figures for JSON.
-    judge : callable
-        Given figures and options, returns whether they are right and a line that says so.
-    """
+    """A question to a card."""
 
     name: str
-    minutes: float
-    find: Callable[[Any], dict]
+    minutes: float  # that it may take, compilation included; a guess
+    find: Callable[[Any], dict]  # given the options, returns figures for JSON
+    # given figures and options, returns whether they are right and a line that says so
     judge: Callable[[dict, Any], tuple[bool, str]]
 
 

@@ -46,16 +46,9 @@ def hit_rate(p, rows):
 
 
 def step_floors(p, n_rows, columns, models, card):
-    """Seconds of the forward and the backward pass of a batch of `n_rows` sparse rows.
+    """Seconds of the forward and the backward pass of a batch of sparse rows.
 
-    Parameters
-    ----------
-    p : float64 (d,)
-        What :func:`presence` gave.
-    n_rows, columns, models : int
-        Rows of the batch, R*B, R.
-    card : Card
-        The rates.
+    `p` is what :func:`presence` gave, `columns` are R*B, `models` R.
     """
     values, unique = p.sum() * n_rows, (1 - (1 - p) ** n_rows).sum()
     row, slab = 4 * columns, 4 * min(columns, TILE_COLUMNS)

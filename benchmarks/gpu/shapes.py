@@ -81,25 +81,12 @@ TINY_DENSE = Shape("tiny dense", 70, 40, 12, 4, 6, 3, 7, dense=True)
 
 
 class Rows:
-    """Draws rows of a shape: features by falling frequency, normal values, any class.
-
-    Parameters
-    ----------
-    shape : Shape
-        The shape.
-    seed : int
-        Decides the rows.
-
-    Attributes
-    ----------
-    edges : float64 (d,)
-        Running sums of the features' chances.
-    """
+    """Draws rows of a shape: features by falling frequency, normal values, any class."""
 
     def __init__(self, shape, seed=0):
         self.shape, self._rng = shape, np.random.default_rng(seed)
         weights = 1 / (np.arange(shape.n_features) + ZIPF_SHIFT)
-        self.edges = np.cumsum(weights / weights.sum())
+        self.edges = np.cumsum(weights / weights.sum())  # of the features' chances, float64 (d,)
 
     def _features(self, n):
         shape, rng = self.shape, self._rng

@@ -10,7 +10,6 @@ import io
 import os
 import signal
 
-import streammach.data.bad_rows
 import streammach.files.folders
 from tests.campaigns.trials import WRITE
 
@@ -42,7 +41,16 @@ class Operations:
         folders = streammach.files.folders
         real = folders._renameat2
         folders._renameat2 = lambda a, b, flags: self.around("exchange", lambda: real(a, b, flags))
-        streammach.data.bad_rows.open = self._open_list
+        operations, fdopen = self, os.fdopen
+
+        class Listed(io.FileIO):
+            def write(self, data):
+                return operations.around("write", lambda: io.FileIO.write(self, data))
+
+        def opened(handle, mode="r", buffering=-1):
+            return fdopen(handle, mode, buffering) if buffering else Listed(handle, mode)
+
+        os.fdopen = opened  # of the list of bad rows alone it is without a buffer
 
     def _hooked(self, name, function):
         def call(*arguments, **options):
@@ -52,18 +60,6 @@ class Operations:
             return self.around(name, lambda: function(*arguments, **options), data)
 
         return call
-
-    def _open_list(self, path, mode, buffering):
-        operations = self
-
-        class Listed(io.FileIO):
-            def write(self, data):
-                return operations.around("write", lambda: io.FileIO.write(self, data))
-
-        def opened():
-            return Listed(path, mode)
-
-        return opened() if mode == "r+b" else self.around("open", opened)
 
     def around(self, name, call, data=None):
         """Do an operation; `data` are the file and the bytes of a write."""
@@ -87,18 +83,10 @@ class KilledAt(Operations):
 
 
 class Failing(Operations):
-    """Lets an operation fail, once or from then on.
+    """Lets the operation `at`, among those that can fail, meet an error, once or from then on.
 
-    Parameters
-    ----------
-    at : int
-        Its number among those that can fail.
-    number : int
-        The error: ENOSPC, which only operations that need space can meet, EIO, or SHORT.
-    sticky : bool
-        Whether all that follow fail too.
-    short : bool
-        Whether a write that fails first writes half of its bytes, as a full disk lets it.
+    `number` is ENOSPC, which only operations that need space can meet, EIO, or SHORT. Where it is
+    `short`, a write that fails first writes half of its bytes, as a full disk lets it.
     """
 
     def __init__(self, at, number, *, sticky, short):

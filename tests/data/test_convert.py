@@ -12,21 +12,7 @@ from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, LockedError, UsageError
 from streammach.files.folders import locked
-
-
-def rows_by_name(path):
-    """All rows of a store, sorted: (label, weight, {feature: value})."""
-    with Dataset.open(path) as data:
-        block = data.rows(0, data.n_rows)
-        out = []
-        for i in range(block.n_rows):
-            part = range(block.indptr[i], block.indptr[i + 1])
-            features = {data.features.raw(block.features[p]): float(block.values[p]) for p in part}
-            weight = 1.0 if block.importance is None else float(block.importance[i])
-            out.append(
-                (data.labels.label(block.classes[i]), weight, tuple(sorted(features.items())))
-            )
-        return sorted(out, key=str)
+from tests.builders import rows_by_name
 
 
 def names_in(folder):

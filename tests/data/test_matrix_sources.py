@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streammach.cli.main import main
 from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError
+from tests.builders import rows_by_name
 
 PROFILE = settings(
     max_examples=6, phases=[Phase.generate], derandomize=True, deadline=None,
@@ -26,24 +26,8 @@ X = np.array(
 
 
 def stored(path):
-    with Dataset.open(path) as data:
-        block = data.rows(0, data.n_rows)
-        cuts = block.indptr
-        rows = [
-            (
-                str(data.labels.label(block.classes[i])),
-                sorted(
-                    (str(data.features.label(f)), float(v))
-                    for f, v in zip(
-                        block.features[cuts[i] : cuts[i + 1]],
-                        block.values[cuts[i] : cuts[i + 1]],
-                        strict=True,
-                    )
-                ),
-            )
-            for i in range(block.n_rows)
-        ]
-    return sorted(rows)
+    rows = rows_by_name(path)
+    return sorted((str(y), sorted((f.decode(), v) for f, v in values)) for y, _, values in rows)
 
 
 def wanted(x, labels):

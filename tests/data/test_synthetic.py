@@ -8,36 +8,44 @@ import pytest
 from scipy import sparse
 
 from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
 from streammach.rows.arrays import keys
+from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
+from tests.builders import rows_by_name
 from tools.synthetic import kernels as k
 from tools.synthetic.files import ROWS, write_rows
+from tools.synthetic.lists import LONG, LONG_ROWS, Lists
 from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, text_pieces
 from tools.synthetic.text import text_lines
 
 COUNTS = Shape("counts", 900, 300, 40, 700)
 ACTIVATIONS = Shape("activations", 500, 200, 20, 64)
-BOTH = pytest.mark.parametrize("shape", [COUNTS, ACTIVATIONS], ids=lambda shape: shape.kind)
+OF_EACH_KIND = pytest.mark.parametrize(
+    "shape",
+    [COUNTS, ACTIVATIONS, COUNTS.changed(lists=Lists(3.5, 0.1)),
+     ACTIVATIONS.changed(lists=Lists(2.5, 0.1))],
+    ids=lambda shape: shape.kind + (" lists" if shape.lists else ""),
+)  # fmt: skip
 
 
 def text_of(rows, **options):
     return b"".join(bytes(text) for _, text in text_pieces(rows, **options))
 
 
+def block_of(rows):
+    return RowBlock.concat([block.take(np.arange(block.n_rows)) for block in rows.pieces()])
+
+
 def matrix_of(rows):
     """All rows as a SciPy matrix, and their classes from 0."""
-    parts, classes = [], []
-    for block in rows.pieces():
-        arrays = (block.values.copy(), block.features.copy(), block.indptr.copy())
-        parts.append(sparse.csr_matrix(arrays, (block.n_rows, rows.shape.n_features)))
-        classes.append(block.classes.copy())
-    return sparse.vstack(parts).tocsr(), np.concatenate(classes)
+    block = block_of(rows)
+    size = (block.n_rows, rows.shape.n_features)
+    return sparse.csr_matrix((block.values, block.features, block.indptr), size), block.classes
 
 
-@BOTH
+@OF_EACH_KIND
 def test_rows_do_not_depend_on_the_pieces_but_on_seed_and_part(shape):
     text = text_of(SyntheticRows(shape))
     assert text == text_of(SyntheticRows(shape), piece_values=1000)
@@ -47,15 +55,20 @@ def test_rows_do_not_depend_on_the_pieces_but_on_seed_and_part(shape):
     assert text != text_of(SyntheticRows(shape.changed(n_test_rows=shape.n_rows), part="test"))
 
 
-@BOTH
-def test_text_is_what_python_prints(shape):
-    for block, text in text_pieces(SyntheticRows(shape)):
+@OF_EACH_KIND
+@pytest.mark.parametrize("xmc", [False, True])
+def test_text_is_what_python_prints(shape, xmc):
+    for block, text in text_pieces(SyntheticRows(shape), xmc=xmc):
         lines = []
         for r in range(block.n_rows):
             inside = slice(block.indptr[r], block.indptr[r + 1])
             pairs = zip(block.features[inside].tolist(), block.values[inside].tolist(), strict=True)
-            words = [f"{f}" if v == 1 else f"{f}:{v:.4g}" for f, v in pairs]
-            lines.append(" ".join([f"{block.classes[r] + 1} |", *words]) + "\n")
+            words = [f"{f}" if v == 1 and not xmc else f"{f}:{v:.4g}" for f, v in pairs]
+            labels = ",".join(str(c + 1) for c in block.lists.part(r, r + 1).classes)
+            if xmc:
+                lines.append(labels + " " + " ".join(words) + "\n")
+            else:
+                lines.append(" ".join([f"{labels} |" if labels else "|", *words]) + "\n")
         assert bytes(text).decode() == "".join(lines)
 
 
@@ -134,47 +147,79 @@ def test_shapes_are_those_of_the_data():
     assert x.data.min() >= 1e-4
 
 
-@BOTH
+@pytest.mark.parametrize("mean", [1, 1.5, 3.5, 20])
+def test_rows_have_so_many_labels(mean):
+    shape = Shape("counts", 20_000, 1, 5_000, 100, Lists(mean, 0.2), words=1)
+    lengths = block_of(SyntheticRows(shape)).lists.lengths
+    assert np.mean(lengths == 0) == pytest.approx(0.2, abs=0.01)
+    some = lengths[lengths > 0]
+    assert some.mean() == pytest.approx(mean, rel=0.03)
+    if mean > 1:
+        assert some.min() == 1
+        share = np.mean((some > 1) & (some % LONG == 1))
+        assert share > 1 / LONG_ROWS / LONG
+        assert some.max() > 8 * mean
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 17, 40, 300])
+def test_labels_of_a_row_rise_and_training_rows_hold_each_class(n_classes):
+    shape = Shape("counts", 2_000, 1, n_classes, 100, Lists(12.0), words=1)
+    lists = block_of(SyntheticRows(shape)).lists
+    starts, classes = lists.sorted().starts, lists.sorted().classes
+    assert np.array_equal(starts, lists.starts)
+    assert np.array_equal(classes, lists.classes)
+    assert np.array_equal(np.unique(classes), np.arange(n_classes))
+    assert lists.lengths.min() >= 1
+
+
+@OF_EACH_KIND
 def test_a_linear_classifier_learns_them(shape):
-    """Sums of the training rows of each class, against its rows of the test part."""
-    x, y = matrix_of(SyntheticRows(shape))
-    x_test, y_test = matrix_of(SyntheticRows(shape, part="test"))
-    x, x_test = (np.sqrt(m.toarray()) for m in (x, x_test))
+    """Sums of the training rows of each class, against all labels of the test part's rows."""
+    found = []
+    for part in ("train", "test"):
+        block = block_of(SyntheticRows(shape, part=part))
+        size = (block.n_rows, shape.n_features)
+        x = np.sqrt(sparse.csr_matrix((block.values, block.features, block.indptr), size).toarray())
+        lists, ones = block.lists, np.ones(block.lists.n_labels)
+        size = (block.n_rows, shape.n_classes)
+        found.append((x, sparse.csr_matrix((ones, lists.classes, lists.starts), size).toarray()))
+    (x, y), (x_test, y_test) = found
     centre = x.mean(axis=0)
-    sums = np.array([(x[y == c] - centre).mean(axis=0) for c in range(shape.n_classes)])
-    right = np.mean(np.argmax((x_test - centre) @ sums.T, axis=1) == y_test)
-    assert right > 8 / shape.n_classes
+    sums = (y / y.sum(axis=0)).T @ (x - centre)
+    best = np.argmax((x_test - centre) @ sums.T, axis=1)
+    right = np.mean(y_test[np.arange(len(y_test)), best])
+    assert right > (2.5 if shape.lists else 8) * y_test.mean()
 
 
-def rows_of(path, tmp_path):
+def rows_of(path, tmp_path, **options):
     store = tmp_path / "rows.zarr"
     if path.suffix != ".zarr":
-        convert(path, store, force=True)
+        convert(path, store, force=True, **options)
         path = store
-    with Dataset.open(path) as data:
-        block = data.rows(0, data.n_rows)
-        labels, names = ([n.raw(i) for i in range(len(n))] for n in (data.labels, data.features))
-    out = []
-    for r in range(block.n_rows):
-        inside = slice(block.indptr[r], block.indptr[r + 1])
-        pairs = zip(block.features[inside], block.values[inside].tolist(), strict=True)
-        out.append((labels[block.classes[r]], sorted((names[f], v) for f, v in pairs)))
-    return sorted(out)
+    return rows_by_name(path)
 
 
-@BOTH
+@OF_EACH_KIND
 def test_every_format_holds_the_same_rows(shape, tmp_path):
-    rows = SyntheticRows(shape)
-    jobs = [("a.vw", "auto"), ("a.vw.gz", "auto"), ("a.h5", "dense"), ("b.h5", "sparse")]
-    jobs.append(("a.zarr", "auto"))
+    rows, read = SyntheticRows(shape), {"multilabel": "on"} if shape.lists else {}
+    jobs = [("a.vw", {}), ("a.vw.gz", {}), ("a.h5", {"layout": "dense"})]
+    jobs += [("b.h5", {"layout": "sparse"}), ("a.zarr", {})]
+    jobs += [("b.gz", {"form": "xmc"})] if shape.lists else []
     found = []
-    for name, layout in jobs:
-        done = write_rows(rows, tmp_path / name, layout=layout)
-        assert done.n_rows == shape.n_rows
-        found.append(rows_of(tmp_path / name, tmp_path))
+    for name, options in jobs:
+        assert write_rows(rows, tmp_path / name, **options).n_rows == shape.n_rows
+        form = {"format": "xmc"} if "form" in options else {}
+        found.append(rows_of(tmp_path / name, tmp_path, **read, **form))
     assert all(other == found[0] for other in found)
     assert gzip.decompress((tmp_path / "a.vw.gz").read_bytes()) == (tmp_path / "a.vw").read_bytes()
     assert not list(tmp_path.glob(".*"))
+
+
+def test_words_are_as_many_as_asked_for():
+    for words in (5, 300):
+        shape = Shape("counts", 1000, 1, 50, 2_000_000, words=words)
+        block = block_of(SyntheticRows(shape.changed(lists=Lists(2.0))))
+        assert block.values.sum() / 1000 - 1 == pytest.approx(words, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +243,12 @@ def test_what_cannot_be_is_refused(tmp_path):
         COUNTS.scaled(0)
     with pytest.raises(UsageError, match="seed"):
         SyntheticRows(COUNTS, seed=-1)
+    for wrong in ({"mean": 0.5}, {"mean": 201}, {"mean": 2, "unlabelled": 1}):
+        with pytest.raises(UsageError, match="is not from"):
+            Lists(**wrong)
+    for shape, words in ((COUNTS, 0.1), (ACTIVATIONS, 20)):
+        with pytest.raises(UsageError, match="words"):
+            shape.changed(words=words)
     (tmp_path / "a.vw").write_text("mine")
     with pytest.raises(UsageError, match="force=True"):
         write_rows(SyntheticRows(COUNTS), tmp_path / "a.vw")

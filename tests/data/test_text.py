@@ -1,7 +1,6 @@
-"""Parsing VW and svmlight text: held to a plain parser, line by line."""
+"""Parsing VW and svmlight text: numbers, bad lines, ends of blocks (see also tests.properties)."""
 
 import gzip
-import random
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.text import BLOCK_BYTES, TextSource
 from streammach.errors import DataError
 from streammach.rows.vocabulary import Vocabulary
-from tests.reference import text as plain
+from tests.properties.test_text_properties import by_plain, read
 
 
 def parse_lines(tmp_path, data, form="vw", *, skip=True, **options):
@@ -33,101 +32,6 @@ def parse_lines(tmp_path, data, form="vw", *, skip=True, **options):
     }, bad
 
 
-def spelled(space, name):
-    if space:
-        return space + b"^" + name
-    return b"^" + name if b"^" in name else name
-
-
-def assert_like_plain(tmp_path, lines, form):
-    data = b"\n".join(lines)
-    found, bad = parse_lines(tmp_path, data, form)
-    place, n_bad = 0, 0
-    for line in lines:
-        blank = not line.strip() or (form == "svmlight" and line.lstrip().startswith(b"#"))
-        try:
-            wanted = None if blank else getattr(plain, form)(line)
-        except plain.BadLine:
-            n_bad += 1
-            assert place not in found, line
-        else:
-            if wanted is None:
-                assert place not in found, line
-            else:
-                label, weight, features = wanted
-                assert place in found, line
-                assert found[place][0] == label, line
-                assert found[place][1] == np.float32(weight), line
-                assert found[place][2] == [spelled(s, n) for s, n, _ in features], line
-                assert found[place][3] == [np.float32(v) for _, _, v in features], line
-        place += len(line) + 1
-    assert sum(bad.reasons.values()) == n_bad
-
-
-def random_number(r):
-    return r.choice([
-        b"1", b"2.5", b"0.125", b"-1e-3", b"12345678.5", b"3E+2", b".5", b"7.", b"+3", b"0", b"-0",
-        b"1e39", b"nan", b"-inf", b"1e", b"x", b"0.00001234567", b"99999999", b"1.17549435e-38",
-        b"1e-45", b"16777217", b"16777217.0000000000000000001",
-        b"340282346638528859811704183484516925440",
-        b"3.4028235677973366e38", b"0.1000000000000000055511151231257827", b"1:2", b"--1",
-    ])  # fmt: skip
-
-
-def random_name(r):
-    return r.choice([
-        b"a", b"foo", b"foo_bar_baz_quux_long_name_%d" % r.randrange(5), b"7", b"07", b"x^y",
-        b"123456789", b"x%d" % r.randrange(99), b"\xc3\xa9t", b"\xff\xfe", b"12345678",
-        b"exactly_sixteen_", b"%d" % r.randrange(10**15),
-    ])  # fmt: skip
-
-
-ODD_FEATURES = [
-    b"a:1", b"5", b":1", b"qid:3", b"qid:", b"qid:x", b"07:1", b"1" * 19 + b":1", b"-1:1",
-]  # fmt: skip
-
-
-def random_line(r, form):
-    label = r.choice([b"1", b"22", b"dev_err", b"-3", b"0", b"00"] + [b""] * (r.random() < 0.05))
-    if form == "svmlight":
-        features = [
-            b"%d:%s" % (r.randrange(9999), random_number(r) if r.random() < 0.05 else b"2.5")
-            if r.random() < 0.97
-            else r.choice(ODD_FEATURES)
-            for _ in range(r.randrange(6))
-        ]
-        end = r.choice([b"", b"", b" # note 1:x", b" ", b"\r"])
-        label = r.choice([label] * 20 + [b"1,2", b"NaN", b"-inf", b"nano", b"in"])
-        return label + b"".join(b" " + f for f in features) + end
-    usual = [b" ", b" ", b" 2.5 ", b" 'tag ", b" 1 'tag ", b" tag", b" 0.5 0.25 tag", b"\t"]
-    odd = [b"", b" -1 ", b" x ", b":1 ", b" 1 2 3 ", b" 1e39 "]
-    head = label + r.choice(usual + odd * (r.random() < 0.1))
-    parts = [b""]
-    for _ in range(r.randrange(1, 4)):
-        space = r.choice(
-            [b" ", b"w ", b"ns ", b"w:2 ", b"w:0.5 ", b"7 "]
-            + [b"w:x ", b"a^b ", b"", b"w", b"w:2"] * (r.random() < 0.1)
-        )
-        names = [
-            random_name(r) + (b":" + random_number(r) if r.random() < 0.3 else b"")
-            for _ in range(r.randrange(5))
-        ]
-        parts.append(space + b" ".join(names) + r.choice([b"", b" "]))
-    if r.random() < 0.02:
-        return head
-    return head + b"|".join(parts) + r.choice([b"", b"\r"])
-
-
-@pytest.mark.parametrize("form", ["vw", "svmlight"])
-@pytest.mark.parametrize("seed", range(8))
-def test_random_lines_agree_with_the_plain_parser(form, seed, tmp_path):
-    r = random.Random(seed)
-    lines = [
-        r.choice([b"", b"  "]) if r.random() < 0.03 else random_line(r, form) for _ in range(400)
-    ]
-    assert_like_plain(tmp_path, lines, form)
-
-
 GOOD_VW = [
     b"a |",
     b"a | ",
@@ -143,7 +47,9 @@ GOOD_VW = [
 
 
 def test_vw_grammar(tmp_path):
-    assert_like_plain(tmp_path, GOOD_VW, "vw")
+    path = tmp_path / "rows.txt"
+    path.write_bytes(b"\n".join(GOOD_VW))
+    assert read(path, "vw", BLOCK_BYTES) == by_plain(path.read_bytes(), "vw")
 
 
 @pytest.mark.parametrize(

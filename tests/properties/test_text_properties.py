@@ -6,7 +6,7 @@ their types, and any bytes. Rows, weights, names, values and the number of bad r
 plain parser of the tests; XMC text has none, there two block sizes are held to each other. The same
 documents go through gzip, whole (then rows are the same), or cut, flipped or with bytes behind
 (then they are refused, or are the rows of the members before). ``HYPOTHESIS_EXAMPLES`` says how
-many there are.
+many there are at night.
 """
 
 import gzip
@@ -25,10 +25,12 @@ from streammach.errors import DataError
 from streammach.rows.vocabulary import Vocabulary
 from tests.reference import text as plain
 
-PROFILE = settings(
+MANY = settings(
     max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "2000")), deadline=None, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
+FEW = settings(MANY, max_examples=100, derandomize=True)
+NIGHTLY = (pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(3600))
 SHORT = settings(
     max_examples=50, derandomize=True, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -80,11 +82,6 @@ END = st.sampled_from([b"", b"\n", b"\r\n", b"\n\n"])
 BLOCK = st.sampled_from([64, 65, 100, 257, 1 << 12, 1 << 20])
 LINES["xmc"] = LINES["svmlight"]
 HEADS = [b"", b"3 9 5\n", b"2 9 5\n", b"1 1 1\n", b"3 9\n", b"9" * 20 + b" 1 1\n"]  # of XMC
-
-
-def nightly(test):
-    """Mark what takes long."""
-    return pytest.mark.faults(pytest.mark.nightly(pytest.mark.timeout(3600)(test)))
 
 
 def documents(form):
@@ -149,12 +146,14 @@ def found_in(path, form, block_bytes):
         return str(error)
 
 
-@nightly
+@pytest.mark.parametrize(
+    "profile", [FEW, pytest.param(MANY, marks=NIGHTLY)], ids=["few", "many"]
+)  # fmt: skip
 @pytest.mark.parametrize("form", LINES)
-def test_rows_are_those_of_the_plain_parser(form, tmp_path):
+def test_rows_are_those_of_the_plain_parser(form, profile, tmp_path):
     path = tmp_path / "rows.txt"
 
-    @PROFILE
+    @profile
     @given(documents(form), st.sampled_from(HEADS), BLOCK)
     def check(data, head, block_bytes):
         text = (head if form == "xmc" else b"") + data
@@ -165,11 +164,13 @@ def test_rows_are_those_of_the_plain_parser(form, tmp_path):
     check()
 
 
-@nightly
+@pytest.mark.faults
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_packed_text_is_what_it_holds_or_is_refused(tmp_path):
     path = tmp_path / "rows.txt"
 
-    @PROFILE
+    @MANY
     @given(
         documents("vw"), st.sampled_from(["none", "cut", "flip", "behind", "zeros", "twice"]),
         st.integers(0, 1 << 16),

@@ -14,31 +14,17 @@ FOUR = 4
 
 
 class Rows(NamedTuple):
-    """Rows whose values come in fours, so that four ids and four values are one load each.
+    """Rows whose values come in fours, so that four ids and four values are one load each."""
 
-    Attributes
-    ----------
-    indptr : int32 (n + 1,)
-        Row pointers, multiples of 4.
-    features, values : int32 (m,), float32 (m,)
-        The entries; a row is filled up with its last feature and the value 0.
-    """
-
-    indptr: NDArray[np.int32]
-    features: NDArray[np.int32]
-    values: NDArray[np.float32]
+    indptr: NDArray[np.int32]  # (n + 1,), multiples of 4
+    features: NDArray[np.int32]  # (m,); a row is filled up with its last one
+    values: NDArray[np.float32]  # (m,); and with the value 0
 
 
 def rows_in_fours(
     indptr: NDArray[np.integer], features: NDArray[np.int32], values: NDArray[np.float32]
 ) -> Rows:
-    """Return rows filled up to multiples of four entries.
-
-    Parameters
-    ----------
-    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
-        The rows.
-    """
+    """Return rows filled up to multiples of four entries."""
     lengths = np.diff(indptr)
     padded = rounded_up_all(lengths)
     edges = np.concatenate([[0], np.cumsum(padded)])
@@ -56,62 +42,33 @@ def rounded_up_all(lengths: NDArray[np.integer]) -> NDArray[np.integer]:
 
 
 class Items(NamedTuple):
-    """Pieces of the gradient's sums: each is one feature's entries, or a part of them.
-
-    Attributes
-    ----------
-    begin, end : int32 (m,)
-        The entries.
-    feature : int32 (m,)
-        Row of the table.
-    slot : int32 (m,)
-        Where the partial sum goes; -1 where the item is the whole of its feature.
-    """
+    """Pieces of the gradient's sums: each is one feature's entries, or a part of them; all (m,)."""
 
     begin: NDArray[np.int32]
     end: NDArray[np.int32]
-    feature: NDArray[np.int32]
-    slot: NDArray[np.int32]
+    feature: NDArray[np.int32]  # row of the table
+    slot: NDArray[np.int32]  # where the partial sum goes; -1: it is the whole of its feature
 
 
 class Work(NamedTuple):
     """All that a backward pass walks over, the bias included.
 
-    Attributes
-    ----------
-    rows, values : int32 (m,), float32 (m,)
-        The entries: features rising, rows rising within each, last the bias as feature d with the
-        value 1 in every row.
-    whole : Items
-        The first pass: features of one item are updated, others leave partial sums.
-    joined : Items
-        The second pass, over the partial sums of the others.
-    n_slots : int
-        Number of partial sums.
+    Entries (m,) are features rising, rows rising within each, last the bias as feature d with the
+    value 1 in every row.
     """
 
     rows: NDArray[np.int32]
     values: NDArray[np.float32]
-    whole: Items
-    joined: Items
-    n_slots: int
+    whole: Items  # the first pass: features of one item are updated, others leave partial sums
+    joined: Items  # the second pass, over the partial sums of the others
+    n_slots: int  # partial sums
 
 
 def work_items(by_feature: ByFeature, n_rows: int, bias_row: int, segment: int) -> Work:
     """Cut a batch's entries where the feature changes and at every multiple of `segment`.
 
     The cuts depend on positions alone, so that flags and running sums find them, on any device.
-
-    Parameters
-    ----------
-    by_feature : ByFeature
-        The batch, feature by feature.
-    n_rows : int
-        Its rows.
-    bias_row : int
-        The table's row that holds the bias: d.
-    segment : int
-        Most entries of an item.
+    `bias_row` is the table's row that holds the bias: d.
     """
     nnz = len(by_feature.rows)
     ids = np.append(by_feature.ids, np.int32(bias_row))

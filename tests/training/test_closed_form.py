@@ -15,8 +15,7 @@ from streammach.rows import dense
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transformed
 from streammach.spec.training import TrainingOptions
-from streammach.training.signals import StopSignals
-from tests.builders import dense_block
+from tests.builders import Stop, dense_block
 
 SHORT = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
 
@@ -102,20 +101,11 @@ def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):
 def test_an_interruption_meanwhile_resumes_to_the_same_bytes(stores, tiny, monkeypatch):
     data, _ = stores
     whole = fit(data, tiny.folder / "whole")
-    plan, signals = sm.plan(data, memory="1GB", threads=1, whitening="off"), []
-
-    class Stop:
-        def on_message(self, text):
-            signals[0].requested = True
-
-    def entered(entering):
-        signals.append(entering)
-        return entering
-
+    plan = sm.plan(data, memory="1GB", threads=1, whitening="off")
     with monkeypatch.context() as patch:
-        patch.setattr(StopSignals, "__enter__", entered)
+        stop = Stop(patch, on_message=lambda text: True)
         with pytest.raises(Interrupted, match="trained epochs are saved"):
-            sm.Trainer(plan, TrainingOptions(**SHORT), callbacks=[Stop()]).fit(
+            sm.Trainer(plan, TrainingOptions(**SHORT), callbacks=[stop]).fit(
                 data, tiny.folder / "run"
             )
     run = sm.Trainer(plan, TrainingOptions(**SHORT)).fit(data, tiny.folder / "run", resume=True)

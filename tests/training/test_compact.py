@@ -17,8 +17,8 @@ from streammach.model.shrink import frequent
 from streammach.spec.training import TrainingOptions
 from streammach.training import compact
 from streammach.training.compact import Form, Judge, choose
-from tests.builders import fit
-from tests.training.test_training import StopAfter, model_bytes
+from tests.builders import fit, stop_after
+from tests.training.test_training import model_bytes
 
 FIXED = {"epochs": 2, "learning_rate": 0.3, "transform": "binary"}
 
@@ -157,7 +157,7 @@ def test_threads_and_interruptions_change_no_byte(data, tiny, monkeypatch):
     runs = [fit(data, tiny.folder / f"run{n}", planned(data, threads=n), **FIXED) for n in (1, 3)]
     assert model_bytes(runs[0]) == model_bytes(runs[1])
     assert runs[0].result.reasons == runs[1].result.reasons
-    real, stop = compact.choose, StopAfter(-1, monkeypatch)
+    real, stop = compact.choose, stop_after(-1, monkeypatch)
 
     def interrupted(judge):
         stop.signals.requested = True

@@ -11,8 +11,7 @@ from streammach.parts.counts.fitting import Fitting
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training import finalize
-from streammach.training.signals import StopSignals
-from tests.builders import changed, held_out
+from tests.builders import Stop, changed, held_out
 
 FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
 
@@ -97,21 +96,10 @@ COUNTED, BESIDE = "counted", "beside hashed models"
 def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, when, message):
     data, _ = stores
     whole = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "whole")
-    signals, texts = [], []
-
-    class Stop:
-        def on_message(self, text):
-            texts.append(text)
-            if text.startswith(when):
-                signals[0].requested = True
-
-    def entered(entering):
-        signals.append(entering)
-        return entering
-
-    monkeypatch.setattr(StopSignals, "__enter__", entered)
+    texts = []
+    stop = Stop(monkeypatch, on_message=lambda text: texts.append(text) or text.startswith(when))
     with pytest.raises(Interrupted, match=message):
-        sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[Stop()]).fit(
+        sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[stop]).fit(
             data, tiny.folder / "run"
         )
     monkeypatch.undo()

@@ -18,9 +18,17 @@ from streammach.model.model import Model
 from streammach.parts.fourier import part as fourier
 from streammach.prediction.predictor import Predictor
 from tests.backends.late import LateMemory
-from tests.builders import TinyData, block_of, changed, config_of, open_backend, spec_of
+from tests.builders import (
+    TinyData,
+    block_of,
+    changed,
+    config_of,
+    open_backend,
+    spec_of,
+    stop_after,
+)  # fmt: skip
 from tests.builders import fit as train
-from tests.training.test_training import StopAfter, model_bytes
+from tests.training.test_training import model_bytes
 
 try:
     choose_device("cuda")
@@ -89,7 +97,7 @@ def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
     assert model_bytes(found[0]) == model_bytes(found[1])
     assert found[0].settings == found[1].settings
     for name, first, then in (("there", plan, streamed), ("back", streamed, plan)):
-        stop = StopAfter(4, monkeypatch)
+        stop = stop_after(4, monkeypatch)
         with pytest.raises(Interrupted):
             fit(data, tmp_path / name, first, callbacks=[stop], **options)
         monkeypatch.undo()
@@ -173,7 +181,7 @@ def test_a_run_in_waves_and_an_interrupted_one_give_the_same_bytes(
 ):
     in_waves = changed(plan, waves=waves)
     steps = 3 + 5 * (waves - 1)  # within the first wave, or within the second
-    stop = StopAfter(steps, monkeypatch)
+    stop = stop_after(steps, monkeypatch)
     with pytest.raises(Interrupted, match=f"saved step {steps}"):
         fit(data, tmp_path / "run", in_waves, callbacks=[stop])
     monkeypatch.undo()
@@ -199,7 +207,7 @@ def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
     ours, theirs = (r.result.history[-1] for r in (whole, run))
     assert ours.loss == pytest.approx(theirs.loss, rel=0.01)
     in_waves = changed(narrow, waves=2)
-    stop = StopAfter(8, monkeypatch)  # within the second wave
+    stop = stop_after(8, monkeypatch)  # within the second wave
     with pytest.raises(Interrupted):
         fit(data, tmp_path / "run", in_waves, callbacks=[stop])
     monkeypatch.undo()
@@ -215,7 +223,7 @@ def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path
     assert whole.config.dense
     plan = changed(whole, waves=2)
     undisturbed = fit(data, tmp_path / "whole", plan)
-    stop = StopAfter(8, monkeypatch)
+    stop = stop_after(8, monkeypatch)
     with pytest.raises(Interrupted):
         fit(data, tmp_path / "run", plan, callbacks=[stop])
     monkeypatch.undo()
@@ -243,7 +251,7 @@ def test_a_run_in_tf32_is_resumed_as_one_alone(tmp_path_factory, tmp_path, monke
     whole = [fit(data, tmp_path / f"whole-{i}", plan) for i, plan in enumerate((plain, fast))]
     float32, tf32 = (run.model.weights for run in whole)
     assert 0 < np.abs(float32 - tf32).max() < 0.05 * np.abs(float32).max()
-    stop = StopAfter(8, monkeypatch)
+    stop = stop_after(8, monkeypatch)
     with pytest.raises(Interrupted):
         fit(data, tmp_path / "run", fast, callbacks=[stop])
     monkeypatch.undo()
@@ -255,7 +263,7 @@ def test_a_run_in_tf32_is_resumed_as_one_alone(tmp_path_factory, tmp_path, monke
 def test_a_run_goes_on_with_the_other_device(data, plan, run, tmp_path, monkeypatch):
     on_cpu = sm.plan(data, device="cpu", **MODEL)
     for name, first, then in (("there", plan, on_cpu), ("back", on_cpu, plan)):
-        stop = StopAfter(4, monkeypatch)
+        stop = stop_after(4, monkeypatch)
         with pytest.raises(Interrupted):
             fit(data, tmp_path / name, first, callbacks=[stop])
         monkeypatch.undo()

@@ -11,22 +11,14 @@ from streammach.data.convert import convert
 from streammach.errors import Interrupted
 from streammach.spec.training import TrainingOptions
 from streammach.training.trainer import Trainer
-from tests.builders import TinyData
+from tests.builders import Stop, TinyData
 from tests.members import WAYS, harmed, members
-from tests.training.test_interruptions import Stop
 
 pytestmark = pytest.mark.timeout(300)
 SOME = [
     ("checkpoints", "link"), ("checkpoints", "foreign content"), ("checkpoints", "pipe"),
     ("log.jsonl", "pipe"), ("log.jsonl", "link"), ("plan.json", "link"), (".", "foreign content"),
 ]  # fmt: skip
-
-
-class AfterAnEpoch(Stop):
-    """Asks for the end when the first epoch ends."""
-
-    def on_epoch_end(self, state):
-        self.signals[0].requested = True
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +37,7 @@ def begun(tmp_path_factory):
     for kind in ("run", "part"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("streammach.model.findings.LEAST_SECONDS", 0.0)
-            stop = AfterAnEpoch(patch, "epochs")
+            stop = Stop(patch, on_epoch_end=lambda state: True)
             with pytest.raises(Interrupted):
                 go_on(kind, folder / kind, callbacks=[stop])
         assert any("state.json" in name for name in members(folder / kind))

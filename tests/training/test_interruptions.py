@@ -12,7 +12,7 @@ from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.spec.training import TrainingOptions
 from streammach.training.compact import Judge
-from streammach.training.signals import StopSignals
+from tests.builders import Stop
 
 FIXED = {"epochs": 2}
 PLANS = {"hashed": {"n_buckets": 4, "n_repetitions": 4}, "alone": {"n_repetitions": 0}}
@@ -56,32 +56,20 @@ def all_kept(monkeypatch):
     monkeypatch.setattr(alone, "LEAST_SECONDS", 0.0)
 
 
-class Stop:
-    """Asks for the end when a stage ends, or in the middle of it where it may be ended there."""
-
-    def __init__(self, patch, stage, moment="end"):
-        self.signals, self.stage, self.moment = [], stage, moment
-        patch.setattr(StopSignals, "__enter__", self._entered)
-
-    def _entered(self, signals):
-        self.signals.append(signals)
-        return signals
-
-    def on_stage(self, state):
-        if (state.stage, state.moment) == (self.stage, self.moment):
-            self.signals[0].requested = True
+def ends(stage):
+    return lambda state: (state.stage, state.moment) == (stage, "end")
 
 
 @pytest.mark.parametrize(("kind", "stage"), [(k, s) for k, known in STAGES.items() for s in known])
 def test_it_goes_on_to_the_same_bytes(made, all_kept, tmp_path, monkeypatch, kind, stage):
     data, wholes = made
     with monkeypatch.context() as patch:
-        stop = Stop(patch, stage)
+        stop = Stop(patch, on_stage=ends(stage))
         try:
             fit(data, tmp_path / "run", kind, callbacks=[stop])
         except Interrupted as error:
             assert "resume" in str(error)  # noqa: PT017
-        assert stop.signals[0].requested
+        assert stop.signals.requested
     again = fit(data, tmp_path / "run", kind, resume=True)
     assert model_of(again) == wholes[kind]
     assert not (again.path / "checkpoints").exists()
@@ -100,8 +88,10 @@ def calls_of(monkeypatch, owner, name):
 
 def test_what_was_found_is_not_found_again(made, all_kept, tmp_path, monkeypatch):
     data, wholes = made
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        fit(data, tmp_path / "run", "hashed", callbacks=[Stop(patch, "smaller model")])
+    with monkeypatch.context() as patch:
+        stop = Stop(patch, on_stage=ends("smaller model"))
+        with pytest.raises(Interrupted):
+            fit(data, tmp_path / "run", "hashed", callbacks=[stop])
     told, fits = [], calls_of(monkeypatch, Fitting, "fitted")
     judged = calls_of(monkeypatch, Judge, "_measured")
 
@@ -123,7 +113,7 @@ def test_learning_goes_on_within_a_pass(made, all_kept, tmp_path, monkeypatch):
     def learn(self, block):
         lessons.append(block.n_rows)
         if stop is not None:
-            stop.signals[0].requested = len(lessons) == 3
+            stop.signals.requested = len(lessons) == 3
         real(self, block)
 
     monkeypatch.setattr(alone.PairLearner, "learn", learn)
@@ -131,7 +121,7 @@ def test_learning_goes_on_within_a_pass(made, all_kept, tmp_path, monkeypatch):
     learnt = sum(lessons)
     lessons.clear()
     with monkeypatch.context() as patch:
-        stop = Stop(patch, "none of them")
+        stop = Stop(patch)
         with pytest.raises(Interrupted, match="what was found is saved"):
             fit(data, tmp_path / "run", "alone", callbacks=[stop])
     place = tmp_path / "run/checkpoints/kept/learnt" / DOCUMENT

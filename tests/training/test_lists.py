@@ -14,8 +14,7 @@ from streammach.model.shrink import Size, shrink
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
-from streammach.training.signals import StopSignals
-from tests.builders import fit, listed_lines
+from tests.builders import Stop, fit, listed_lines
 
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
 
@@ -67,18 +66,10 @@ def test_a_run_is_the_same_for_any_threads_and_resumed(stores, tiny, monkeypatch
         whole = fit(data, tiny.folder / "one", sm.plan(data, threads=1, **options), **FIXED)
         two = fit(data, tiny.folder / "two", sm.plan(data, threads=2, **options), **FIXED)
         assert model_bytes(whole) == model_bytes(two)
-        stop, entered = [], StopSignals.__enter__
-        monkeypatch.setattr(
-            StopSignals, "__enter__", lambda signals: stop.append(signals) or entered(signals)
-        )
-
-        class Stop:
-            def on_progress(self, state):
-                stop[-1].requested = state.epoch == 2
-
+        stop = Stop(monkeypatch, on_progress=lambda state: state.epoch == 2)
         plan = sm.plan(data, threads=2, **options)
         with pytest.raises(Interrupted):
-            fit(data, tiny.folder / "cut", plan, callbacks=[Stop()], **FIXED)
+            fit(data, tiny.folder / "cut", plan, callbacks=[stop], **FIXED)
         resumed = fit(data, tiny.folder / "cut", plan, resume=True, **FIXED)
     assert model_bytes(resumed) == model_bytes(whole)
 

@@ -13,8 +13,7 @@ from streammach.cli.main import main
 from streammach.data.class_weights import weighed
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.training.run_part import PartNumber, RunPart
-from streammach.training.signals import StopSignals
-from tests.builders import TinyData, batch_of, block_of, listed_lines, open_backend, spec_of
+from tests.builders import Stop, TinyData, batch_of, block_of, listed_lines, open_backend, spec_of
 from tests.builders import training as spec_for
 
 SHAPE = {"n_buckets": 7, "n_repetitions": 5, "threads": 1}
@@ -167,28 +166,15 @@ def test_columns_do_not_depend_on_those_beside(n_buckets, rng):
             assert name == "steps" or array.tobytes() == columns.tobytes(), (first, last, name)
 
 
-class Stop:
-    """Asks for the end at a moment of a training."""
-
-    def __init__(self, patch, moment):
-        self.signals = []
-        patch.setattr(StopSignals, "__enter__", self._entered)
-        setattr(self, moment, self._asked)
-
-    def _entered(self, signals):
-        self.signals.append(signals)
-        return signals
-
-    def _asked(self, state):
-        if state.epoch == 1:
-            self.signals[-1].requested = True
+def second_epoch(state):
+    return state.epoch == 1
 
 
 def test_a_part_that_was_interrupted_goes_on(data, tmp_path, monkeypatch):
     options = {**FIXED, "epochs": 3}
     joint = trainer(data, options=options).fit(data, tmp_path / "joint")
     with monkeypatch.context() as patch:
-        stopping = trainer(data, options=options, callbacks=[Stop(patch, "on_progress")])
+        stopping = trainer(data, options=options, callbacks=[Stop(patch, on_progress=second_epoch)])
         with pytest.raises(Interrupted, match=r"epoch 2.*resume"):
             stopping.fit_part(data, tmp_path / "part1", (1, 2))
     part = RunPart.open(tmp_path / "part1")
@@ -224,7 +210,7 @@ def test_a_merge_that_was_interrupted_goes_on(way, data, tmp_path, monkeypatch):
     joint = made.fit(data, tmp_path / "joint")
     paths = parts_of(made, data, tmp_path, 2)
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        sm.merge(tmp_path / "run", paths, callbacks=[Stop(patch, "on_epoch_end")])
+        sm.merge(tmp_path / "run", paths, callbacks=[Stop(patch, on_epoch_end=second_epoch)])
     with pytest.raises(UsageError, match="it holds a run already"):
         sm.merge(tmp_path / "run", paths)
     if way == "merge":

@@ -12,8 +12,8 @@ from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training import events
 from streammach.training.events import LOG, Pulse, RunLog, read_log
-from streammach.training.signals import StopSignals
 from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
+from tests.builders import Stop
 
 QUICK = TrainingOptions(epochs=1, learning_rate=0.5, transform="binary")
 GRID = {
@@ -28,17 +28,12 @@ def stores(tiny):
     return train, tiny.store("test.zarr", n_rows=150, n_classes=30, like=train)
 
 
-def watched(trained, *, stop_at=None, signals=None):
+def watched(trained, *stop):
     """Callbacks that note which points are trained, and may ask for the end."""
-
-    class Stop:
-        def on_progress(self, state):
-            if stop_at is not None and len(trained) == stop_at:
-                signals[0].requested = True
 
     def callbacks(plan):
         trained.append((plan.n_buckets, plan.n_repetitions))
-        return [Stop()]
+        return [*stop]
 
     return callbacks
 
@@ -72,15 +67,10 @@ def test_every_point_is_trained_once(stores, tiny):
 def test_an_interrupted_sweep_goes_on(stores, tiny, monkeypatch):
     train, _ = stores
     whole = sweep(train, tiny.folder / "whole", **GRID)
-    signals, trained, out = [], [], tiny.folder / "sw"
-
-    def entered(entering):
-        signals[:] = [entering]
-        return entering
-
-    monkeypatch.setattr(StopSignals, "__enter__", entered)
+    trained, out = [], tiny.folder / "sw"
+    stop = Stop(monkeypatch, on_progress=lambda state: len(trained) == 2)
     with pytest.raises(Interrupted, match=r"saved step.*The same command goes on") as caught:
-        sweep(train, out, **GRID, callbacks=watched(trained, stop_at=2, signals=signals))
+        sweep(train, out, **GRID, callbacks=watched(trained, stop))
     assert "resume" not in str(caught.value)
     assert [(p.buckets, p.repetitions) for p in open_sweep(out).points] == trained[:1]
     monkeypatch.undo()

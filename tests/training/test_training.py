@@ -22,9 +22,8 @@ from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
-from streammach.training.signals import StopSignals
 from tests.builders import fit as train
-from tests.builders import held_out
+from tests.builders import held_out, stop_after
 
 
 def fit(data, out, *, plan=None, **options):
@@ -138,28 +137,10 @@ def test_the_number_of_threads_does_not_change_a_byte(optimizer, data, tiny):
     assert model_bytes(runs[0]) == model_bytes(runs[1])
 
 
-class StopAfter:
-    """Asks for the end like a signal would, after some batches."""
-
-    def __init__(self, steps, monkeypatch):
-        self.steps = steps
-        self.signals = None
-
-        def entered(signals):
-            self.signals = signals
-            return signals
-
-        monkeypatch.setattr(StopSignals, "__enter__", entered)
-
-    def on_progress(self, state):
-        if state.step == self.steps:
-            self.signals.requested = True
-
-
 @pytest.mark.parametrize("steps", [1, 17, 54, 55, 90])
 def test_an_interrupted_run_resumes_to_the_same_bytes(steps, data, tiny, monkeypatch):
     undisturbed = fit(data, tiny.folder / "whole", **FIXED)
-    stop = StopAfter(steps, monkeypatch)
+    stop = stop_after(steps, monkeypatch)
     with pytest.raises(Interrupted, match=f"saved step {steps}"):
         fit(data, tiny.folder / "run", callbacks=[stop], **FIXED)
     monkeypatch.undo()

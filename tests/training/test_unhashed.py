@@ -18,9 +18,8 @@ from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training import finalize as finalizing
 from streammach.training import fit as fitting
-from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
-from tests.builders import fit
+from tests.builders import Stop, fit
 
 FIXED = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
 
@@ -45,20 +44,9 @@ def in_time(data, out, plan, seconds, **options):
     return Trainer(plan, TrainingOptions(**options), clock=Clock(seconds)).fit(data, out)
 
 
-class Stopped:
-    """Asks for the end at the first trial of the search."""
-
-    def __init__(self, monkeypatch):
-        self._signals = []
-
-        def entered(signals):
-            self._signals.append(signals)
-            return signals
-
-        monkeypatch.setattr(StopSignals, "__enter__", entered)
-
-    def on_fit_start(self, state):
-        self._signals[0].requested = True
+def stopped(patch):
+    """What asks for the end before the search."""
+    return Stop(patch, on_fit_start=lambda state: True)
 
 
 def tables_alive():
@@ -203,7 +191,7 @@ def test_an_interrupted_run_leaves_a_model_and_goes_on_from_the_counts(stores, t
     whole = fit(data, tiny.folder / "whole", narrow(data), **FIXED)
     folder = tiny.folder / "run"
     with pytest.raises(Interrupted):
-        fit(data, folder, narrow(data), callbacks=[Stopped(monkeypatch)], **FIXED)
+        fit(data, folder, narrow(data), callbacks=[stopped(monkeypatch)], **FIXED)
     monkeypatch.undo()
     early = sm.Model.load(folder)
     assert early.spec.unhashed
@@ -223,7 +211,7 @@ def test_an_interrupted_run_leaves_a_model_and_goes_on_from_the_counts(stores, t
 
 def interrupted(data, folder, monkeypatch):
     with pytest.raises(Interrupted):
-        fit(data, folder, narrow(data), callbacks=[Stopped(monkeypatch)], **FIXED)
+        fit(data, folder, narrow(data), callbacks=[stopped(monkeypatch)], **FIXED)
     monkeypatch.undo()
     return folder / "checkpoints" / "counts"
 

@@ -47,13 +47,7 @@ class Launch:
 
 
 class Machine:
-    """Such a machine.
-
-    Parameters
-    ----------
-    folder : Path
-        For the driver, its log and compiled kernels.
-    """
+    """Such a machine; the driver, its log and compiled kernels are in a folder."""
 
     def __init__(self, folder):
         self.folder, self.log = folder, folder / "launches.txt"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from streammach.data.store.remote import FOLDER, SIZE
+from streammach.data.store.blobs import FOLDER, SIZE
 from streammach.files.urls import located
 from streammach.machine import parse_size
 

@@ -14,7 +14,7 @@ import click
 
 from streammach.cli.options import epilog
 from streammach.clock import Clock
-from streammach.data.store.remote import FOLDER, SIZE
+from streammach.data.store.blobs import FOLDER, SIZE
 from streammach.errors import UsageError
 from streammach.machine import parse_seconds, parse_size
 from streammach.parts.switches import SWITCHES

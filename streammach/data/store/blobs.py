@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import platformdirs
 
 from streammach.errors import StoreError, UsageError, clean
+from streammach.files.cache import CachePlace
 from streammach.files.objects import MissingObject, RemoteError
 from streammach.files.reading import disk_errors, read_small, regular
+from streammach.machine import parse_size
 
 CONVERT_AGAIN = "Convert the source again."
+FOLDER, SIZE = "STREAMMACH_CACHE", "STREAMMACH_CACHE_SIZE"  # of the environment
+DEFAULT_SIZE = "20GB"
 
 
 class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,6 +144,15 @@ class Folder:
         for handle in self._handles.values():
             os.close(handle)
         self._handles.clear()
+
+
+def cache_place(
+    folder: str | os.PathLike[str] | None = None, size: str | int | None = None
+) -> CachePlace:
+    """Return where files of stores at URLs are kept: as given, as the environment says, or so."""
+    usual = os.environ.get(FOLDER) or platformdirs.user_cache_path("streammach") / "stores"
+    most = size or os.environ.get(SIZE) or DEFAULT_SIZE
+    return CachePlace(Path(folder or usual).absolute(), parse_size(most))
 
 
 def is_remote(error: Exception) -> bool:

@@ -15,38 +15,26 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-import platformdirs
 
-from streammach.data.store.blobs import Blobs, FileFacts, Folder, damaged
+from streammach.data.store.blobs import Blobs, FileFacts, Folder, cache_place, damaged
 from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE, names_of
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, UsageError, clean
-from streammach.files.cache import Cache, CachePlace
+from streammach.files.cache import Cache
 from streammach.files.destinations import FORCE_HINT
 from streammach.files.folders import temporary_folder
 from streammach.files.objects import FETCH_BYTES, MissingObject, Objects, RemoteError
 from streammach.files.reading import file_pieces, sha256
 from streammach.files.urls import Url, located
-from streammach.machine import parse_size, size_text
+from streammach.machine import size_text
 from streammach.progress import Wanted, shown
 
-FOLDER, SIZE = "STREAMMACH_CACHE", "STREAMMACH_CACHE_SIZE"  # of the environment
-DEFAULT_SIZE = "20GB"
 CHECK = re.compile(rb'"check": "([0-9a-f]{64})"')  # of a root document
 ROOT, MANIFEST, MARK = "zarr.json", "manifest.json", "streammach.json"
 WRITABLE = ("s3", "gs")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def cache_place(
-    folder: str | os.PathLike[str] | None = None, size: str | int | None = None
-) -> CachePlace:
-    """Return where files of stores at URLs are kept: as given, as the environment says, or so."""
-    usual = os.environ.get(FOLDER) or platformdirs.user_cache_path("streammach") / "stores"
-    most = size or os.environ.get(SIZE) or DEFAULT_SIZE
-    return CachePlace(Path(folder or usual).absolute(), parse_size(most))
 
 
 def blobs_of(

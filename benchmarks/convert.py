@@ -43,8 +43,8 @@ from numcodecs import blosc
 from benchmarks.machine_facts import facts, parser, report
 from streammach.data.convert import convert
 from streammach.data.reader import Reader
-from streammach.data.store.arrays import CHUNK, INDEX_BYTES, SHARD_CHUNKS
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.stored_arrays import CHUNK, INDEX_BYTES, SHARD_CHUNKS
 from streammach.files.folders import remove_folder
 from streammach.jit import kernel
 from streammach.planning.choose import plan

@@ -38,7 +38,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.simd import LANES, aligned, table_width
 from streammach.spec.estimators import SUM
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 
 SHAPES = {  # K, B, R, features, queries of the median
     "odp": (105_033, 32, 25, 100_000, 2000),

@@ -18,7 +18,7 @@ from streammach.planning.candidates import settled
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.parts.discriminant import sums as discriminant
-from streammach.parts.discriminant.sums import RIDGE, Discriminant, label_ranks
+from streammach.parts.discriminant import class_sums as discriminant
+from streammach.parts.discriminant.class_sums import RIDGE, Discriminant, label_ranks
 from streammach.rows import dense
 from streammach.rows.dense import expanded, parts
 from streammach.rows.label_lists import LabelLists

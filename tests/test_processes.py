@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streammach.cli.output import handlers_installed
+from streammach.cli.console import handlers_installed
 from streammach.errors import DataError, StreammachError
 from streammach.processes import run
 

@@ -130,7 +130,7 @@ class Deflate:
 def test_a_store_is_read_with_the_codec_that_wrote_it(monkeypatch, tiny):
     plain = stored(tiny.store("a.zarr"))
     with monkeypatch.context() as older:
-        older.setattr("streammach.data.store.arrays.WRITTEN", Deflate())
+        older.setattr("streammach.data.store.stored_arrays.WRITTEN", Deflate())
         older.setattr("streammach.data.store.writer.WRITTEN", Deflate())
         path = tiny.folder / "b.zarr"
         convert(tiny.folder / "a.zarr.vw", path)

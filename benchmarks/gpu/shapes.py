@@ -9,7 +9,7 @@ from streammach import hashing
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, Placement, RunConfig
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 
 ZIPF_SHIFT = 2.7  # Zipf-Mandelbrot, exponent 1: fits the features of linux_callee

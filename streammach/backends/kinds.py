@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the commands' options need the names alone
-    from streammach.backends.base import Backend
+    from streammach.backends.protocol import Backend
     from streammach.rows.packed import Table
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
-    from streammach.spec.model import ModelShape, ModelSpec
+    from streammach.spec.model_spec import ModelShape, ModelSpec
     from streammach.spec.types import Decoding, Weights
 
     Lines = dict[str, int]

@@ -11,10 +11,10 @@ from streammach.backends.kinds import BackendKind, Work
 from streammach.errors import BudgetError, DeviceError, UsageError, clean
 
 if TYPE_CHECKING:
-    from streammach.backends.base import Backend
     from streammach.backends.kinds import Arrays
+    from streammach.backends.protocol import Backend
     from streammach.spec.config import RunConfig
-    from streammach.spec.model import ModelSpec
+    from streammach.spec.model_spec import ModelSpec
     from streammach.spec.plan import Plan
     from streammach.spec.types import Decoding
 

@@ -12,7 +12,7 @@ import click
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.output import (
+from streammach.cli.console import (
     Document,
     peak_of,
     say,
@@ -112,8 +112,8 @@ def _projected(run: Path, given: Arguments) -> int:
     """Return the bytes of the work, which fits the memory."""
     from streammach.model.size import size_in_file  # loads on demand
     from streammach.prediction.calibrate import CANDIDATES
-    from streammach.prediction.memory import room_before, shrinking_lines
-    from streammach.spec.ledger import bytes_in
+    from streammach.prediction.room import room_before, shrinking_lines
+    from streammach.spec.byte_lines import bytes_in
 
     if given.on is None:
         return bytes_in(shrinking_lines(size_in_file(run), given.memory), "host")

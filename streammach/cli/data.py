@@ -11,7 +11,7 @@ import click
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.output import peak_of, say, say_json, say_named, short_path
+from streammach.cli.console import peak_of, say, say_json, say_named, short_path
 from streammach.clock import Clock
 from streammach.errors import StoreError
 from streammach.machine import size_text, time_text

@@ -9,7 +9,7 @@ import msgspec
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.output import Document, say_json, say_named
+from streammach.cli.console import Document, say_json, say_named
 from streammach.files.folders import MARKER
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoints, entry_points, version
 import click
 
 import streammach
-from streammach.cli.output import MAX_LINE, handlers_installed, say_json
+from streammach.cli.console import MAX_LINE, handlers_installed, say_json
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.machine import check_address_space
@@ -24,8 +24,8 @@ PIPE_CLOSED = 141
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions
 COMMANDS = {  # by their modules, in the order of the job
     "explore": "data", "convert": "data", "verify": "data", "info": "info", "fit": "start",
-    "plan": "training", "train": "training", "merge": "training", "evaluate": "ranks",
-    "predict": "ranks", "add": "changes", "shrink": "changes", "sweep": "sweep",
+    "plan": "trainings", "train": "trainings", "merge": "trainings", "evaluate": "ranks",
+    "predict": "ranks", "add": "changes", "shrink": "changes", "sweep": "sweeps",
     "compile": "start", "demo": "start",
 }  # fmt: skip
 NAMED = {"compile": "compile_"}  # whose function has another name: Python's own has this one

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.output import (
+from streammach.cli.console import (
     peak_of,
     say,
     say_json,
@@ -85,8 +85,8 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     from streammach.model.model import Model  # compiled code loads on demand
     from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.evaluate import evaluate as measure
-    from streammach.prediction.memory import room_before
     from streammach.prediction.predictor import Predictor
+    from streammach.prediction.room import room_before
     from streammach.reports.about import evaluation_lines
 
     room = room_before(

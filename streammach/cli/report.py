@@ -9,7 +9,7 @@ import click
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.output import peak_of, say, say_json, short_path
+from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.machine import peak_bytes, size_text
 
 

@@ -10,9 +10,9 @@ import click
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
+from streammach.cli.console import handlers_installed, say, say_json, short_path
 from streammach.cli.data import made_text
-from streammach.cli.output import handlers_installed, say, say_json, short_path
-from streammach.cli.training import say_run, trained
+from streammach.cli.trainings import say_run, trained
 from streammach.errors import DiskError, MismatchError, without_secrets
 from streammach.machine import size_text, time_text
 from streammach.processes import run

@@ -25,7 +25,6 @@ from streammach.model.model import Model, folder_of
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, Room, is_store, source_order
-from streammach.prediction.memory import NOTHING, Task, room_before
 from streammach.prediction.order import Order, Predictions, in_source_order
 from streammach.prediction.predict import (
     UNITS,
@@ -36,6 +35,7 @@ from streammach.prediction.predict import (
     write_table,
 )
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
+from streammach.prediction.room import NOTHING, Task, room_before
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Decoding

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.kernels import STEP, insert
+from streammach.counts.count_kernels import STEP, insert
 from streammach.counts.vectors import (
     add_gains,
     highest_unit,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.kernels import (
+from streammach.counts.count_kernels import (
     CountedPairs,
     find_places,
     pair_gain,

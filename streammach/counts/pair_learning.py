@@ -11,14 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.candidates import (
-    SCAN_PAIRS,
-    PairScratch,
-    ShortLists,
-    listed_candidates,
-    scanned_candidates,
-)
-from streammach.counts.kernels import STEP
+from streammach.counts.count_kernels import STEP
 from streammach.counts.learning import (
     GroupWeights,
     LearntScores,
@@ -26,6 +19,13 @@ from streammach.counts.learning import (
     compare_rows,
     learn_rows,
     weigh,
+)
+from streammach.counts.rivals import (
+    SCAN_PAIRS,
+    PairScratch,
+    ShortLists,
+    listed_candidates,
+    scanned_candidates,
 )
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts import kernels
+from streammach.counts import count_kernels
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import ArrayLayout, PairTable, ends
 from streammach.threads import Workers, pieces_of
@@ -46,10 +46,10 @@ class CountTable(PairTable):
         return np.empty(self.n_pairs, np.int16)
 
     @cached_property
-    def pairs(self) -> kernels.CountedPairs:
+    def pairs(self) -> count_kernels.CountedPairs:
         """The table as kernels take it, with where the pairs of the longest lists lie."""
-        marks = kernels.marks_of(self, len(self.class_rows))
-        return kernels.CountedPairs(
+        marks = count_kernels.marks_of(self, len(self.class_rows))
+        return count_kernels.CountedPairs(
             self.starts, self.classes, self.counts, self.class_rows, self.class_values, *marks
         )
 
@@ -59,7 +59,7 @@ class CountTable(PairTable):
 
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
-        kernels.count_rows(
+        count_kernels.count_rows(
             rows.indptr, rows.features, rows.classes, rows.weights, self.starts, self.classes,
             self.counts,
         )  # fmt: skip
@@ -68,7 +68,7 @@ class CountTable(PairTable):
     def entropies(self) -> NDArray[np.float32]:
         """Return the entropy of each feature's classes in nats: float32 (d,)."""
         out = np.empty(self.n_features, np.float32)
-        kernels.entropies(self.starts, self.counts, out)
+        count_kernels.entropies(self.starts, self.counts, out)
         return out
 
 
@@ -105,18 +105,18 @@ def count_pairs(
     ranges = list(_ranges(feature_counts, mark_bytes // (MARK_BYTES * (1 + weighted))))
     with contextlib.closing(Workers(threads, "count")) as workers:
 
-        def lists(first: int, last: int) -> tuple[kernels.MarkedLists, list[tuple[int, int]]]:
+        def lists(first: int, last: int) -> tuple[count_kernels.MarkedLists, list[tuple[int, int]]]:
             begins = ends(feature_counts[first:last])
             pieces = pieces_of(last - first, threads, begins, a_thread=PIECES_PER_THREAD)
             marks = _marks(blocks, begins, first, weighted=weighted)
             low = marks[: len(marks) * weighted].view(np.float32)[LOW_HALF::2]
             slope, match = model.slope[first:last], model.match[first:last]
-            found = kernels.MarkedLists(begins, marks, low, slope, match)
-            workers.each(partial(kernels.sort_lists, found), pieces)
+            found = count_kernels.MarkedLists(begins, marks, low, slope, match)
+            workers.each(partial(count_kernels.sort_lists, found), pieces)
             return found, pieces
 
         if gain_model is not None:
-            bins = np.zeros(kernels.BINS, np.int64)
+            bins = np.zeros(count_kernels.BINS, np.int64)
             for some in ranges:
                 found, pieces = lists(*some)
                 bins += _bins(found, pieces, workers)
@@ -125,7 +125,7 @@ def count_pairs(
         for first, last in ranges:
             found, pieces = lists(first, last)
             own, sizes = starts[first : last + 1], np.zeros(last - first, np.int64)
-            fill = partial(kernels.fill_lists, found, least, own)
+            fill = partial(count_kernels.fill_lists, found, least, own)
             workers.each(partial(fill, classes[:0], counts, sizes), pieces)
             own[1:] = own[0] + np.cumsum(sizes)
             if own[-1] > max_pairs:
@@ -139,13 +139,13 @@ def count_pairs(
 
 
 def _bins(
-    lists: kernels.MarkedLists, pieces: list[tuple[int, int]], workers: Workers
+    lists: count_kernels.MarkedLists, pieces: list[tuple[int, int]], workers: Workers
 ) -> NDArray[np.int64]:
     found: list[NDArray[np.int64]] = []
 
     def of(first: int, last: int) -> None:
-        own = np.zeros(kernels.BINS, np.int64)
-        kernels.bin_lists(lists, first, last, own)
+        own = np.zeros(count_kernels.BINS, np.int64)
+        count_kernels.bin_lists(lists, first, last, own)
         found.append(own)
 
     workers.each(of, pieces)
@@ -166,14 +166,14 @@ def _ranges(feature_counts: NDArray[np.int64], most: int) -> Iterator[tuple[int,
 def _marks(
     blocks: Blocks, begins: NDArray[np.int64], first: int, *, weighted: bool
 ) -> NDArray[Any]:
-    """Return each feature's rows as marks: see :func:`streammach.counts.kernels.scatter`."""
+    """Return each feature's rows as marks: see :func:`streammach.counts.count_kernels.scatter`."""
     ends = begins[:-1].copy()
     marks = np.empty(int(begins[-1]), np.int64 if weighted else np.int32)
     for block, held in blocks():
         row_marks = 2 * block.classes + held
         if weighted:  # no number below 0: as integers they stand in their order
             row_marks = row_marks.astype(np.int64) << 32 | block.weights.view(np.int32)
-        kernels.scatter(block.indptr, block.features, row_marks, first, ends, marks)
+        count_kernels.scatter(block.indptr, block.features, row_marks, first, ends, marks)
     return marks
 
 

@@ -33,8 +33,8 @@ from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import STORE
 from streammach.data.store.remote import at_urls
-from streammach.data.tables.memory import MemorySource, is_table
-from streammach.data.tables.reader import TableCounts
+from streammach.data.tables.memory_tables import MemorySource, is_table
+from streammach.data.tables.table_reader import TableCounts
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left

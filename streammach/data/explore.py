@@ -23,9 +23,9 @@ from streammach.data.raw_text import GZIP_MAGIC, gzip_error, is_piped, unpacked
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_source
-from streammach.data.store.arrays import CHUNK
 from streammach.data.store.codecs import WRITTEN
-from streammach.data.tables.base import Table
+from streammach.data.store.stored_arrays import CHUNK
+from streammach.data.tables.table_source import Table
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.progress import Told, Wanted, shown

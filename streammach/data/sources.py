@@ -15,8 +15,8 @@ from streammach.data.numpy_files import NpySource
 from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
-from streammach.data.tables.base import Table
 from streammach.data.tables.guess import no_label
+from streammach.data.tables.table_source import Table
 from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable
 from streammach.data.text import TextSource
 from streammach.data.tree_files import Hdf5Source, NpzSource

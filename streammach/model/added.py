@@ -19,7 +19,7 @@ from streammach.model.shrink import LEVELS, rounded_gains
 from streammach.rows.names import Names
 from streammach.rows.pairs import ClassPairs, CountWeights
 from streammach.spec.documents import to_json
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 
 M = TypeVar("M", bound=Model)
 PIECE = 1 << 20  # classes that are looked at at once

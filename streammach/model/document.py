@@ -21,7 +21,7 @@ from streammach.model.tensors import TensorFile, damaged
 from streammach.rows.pairs import CountWeights, How, Shape
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker

@@ -51,7 +51,7 @@ from streammach.model.tensors import TensorFile, damaged, header_bytes, write_te
 from streammach.rows.names import NO_COLUMNS, Label, Names, TrainedColumns
 from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.recipe import Recipe
 from streammach.spec.reported import Reported
 from streammach.spec.training import TrainSpec

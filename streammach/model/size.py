@@ -16,7 +16,7 @@ from streammach.model.model import Model, folder_of
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
 from streammach.rows.packed import PackedCounts, PackedRows
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 
 WORD_BYTES = 24  # of a piece of an array's words while they are coded
 PACKING_BYTES = 8 << 20  # of weights on their way

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from streammach.backends.base import Backend
+from streammach.backends.protocol import Backend
 from streammach.clock import Clock
 from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset

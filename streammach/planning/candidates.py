@@ -18,10 +18,10 @@ from streammach.parts.registry import PARTS, planned
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import SPREAD, Cost, cost, query
 from streammach.planning.ledger import ledger
+from streammach.spec.byte_lines import Limits, Line, bytes_in
 from streammach.spec.config import Batching, Placement, RunConfig
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import Limits, Line, bytes_in
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import USUAL
 from streammach.spec.plan import Option
 

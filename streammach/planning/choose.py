@@ -21,9 +21,9 @@ from streammach.planning.cost import moved_bytes
 from streammach.planning.evidence import pilot_key, weighed_again
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
+from streammach.spec.byte_lines import Limits, bytes_in
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import Limits, bytes_in
-from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
 
 TIE = 0.1  # points; options nearer than this to the best one are as good

@@ -9,9 +9,9 @@ from streammach.data.row_order import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
 from streammach.parts.registry import planned, said_of
 from streammach.prediction.narrowed import Narrowed
+from streammach.spec.byte_lines import Line
 from streammach.spec.config import Batching, RunConfig
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import Line
 
 COUNT_BYTES = 8  # of the rows that hold a feature or have a class
 LABELS_SPREAD = 1.5  # labels of held-out rows, by those of as many rows of the mean

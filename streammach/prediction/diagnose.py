@@ -19,7 +19,6 @@ from streammach.model.model import Model
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Depth, depth_of
 from streammach.prediction.inputs import InputCounts, Room, rows_of
-from streammach.prediction.memory import LEAST_VALUES
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import (
     LEAST_LABELS,
@@ -28,6 +27,7 @@ from streammach.prediction.reached import (
     ListFigures,
     rankings_of,
 )
+from streammach.prediction.room import LEAST_VALUES
 from streammach.prediction.set_metrics import PLACES, Tenth
 from streammach.prediction.sums import Bin, Decile, Reliability, reliability
 from streammach.progress import Told

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from streammach.backends.base import Backend
+from streammach.backends.protocol import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.given import given_labels
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
-from streammach.data.tables.memory import is_table
+from streammach.data.tables.memory_tables import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import NUMBERS, given_rows
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.tables.memory import MemorySource, as_rows, is_recipe_table, is_table
+from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table, is_table
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
 from streammach.rows.arrays import csr_array, is_sparse

@@ -26,7 +26,7 @@ from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
-from streammach.spec.ledger import Line, bytes_in
+from streammach.spec.byte_lines import Line, bytes_in
 
 
 @dataclass(frozen=True, kw_only=True)

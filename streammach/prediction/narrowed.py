@@ -18,7 +18,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
 from streammach.simd import LANES
 from streammach.spec.config import RunConfig
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 
 CODING_BYTES = 6  # of a word of a piece that is coded
 DENSE_ROWS = 512  # for which weights are narrowed once

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach import hashing
-from streammach.backends.base import Ranked
+from streammach.backends.protocol import Ranked
 from streammach.errors import BudgetError
 from streammach.machine import advised, size_text
 from streammach.model.added import NewClasses

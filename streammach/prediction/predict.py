@@ -28,10 +28,10 @@ from streammach.files.writing import Writer
 from streammach.model.model import Model, folder_of
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts
-from streammach.prediction.memory import room_before
 from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Decoding, Ranker
 from streammach.threads import in_order

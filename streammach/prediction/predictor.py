@@ -24,9 +24,9 @@ from streammach.model.size import size_in_memory
 from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
-from streammach.prediction.memory import NOTHING, Input, Task, room_for
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
 from streammach.prediction.ranking import Ranking, Top, by_counts, by_hashes
+from streammach.prediction.room import NOTHING, Input, Task, room_for
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Decoding, Ranker

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import Ranked
+from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.figures import Reached
 from streammach.rows.block import RowBlock

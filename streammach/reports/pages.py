@@ -24,7 +24,7 @@ from streammach.prediction.diagnose import (
     diagnose,
     query_time,
 )
-from streammach.prediction.memory import room_before
+from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.reports import html
 from streammach.reports.drawing import Plot, percent, require

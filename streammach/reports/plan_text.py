@@ -15,7 +15,7 @@ from streammach.parts.registry import parts_text
 from streammach.planning.evidence import KNOWN, expectation
 from streammach.progress import line_width, wrapped
 from streammach.spec.config import PartPlan
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 from streammach.spec.plan import Option, Pilot, Plan
 
 HEADING = "      B    R  parts         memory    model  lost        query   training"

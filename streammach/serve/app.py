@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streammach.errors import clean
+from streammach.serve.bodies import SMALL, Question, RequestReader
 from streammach.serve.limits import Refused, beyond, mistake, too_late
 from streammach.serve.messages import (
     ENDPOINTS,
@@ -38,7 +39,6 @@ from streammach.serve.messages import (
     document,
     endpoint,
 )
-from streammach.serve.reading import SMALL, Question, RequestReader
 from streammach.serve.service import Service
 
 PAGE = (Path(__file__).parent / "page.html").read_text("utf-8")

@@ -23,10 +23,10 @@ from prometheus_client import (
     generate_latest,
 )
 
+from streammach.serve.bodies import Question
 from streammach.serve.limits import Refused, ServiceLimits, mistake, too_late
 from streammach.serve.messages import Answer
 from streammach.serve.models import Served
-from streammach.serve.reading import Question
 
 WAIT_SECONDS = 0.01
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 256, 1024)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from streammach.cli.console import say, say_json
 from streammach.cli.options import (
     debug_option,
     device_option,
@@ -16,7 +17,6 @@ from streammach.cli.options import (
     memory_option,
     threads_option,
 )
-from streammach.cli.output import say, say_json
 from streammach.errors import UsageError
 from streammach.machine import size_text
 from streammach.progress import tell
@@ -63,8 +63,8 @@ def serve(
     try:
         from streammach.serve.limits import ServiceLimits  # loads on demand
         from streammach.serve.models import Computing
-        from streammach.serve.run import Port
-        from streammach.serve.run import serve as answer
+        from streammach.serve.process import Port
+        from streammach.serve.process import serve as answer
         from streammach.serve.service import named_folders
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:

@@ -18,12 +18,12 @@ from streammach.machine import budget, cores
 from streammach.model.document import DOCUMENT, MAX_DOCUMENT
 from streammach.model.model import Model, folder_of
 from streammach.model.size import size_in_file
-from streammach.prediction.memory import device_for, room_for
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.room import device_for, room_for
 from streammach.rows.block import RowBlock
+from streammach.serve.bodies import WORK_BYTES, Question, RequestReader, RequestRoom, Row
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, About, ModelColumn, RowPrediction
-from streammach.serve.reading import WORK_BYTES, Question, RequestReader, RequestRoom, Row
 
 OTHERS = "other models"
 NOT_KEPT = (OTHERS, "requests", "values", "rows")  # of the ledger: what no model takes for itself

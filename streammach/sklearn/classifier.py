@@ -18,14 +18,14 @@ from sklearn.utils.validation import (
 )
 
 from streammach.data.given import kind_of, listed, without_weightless
-from streammach.data.memory import given
+from streammach.data.memory_rows import given
 from streammach.data.source_options import TableOptions
-from streammach.data.tables.memory import as_rows, is_recipe_table
+from streammach.data.tables.memory_tables import as_rows, is_recipe_table
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
+from streammach.sklearn.fits import SEVERAL, Passes, new_labels, threads_of, trained
 from streammach.sklearn.rows import Rows, Targets, by_class, exact, label_names, places, summed
-from streammach.sklearn.training import SEVERAL, Passes, new_labels, threads_of, trained
 
 
 @dataclass(eq=False, repr=False)

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from streammach.data.given import Given, GivenLabels, flattened, kind_of, listed, of_objects
 from streammach.data.label_arrays import Labels, LabelSets
-from streammach.data.memory import Labelled
+from streammach.data.memory_rows import Labelled
 from streammach.data.store.held import PLACE
 from streammach.errors import clean
 from streammach.rows.arrays import MOST_IMPORTANCE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import Count, Optimizer, Size, Weights
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the commands' options need the names alone
     import numpy as np
     from numpy.typing import NDArray
 
-    from streammach.spec.model import ModelSpec
+    from streammach.spec.model_spec import ModelSpec
 
     Array = NDArray[np.float32]
     Sums = Array | np.float32

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the commands' options need the names alone
     import numpy as np
     from numpy.typing import NDArray
 
-    from streammach.spec.model import ModelShape
+    from streammach.spec.model_spec import ModelShape
 
     Array = NDArray[np.float32]
     Step = Callable[[Array, Array, Mapping[str, Array], np.float32, np.float32], None]

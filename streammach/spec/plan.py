@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from streammach.spec.byte_lines import CONTEXT, Limits, Line, bytes_in
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import CONTEXT, Limits, Line, bytes_in
-from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.reported import Reported
 from streammach.spec.types import Amount, Count, Objective, Share
 

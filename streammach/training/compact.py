@@ -39,7 +39,7 @@ from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.pairs import CountWeights
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import SIZES, TrainSpec
 from streammach.spec.types import Ranker
 from streammach.training.pace import MOST_ROWS

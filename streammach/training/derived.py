@@ -27,13 +27,13 @@ from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
-from streammach.prediction.memory import Input, Task, device_for, room_for, shrinking_lines
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.reached import lists_of_labels
+from streammach.prediction.room import Input, Task, device_for, room_for, shrinking_lines
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
-from streammach.spec.ledger import bytes_in
+from streammach.spec.byte_lines import bytes_in
 from streammach.training.run import Run
 
 ROW_BYTES = 4 << 20  # of rows of new classes, at least

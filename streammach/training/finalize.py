@@ -21,7 +21,7 @@ from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights
 from streammach.spec.estimators import BLEND, USUAL
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 from streammach.training import compact

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import Backend, Loss, joined
+from streammach.backends.protocol import Backend, Loss, joined
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.row_order import (

@@ -18,7 +18,7 @@ from streammach.model.checkpoint import Checkpoints
 from streammach.parts.registry import planned
 from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
-from streammach.spec.ledger import bytes_in
+from streammach.spec.byte_lines import bytes_in
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Size

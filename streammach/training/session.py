@@ -38,9 +38,9 @@ from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
 from streammach.rows.dense import RowMap
+from streammach.spec.byte_lines import bytes_in
 from streammach.spec.documents import encoded
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import bytes_in
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform

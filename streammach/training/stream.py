@@ -20,7 +20,7 @@ from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names, TrainedColumns
 from streammach.spec.config import Batching, Placement, RunConfig
-from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.training import TrainSpec
 
 SHAPES = ((256, 8), (128, 8), (64, 6), (32, 6), (16, 6))  # B and R, the largest that fits is taken

@@ -15,10 +15,10 @@ from typing import Any
 from streammach.clock import Clock
 from streammach.data.bad_rows import BadRows, skipping
 from streammach.data.class_weights import ClassWeights
-from streammach.data.memory import Labelled, given
+from streammach.data.memory_rows import Labelled, given
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables.memory import is_table
+from streammach.data.tables.memory_tables import is_table
 from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import located

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from streammach.backends.cuda.memory import DeviceArray, DeviceEvent, DeviceMemory
+from streammach.backends.cuda.device_memory import DeviceArray, DeviceEvent, DeviceMemory
 
 
 class LateMemory(DeviceMemory):

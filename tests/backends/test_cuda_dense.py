@@ -8,9 +8,9 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
-from streammach.backends.cuda import dense as cuda_dense
-from streammach.backends.cuda.dense import DenseBuffer
-from streammach.backends.cuda.memory import DeviceMemory, rounded
+from streammach.backends.cuda import dense_rows as cuda_dense
+from streammach.backends.cuda.dense_rows import DenseBuffer
+from streammach.backends.cuda.device_memory import DeviceMemory, rounded
 from streammach.backends.cuda.shapes import table_rows
 from streammach.backends.cuda.transfers import BufferRoom, Resident
 from streammach.errors import DeviceError

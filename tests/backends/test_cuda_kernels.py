@@ -12,8 +12,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
+from streammach.backends.cuda.device_memory import DeviceMemory
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.memory import DeviceMemory
 from streammach.backends.cuda.shapes import decode_shape
 from streammach.backends.cuda.sparse import SegmentBuilder
 from streammach.backends.cuda.transfers import BufferRoom, Resident, TransferBuffer

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streammach.backends.cuda import launcher
-from streammach.backends.cuda.memory import UNIT, CudaMemory
+from streammach.backends.cuda.device_memory import UNIT, CudaMemory
 from streammach.errors import BudgetError, DeviceError
 
 

@@ -29,7 +29,7 @@ def test_all_chunks_are_decoded(tiny, monkeypatch):
         "name": "regular", "configuration": {"chunk_shape": [256]},
     }  # fmt: skip
     monkeypatch.setattr("streammach.data.store.opening.STORED_AS", cut)
-    monkeypatch.setattr("streammach.data.store.arrays.INDEX_BYTES", 16 * 4 + 4)
+    monkeypatch.setattr("streammach.data.store.stored_arrays.INDEX_BYTES", 16 * 4 + 4)
     for name, value in (("CHUNK", 64), ("SHARD_CHUNKS", 4), ("INDEX_BYTES", 68)):
         monkeypatch.setattr(bench, name, value)
     store = tiny.store(n_rows=300, n_classes=9)

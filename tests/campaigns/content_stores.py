@@ -2,8 +2,15 @@
 
 import numpy as np
 
-from streammach.data.store.arrays import ABSENT, CHUNK, CRC_BYTES, INDEX_BYTES, SHARD_CHUNKS, sealed
 from streammach.data.store.codecs import BLOSC_HEADER, WRITTEN
+from streammach.data.store.stored_arrays import (
+    ABSENT,
+    CHUNK,
+    CRC_BYTES,
+    INDEX_BYTES,
+    SHARD_CHUNKS,
+    sealed,
+)
 from streammach.files.reading import sha256
 from tests.campaigns.content_values import (
     CANNOT,

@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 
 from streammach.data.convert import convert
-from streammach.data.store.arrays import ABSENT, INDEX_BYTES, sealed
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.stored_arrays import ABSENT, INDEX_BYTES, sealed
 from streammach.errors import DiskError, StoreError
 from tests.campaigns.trials import Failed, Verdict
 

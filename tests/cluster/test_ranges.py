@@ -69,7 +69,7 @@ def client():
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Blocks of a few rows, so that a few hundred make many."""
-    monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 64)
+    monkeypatch.setattr("streammach.prediction.room.READ_ROWS", 64)
     monkeypatch.setattr("streammach.cluster.ranges.LEAST_ROWS", 16)
 
 
@@ -245,8 +245,8 @@ def test_an_interrupted_table_leaves_nothing(stage, place, client, tmp_path):
 
 
 def test_a_worker_has_to_see_the_same_model_and_store(place, client, tmp_path):
-    from streammach.prediction.memory import room_before
     from streammach.prediction.predict import PredictionRequest
+    from streammach.prediction.room import room_before
 
     run, rows = place / "one/model", place / "one-test.zarr"
     room = room_before(run, "predict", rows, 5, memory=None, device="cpu", threads=1)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from streammach.counts import kernels, pair_learning
-from streammach.counts.candidates import CUT_FROM, KEPT, ShortLists
-from streammach.counts.kernels import bits, find_places
+from streammach.counts.count_kernels import bits, find_places
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
+from streammach.counts.rivals import CUT_FROM, KEPT, ShortLists
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
 from streammach.rows.label_lists import LabelLists

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import streammach as sm
 from streammach.cli.main import main
 from streammach.data.holdout import hold_out
-from streammach.data.memory import given
+from streammach.data.memory_rows import given
 from streammach.data.near_kernels import HASHES, LEAST
 from streammach.data.near_rows import Signatures
 from streammach.errors import MismatchError

@@ -6,7 +6,7 @@ import scipy.sparse
 
 from streammach.data.convert import convert
 from streammach.data.given import given_labels, given_rows, given_weights, label_values
-from streammach.data.memory import Labelled
+from streammach.data.memory_rows import Labelled
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError
 from streammach.rows.names import Names

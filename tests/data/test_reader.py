@@ -154,7 +154,7 @@ def test_damage_is_met_while_reading(numbered):
     with pytest.raises(StoreError, match="damaged: its digest is wrong"):
         rows_of(Reader(numbered, **SETTINGS), 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streammach.data.store.arrays.SMALL_BYTES", 0)
+        patch.setattr("streammach.data.store.stored_arrays.SMALL_BYTES", 0)
         with pytest.raises(StoreError, match="checksum"):
             rows_of(Reader(numbered, **SETTINGS), 0)
 

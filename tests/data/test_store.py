@@ -9,10 +9,10 @@ import scipy.sparse
 import zarr
 
 from streammach.data.convert import convert
-from streammach.data.store.arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.blobs import Folder
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import RootFacts, StoredSource
+from streammach.data.store.stored_arrays import CHUNK, ArrayReader, ArrayWriter
 from streammach.data.store.writer import StoreWriter
 from streammach.errors import StoreError, StreammachError, UsageError
 from streammach.rows.block import RowBlock

@@ -17,7 +17,7 @@ PREDICT = ["predict", "run", "a.vw", "-k", "3", "--progress", "none", "--out"]
 # The command with blocks of few rows, and slow.
 SLOW = """
 import sys, time
-import streammach.prediction.memory as memory
+import streammach.prediction.room as memory
 import streammach.prediction.order as order
 import streammach.prediction.predictor as predictor
 from streammach.cli.main import main

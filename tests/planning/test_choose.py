@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from streammach.counts.footprint import pair_room
+from streammach.counts.count_bytes import pair_room
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.jit import CODE_BYTES, TRAINING_COMPILER_BYTES
 from streammach.machine import (
@@ -21,9 +21,9 @@ from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, Cost, rungs, trial
+from streammach.spec.byte_lines import Limits
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import Limits
 from streammach.spec.plan import Plan
 
 MACHINE = MemoryLimit(16 * 10**9, "test")

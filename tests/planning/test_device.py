@@ -5,7 +5,7 @@ import re
 import pytest
 
 from streammach.backends.cuda import kind
-from streammach.backends.cuda.memory import RESERVED_BYTES
+from streammach.backends.cuda.device_memory import RESERVED_BYTES
 from streammach.backends.registry import device_text
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit

@@ -12,7 +12,7 @@ from benchmarks.planner.fit import known
 from streammach.planning.candidates import Candidate
 from streammach.planning.cost import Cost
 from streammach.planning.evidence import KNOWN, expectation, extrapolated, score, weighed_again
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 from streammach.spec.plan import Option, Pilot
 from tests.builders import config_of
 

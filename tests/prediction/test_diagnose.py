@@ -178,7 +178,7 @@ def test_groups_of_rows_are_all_rows(listed):
 def test_blocks_of_lists_add_up(listed, monkeypatch):
     model, test = listed
     found = diagnose(model, test, rows=250)
-    monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 7)
+    monkeypatch.setattr("streammach.prediction.room.READ_ROWS", 7)
     again = diagnose(model, test, rows=250)
     assert found.n_rows == 250
     for group, other in zip(found.by_labels, again.by_labels, strict=True):

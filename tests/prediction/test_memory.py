@@ -10,16 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streammach.cli.console import peak_of
 from streammach.cli.main import main
-from streammach.cli.output import peak_of
 from streammach.errors import BudgetError
 from streammach.machine import MemoryBudget, advised, budget, parse_size
 from streammach.model.model import Model
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.inputs import Room
-from streammach.prediction.memory import Input, room_before, room_for
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.room import Input, room_before, room_for
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.name_table import new_table, table_bytes
@@ -154,8 +154,8 @@ def test_answers_do_not_depend_on_the_memory(job, monkeypatch):
         figures = evaluate(predictor, "a.zarr")
         rows, values = predictor.room("predict", "a.zarr", 3).rows, 1 << 20
     assert (rows, values) == (1 << 14, 1 << 20)
-    monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 7)
-    monkeypatch.setattr("streammach.prediction.memory.READ_VALUES", 40)
+    monkeypatch.setattr("streammach.prediction.room.READ_ROWS", 7)
+    monkeypatch.setattr("streammach.prediction.room.READ_VALUES", 40)
     for source in ("a.zarr", "a.vw"):
         with Predictor(model) as predictor:
             found = [row for p in predictor.stream(source, 3) for row in p.ids.tolist()]
@@ -212,7 +212,7 @@ def test_a_refused_budget_says_one_that_is_not_refused(job, capsys, command):
 
 
 def test_a_peak_above_the_projection_is_said_with_both(monkeypatch):
-    monkeypatch.setattr("streammach.cli.output.peak_bytes", lambda: 3 * 10**8)
+    monkeypatch.setattr("streammach.cli.console.peak_bytes", lambda: 3 * 10**8)
     with pytest.warns(UserWarning, match="it took 300 MB of memory, 200 MB were projected"):
         assert peak_of(2 * 10**8) == 3 * 10**8
     with warnings.catch_warnings():

@@ -30,7 +30,7 @@ def done(tmp_path_factory):
 @pytest.fixture
 def job(done, tmp_path, monkeypatch):
     monkeypatch.chdir(shutil.copytree(done, tmp_path / "job"))
-    monkeypatch.setattr("streammach.prediction.memory.READ_ROWS", 16)
+    monkeypatch.setattr("streammach.prediction.room.READ_ROWS", 16)
     monkeypatch.setattr("streammach.prediction.order.GIVEN_ROWS", 16)
     return tmp_path / "job"
 
@@ -109,8 +109,8 @@ def test_rows_of_a_store_that_do_not_fit_the_memory_are_put_aside_beside_the_tab
     job, monkeypatch
 ):
     sm.predict("run", "a.zarr", "whole.tsv")
-    monkeypatch.setattr("streammach.prediction.memory.SORTED", 5000)
-    monkeypatch.setattr("streammach.prediction.memory.LEAST_SORTED", 5000)
+    monkeypatch.setattr("streammach.prediction.room.SORTED", 5000)
+    monkeypatch.setattr("streammach.prediction.room.LEAST_SORTED", 5000)
     before, seen = names_in(job), []
 
     def look(stage, done, total):

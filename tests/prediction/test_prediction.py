@@ -92,7 +92,7 @@ def test_text_and_store_of_the_same_rows_give_the_same_predictions(trained, tiny
     with Predictor(model) as predictor:
         of_text = together(predictor.stream(text, 3))
         for room in (1 << 20, 1000):  # in memory, and put aside in several ranges
-            monkeypatch.setattr("streammach.prediction.memory.SORTED", room)
+            monkeypatch.setattr("streammach.prediction.room.SORTED", room)
             assert together(predictor.stream(tiny.folder / "t.zarr", 3)) == of_text
     assert of_text[0] == list(range(150))
 
@@ -118,7 +118,7 @@ def test_rows_of_a_store_have_the_numbers_and_tags_of_their_sources(trained, tin
     convert([first, second], tiny.folder / "t.zarr", on_bad_row="skip")
     with Predictor(model) as predictor:
         for room in (1 << 20, 500):
-            monkeypatch.setattr("streammach.prediction.memory.SORTED", room)
+            monkeypatch.setattr("streammach.prediction.room.SORTED", room)
             rows, _, _, tags = together(predictor.stream(tiny.folder / "t.zarr", 2))
             assert rows == [n for n in range(62) if n != 7]  # the blank line is no row
             wanted = [f"row{i}" for i in range(60) if i not in (7, 8)] + [""] * 3

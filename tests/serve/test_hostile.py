@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streammach.errors import escaped
+from streammach.serve.bodies import RequestReader
 from streammach.serve.limits import Refused, ServiceLimits
-from streammach.serve.reading import RequestReader
 
 pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
 

@@ -203,7 +203,7 @@ def test_mistakes_are_said_in_a_line(arguments, code, said, capsys, tmp_path):
 
 
 def test_it_says_what_to_install(capsys, monkeypatch, tmp_path):
-    monkeypatch.delitem(sys.modules, "streammach.serve.run", raising=False)
+    monkeypatch.delitem(sys.modules, "streammach.serve.process", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, line = refused(capsys, tmp_path)
     assert (code, 'pip install "streammach[serve]"' in line) == (2, True), line

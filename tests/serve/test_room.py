@@ -12,8 +12,8 @@ import pytest
 
 from streammach.errors import BudgetError
 from streammach.serve import models
+from streammach.serve.bodies import RequestReader, RequestRoom, may_become
 from streammach.serve.limits import Refused, ServiceLimits
-from streammach.serve.reading import RequestReader, RequestRoom, may_become
 from tests.faults.test_costly_requests import COSTLY, body_of
 from tests.serve.conftest import Client
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streammach as sm
-from streammach.data.memory import Labelled
+from streammach.data.memory_rows import Labelled
 from streammach.errors import BudgetError, ModelError, UsageError
 
 MACHClassifier = sm.MACHClassifier

@@ -8,8 +8,8 @@ import pytest
 import streammach as sm
 from streammach.clock import Clock
 from streammach.errors import Interrupted, UsageError
+from streammach.parts.discriminant import class_sums as discriminant
 from streammach.parts.discriminant import part as closed_form
-from streammach.parts.discriminant import sums as discriminant
 from streammach.prediction.evaluate import evaluate
 from streammach.rows import dense
 from streammach.rows.label_lists import LabelLists

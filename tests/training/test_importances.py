@@ -12,7 +12,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.data.given import given_labels, given_rows
 from streammach.data.holdout import held_rows, hold_out, masked_blocks
-from streammach.data.memory import Labelled
+from streammach.data.memory_rows import Labelled
 from streammach.errors import DataError, StoreError, UsageError
 from streammach.sklearn.classifier import MACHClassifier
 from streammach.spec.config import Batching

@@ -9,7 +9,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.cli.training import pilot_here
+from streammach.cli.trainings import pilot_here
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError
 from streammach.planning.constraints import Constraints
@@ -164,7 +164,7 @@ def test_a_training_goes_on_with_the_plan_of_its_pilot(
     store, no_exact_model, tiny, capsys, monkeypatch
 ):
     monkeypatch.setattr(
-        "streammach.cli.training.run_apart", lambda function, *given, **options: pilot_here(*given)
+        "streammach.cli.trainings.run_apart", lambda function, *given, **options: pilot_here(*given)
     )
     out = tiny.folder / "run"
     given = ["train", str(store), "--out", str(out), "--memory", "600MB", "--pilot", "1min",

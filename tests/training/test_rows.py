@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 import streammach as sm
-from streammach.data.memory import Labelled
+from streammach.data.memory_rows import Labelled
 from streammach.errors import BudgetError, DataError, UsageError
 
 pandas = pytest.importorskip("pandas")

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from streammach.cli.console import say, say_json
 from streammach.cli.data import convert as convert_command
 from streammach.cli.data import made_text
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
-from streammach.cli.output import say, say_json
 from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from streammach.cli.console import say, say_json
 from streammach.cli.options import debug_option, epilog, json_option, progress_option
-from streammach.cli.output import say, say_json
 from streammach.errors import UsageError, clean
 from streammach.machine import size_text
 from streammach.progress import ProgressBar

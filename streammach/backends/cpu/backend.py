@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach import hashing
-from streammach.backends.base import NOTHING, Loss
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps, buffer_shapes
+from streammach.backends.protocol import NOTHING, Loss
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap
 from streammach.simd import LANES
 from streammach.spec.config import RunConfig
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 
 

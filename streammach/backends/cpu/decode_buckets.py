@@ -31,7 +31,7 @@ from streammach.hashing import P
 from streammach.jit import Array, Number, kernel
 from streammach.simd import prefetch
 from streammach.spec.estimators import SUM
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 
 SHARE = 8  # at most an eighth of the classes, of which each takes three to six times as long here
 AHEAD = 32  # classes whose codes are asked for together

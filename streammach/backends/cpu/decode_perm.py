@@ -44,7 +44,7 @@ from streammach.simd import (
     vector_at,
 )
 from streammach.spec.estimators import MINIMUM, SUM
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 
 BLOCKS = {1: 4, 4: 2}  # of 64 indices that are looked up together, by how many tables are
 SPARE = max(BLOCKS.values()) - 1  # blocks that may be looked at beyond the last one

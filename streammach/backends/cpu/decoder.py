@@ -26,7 +26,7 @@ from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
 from streammach.errors import UsageError, clean
 from streammach.forks import Turn
 from streammach.simd import LANES, PERMUTES, WIDEST, table_width
-from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.types import Decoding
 
 WAYS: tuple[Decoding, ...] = get_args(Decoding)

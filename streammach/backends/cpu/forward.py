@@ -18,10 +18,10 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from streammach.backends.base import Ranked
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.losses import sigmoids
+from streammach.backends.protocol import Ranked
 from streammach.forks import Turn
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
@@ -29,7 +29,7 @@ from streammach.rows.dense import RowMap, Waves, product
 from streammach.rows.packed import PackedRows, Table
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
-from streammach.spec.model import ModelShape, ModelSpec
+from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.types import Decoding
 from streammach.threads import Workers, pieces_of
 

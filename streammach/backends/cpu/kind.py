@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from streammach.backends.kinds import BackendKind
 
 if TYPE_CHECKING:
-    from streammach.backends.base import Backend
     from streammach.backends.kinds import Arrays, Lines
+    from streammach.backends.protocol import Backend
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
-    from streammach.spec.model import ModelShape, ModelSpec
+    from streammach.spec.model_spec import ModelShape, ModelSpec
     from streammach.spec.types import Decoding
 
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import BEST_CLASSES
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import Forward
 from streammach.backends.cpu.kernels import OptimizerStep, RowLosses, RowTargets
@@ -26,11 +25,12 @@ from streammach.backends.cpu.losses import (
     list_residuals,
     logistic_residuals,
 )
+from streammach.backends.protocol import BEST_CLASSES
 from streammach.rows.batch import Batch, ByFeature
 from streammach.rows.dense import product
 from streammach.simd import LANES
 from streammach.spec.estimators import SUM
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import ADAM_DECAYS
 from streammach.spec.training import TrainSpec
 from streammach.threads import pieces_of

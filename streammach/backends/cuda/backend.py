@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.base import NOTHING, Loss, Ranked
 from streammach.backends.cuda.chunks import rounding_key
 from streammach.backends.cuda.decode import CudaDecoder
-from streammach.backends.cuda.dense import CudaDenseSteps, Products
+from streammach.backends.cuda.dense_rows import CudaDenseSteps, Products
+from streammach.backends.cuda.device_memory import RESERVED_BYTES, open_memory
 from streammach.backends.cuda.footprint import fewest_waves
 from streammach.backends.cuda.group import Host, ModelGroup, Rule
 from streammach.backends.cuda.losses import CudaSteps, Losses, LossOverOutputs
-from streammach.backends.cuda.memory import RESERVED_BYTES, open_memory
 from streammach.backends.cuda.prediction import CudaPrediction, query_rows
 from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, Resident
+from streammach.backends.protocol import NOTHING, Loss, Ranked
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap, Waves
@@ -34,7 +34,7 @@ from streammach.rows.packed import Table
 from streammach.spec.config import RunConfig
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.facts import DataFacts
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.threads import Workers
 

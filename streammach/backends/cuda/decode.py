@@ -18,6 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.cuda.device_memory import (
+    UNIT,
+    CudaMemory,
+    DeviceArray,
+    DeviceMemory,
+    Sizes,
+)
 from streammach.backends.cuda.instructions import (
     bits_of,
     bucket_function,
@@ -30,11 +37,10 @@ from streammach.backends.cuda.instructions import (
     warp_max,
 )
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import UNIT, CudaMemory, DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.shapes import WARP, ClassSets, decode_shape
 from streammach.jit import Array, Number
 from streammach.spec.estimators import MEDIAN, SUM
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 
 NO_KEY, ABOVE_ALL = int64(-(1 << 63)), int64((1 << 63) - 1)
 SIGN, LAST_CLASS, LOW_WORD = int64(1 << 31), int64((1 << 31) - 1), int64((1 << 32) - 1)

@@ -6,20 +6,20 @@ import numpy as np
 
 from streammach import hashing
 from streammach.backends.cuda.decode import CudaDecoder
-from streammach.backends.cuda.dense import CudaDenseSteps, Products
+from streammach.backends.cuda.dense_rows import CudaDenseSteps, Products
+from streammach.backends.cuda.device_memory import RESERVED_BYTES, DeviceLedger
 from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.losses import Losses
-from streammach.backends.cuda.memory import RESERVED_BYTES, DeviceLedger
 from streammach.backends.cuda.prediction import CudaPrediction, query_rows, scoring_bytes
 from streammach.backends.cuda.shapes import code_words, group_edges, table_rows, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, Resident
 from streammach.errors import BudgetError, DeviceError
 from streammach.machine import size_text
+from streammach.spec.byte_lines import CONTEXT
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
-from streammach.spec.ledger import CONTEXT
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 
 # Of the host, measured on an H200 (driver 580, CUDA 13, 16 cores): 3.07 GB were taken where 2.72
 # had been projected, 3.10 of 2.67, and 6.90 of 6.08, the last with 5.2 GB of weights and state. Of

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.chunks import CODINGS
+from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.instructions import compiled
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.shapes import (
     ADAM_REGISTERS,
     BACKWARD_REGISTERS,
@@ -31,7 +31,7 @@ from streammach.backends.cuda.shapes import (
 )
 from streammach.backends.cuda.transfers import TransferBuffer
 from streammach.jit import Array, kernel
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.types import Optimizer, Weights
 

@@ -14,11 +14,11 @@ from streammach.errors import DeviceError, StreammachError, clean
 from streammach.machine import memory_limit, size_text
 
 if TYPE_CHECKING:
-    from streammach.backends.base import Backend
     from streammach.backends.kinds import Arrays, Lines
+    from streammach.backends.protocol import Backend
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
-    from streammach.spec.model import ModelSpec
+    from streammach.spec.model_spec import ModelSpec
 
 WHEELS = {"cupy": "CuPy", "numba_cuda": "numba-cuda"}
 OLDEST = {12: (6, 0), 13: (7, 5)}  # compute capability, by the version of CUDA
@@ -121,8 +121,8 @@ def _run_kernel() -> None:
     """Launch a kernel of one thread, once in a process; it raises what libraries raise."""
     import numpy as np
 
+    from streammach.backends.cuda.device_memory import UNIT, CudaMemory
     from streammach.backends.cuda.launcher import Kernel
-    from streammach.backends.cuda.memory import UNIT, CudaMemory
 
     memory, result = CudaMemory(UNIT), np.zeros(1, np.int32)
     with memory.use():

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from streammach.backends.base import BEST_CLASSES, NOTHING, Loss, joined
 from streammach.backends.cuda.decode import CudaDecoder
+from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.instructions import (
     bucket_function,
@@ -42,13 +42,13 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS, LOWEST, ONE, RESIDUALS, ZERO
 from streammach.backends.cuda.launcher import cuda
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory
 from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits, stride_of
 from streammach.backends.cuda.transfers import LABELS, BufferRoom, TransferBuffer
+from streammach.backends.protocol import BEST_CLASSES, NOTHING, Loss, joined
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.spec.estimators import SUM
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 
 BOUNDS = (WARP, 16)  # a warp a row, or a row and a model
 PARTS = 1024  # sums of a step's losses, whatever the device: each in a fixed order

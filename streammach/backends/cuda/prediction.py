@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.decode import CudaDecoder
-from streammach.backends.cuda.dense import DenseBuffer, Products
+from streammach.backends.cuda.dense_rows import DenseBuffer, Products
+from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory
 from streammach.backends.cuda.group import ModelGroup
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory
 from streammach.backends.cuda.shapes import CHUNK, rounded_up, stride_of, table_rows, widest
 from streammach.backends.cuda.transfers import BufferRoom, TransferBuffer
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import EstimatorKind
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 
 QUERY_BYTES = 16 << 20  # of outputs that are computed at once
 QUERY_NNZ = 1 << 20

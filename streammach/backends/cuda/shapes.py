@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DeviceError
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 
 CHUNK = 4  # float32 columns that one thread owns: 16 bytes, the widest access
 WARP = 32

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.group import ModelGroup, Rule, Segments
 from streammach.backends.cuda.instructions import device, get, int64, put, striding
 from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.losses import CudaSteps
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.shapes import stride_of
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident, TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
 SCRATCH_BYTES = 8 << 20  # of a sort, whatever its size: an estimate

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from streammach.data.conversion.buffer import Ids, RowBuffer
 from streammach.data.identity import Fingerprint
 from streammach.data.source import START, Place
-from streammach.data.store.arrays import is_sealed, sealed
+from streammach.data.store.stored_arrays import is_sealed, sealed
 from streammach.errors import DataError, StoreError
 from streammach.files.reading import disk_errors, regular
 from streammach.files.writing import Writer

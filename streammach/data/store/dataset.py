@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import name_of
-from streammach.data.store.arrays import ArrayReader, ReadArray
 from streammach.data.store.blobs import Blobs, damaged
 from streammach.data.store.opening import (
     kind_of_names,
@@ -25,6 +24,7 @@ from streammach.data.store.opening import (
 )
 from streammach.data.store.remote import blobs_of
 from streammach.data.store.root import Root
+from streammach.data.store.stored_arrays import ArrayReader, ReadArray
 from streammach.data.store.stored_rows import StoredRows
 from streammach.errors import StoreError
 from streammach.files.reading import sha256

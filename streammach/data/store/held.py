@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.arrays import HeldArray
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Root, RootFacts
+from streammach.data.store.stored_arrays import HeldArray
 from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.formats import STORE_FORMAT
 from streammach.rows.names import Names

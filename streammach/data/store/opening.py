@@ -10,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
 from streammach.data.store.codecs import codec_of
 from streammach.data.store.root import MOST_ROWS, Root
+from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
 from streammach.files.destinations import Product

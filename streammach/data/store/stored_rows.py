@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.arrays import Look, ReadArray
 from streammach.data.store.blobs import damaged
 from streammach.data.store.root import Root
+from streammach.data.store.stored_arrays import Look, ReadArray
 from streammach.jit import Array, kernel
 from streammach.progress import Told
 from streammach.rows.arrays import (

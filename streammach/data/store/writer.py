@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.arrays import CHUNK, SHARD_CHUNKS, ArrayWriter
 from streammach.data.store.blobs import FileFacts
 from streammach.data.store.codecs import WRITTEN
 from streammach.data.store.root import Root, RootFacts
+from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayWriter
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic

@@ -15,10 +15,10 @@ import numpy as np
 from streammach.data.source import START, Large, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
-from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, distinct
 from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head
 from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
+from streammach.data.tables.table_source import HEAD_BYTES, HEAD_ROWS, Table, distinct
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
 

@@ -19,7 +19,6 @@ from streammach.data.formats.parsed import NEWLINE
 from streammach.data.raw_text import RawFile, behind_mark, find_in_head
 from streammach.data.source import START, Large, Place
 from streammach.data.source_options import SourceOptions
-from streammach.data.tables.base import HEAD_BYTES, HEAD_ROWS, Table, distinct
 from streammach.data.tables.cell_kernels import (
     CELLS,
     LETTERS,
@@ -31,6 +30,7 @@ from streammach.data.tables.cell_kernels import (
 )
 from streammach.data.tables.cells import NOT_UTF8, BadCell, CellRows, Cells, PythonRows
 from streammach.data.tables.large import of_text
+from streammach.data.tables.table_source import HEAD_BYTES, HEAD_ROWS, Table, distinct
 from streammach.data.tables.values import is_utf8
 from streammach.data.text import TextFile, TextPiece
 from streammach.errors import DataError, clean

@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.special
 from numpy.typing import NDArray
 
-from streammach.counts.footprint import WEIGHT_BYTES, pair_room
+from streammach.counts.count_bytes import WEIGHT_BYTES, pair_room
 from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner, scan_pays
 from streammach.counts.scores import CountScorer

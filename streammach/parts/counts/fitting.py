@@ -12,8 +12,8 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from streammach.backends.base import Backend
-from streammach.counts.footprint import FIT_BYTES, FIT_CANDIDATES, MAX_GROUPS, evidence_bytes
+from streammach.backends.protocol import Backend
+from streammach.counts.count_bytes import FIT_BYTES, FIT_CANDIDATES, MAX_GROUPS, evidence_bytes
 from streammach.counts.learning import GroupWeights, class_logarithms, evidence, weigh
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from streammach.counts.footprint import MAX_GROUPS
+from streammach.counts.count_bytes import MAX_GROUPS
 from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
 from streammach.data.store.dataset import Dataset

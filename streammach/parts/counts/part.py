@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from streammach.counts import footprint as bytes_of
-from streammach.counts.footprint import MAX_CLASSES, pair_room
+from streammach.counts import count_bytes as bytes_of
+from streammach.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.counts.learning import weigh
 from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer

@@ -18,8 +18,8 @@ from streammach.backends.rowmath import LOWEST
 from streammach.data.holdout import held_rows, masked_blocks
 from streammach.figures import Reached, words
 from streammach.parts.base import Decision, Part, PartSession
-from streammach.parts.discriminant import sums
-from streammach.parts.discriminant.sums import Discriminant, label_ranks
+from streammach.parts.discriminant import class_sums
+from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
 from streammach.parts.expected import AccuracyDrop, Choice, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.rows.block import RowBlock
@@ -73,7 +73,7 @@ class ClosedForm(Part):
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
         """Return the bytes of the covariance and of its use."""
-        return {"closed form": sums.footprint(config.weight_rows, facts.n_rows, facts.labels)}
+        return {"closed form": class_sums.footprint(config.weight_rows, facts.n_rows, facts.labels)}
 
     def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of the sums and of the solution."""

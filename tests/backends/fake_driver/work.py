@@ -31,7 +31,7 @@ compiled = []  # names of kernels
 def watch():
     """Write down every launch that the backend asks for, and what it compiles."""
     from streammach.backends.cuda import launcher
-    from streammach.backends.cuda.memory import CudaMemory, DeviceArray, _kind
+    from streammach.backends.cuda.device_memory import CudaMemory, DeviceArray, _kind
 
     compile_it, kinds = launcher._compiled, {}
 

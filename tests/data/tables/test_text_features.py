@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streammach.data.tables.cells import MAX_CELL, PythonRows
 from streammach.data.tables.frame import ALONE, BREAK, IDEOGRAPHS, PART, kinds_of_characters
-from streammach.data.tables.reader import TableReader
+from streammach.data.tables.table_reader import TableReader
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Column, Recipe
 from tests.reference.words import features_of, normalised

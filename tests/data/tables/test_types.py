@@ -18,7 +18,7 @@ from streammach.data.given import given_labels
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_table
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables.memory import MemorySource
+from streammach.data.tables.memory_tables import MemorySource
 from streammach.data.tables.values import canonical
 from streammach.errors import DataError
 from streammach.rows.vocabulary import Vocabulary

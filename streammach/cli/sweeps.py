@@ -11,7 +11,7 @@ import msgspec
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.output import say, say_json, short_path, table
+from streammach.cli.console import say, say_json, short_path, table
 from streammach.errors import UsageError
 from streammach.figures import words
 from streammach.machine import size_text, time_text

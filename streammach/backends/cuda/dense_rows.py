@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.group import ModelGroup, Rule, Segments
 from streammach.backends.cuda.instructions import cosine, get, int64, put, striding
 from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.losses import CudaSteps
-from streammach.backends.cuda.memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.shapes import WARP, stride_of, table_rows
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident, TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap, Waves
-from streammach.spec.model import ModelShape
+from streammach.spec.model_spec import ModelShape
 from streammach.threads import Workers
 
 PIECE = 1 << 18  # numbers that a thread copies at once

@@ -13,7 +13,7 @@ import msgspec
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.output import handlers_installed, peak_of, say, say_json, short_path
+from streammach.cli.console import handlers_installed, peak_of, say, say_json, short_path
 from streammach.errors import UsageError, clean
 from streammach.figures import figures_text
 from streammach.files.urls import located
@@ -66,7 +66,7 @@ def _planned(store: Path | Dataset, given: Arguments, folder: Path | None = None
     if given.pilot is None:
         return choose(store, constraints)
     made: Plan = run_apart(
-        "streammach.cli.training:pilot_here", store, given.pilot, constraints,
+        "streammach.cli.trainings:pilot_here", store, given.pilot, constraints,
         given.training(), folder, patience=PATIENCE_SECONDS,
     )  # fmt: skip
     return made

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.counts.kernels import NOWHERE, STEP, CountedPairs, best_of, find, insert, pair_gain
+from streammach.counts.count_kernels import (
+    NOWHERE,
+    STEP,
+    CountedPairs,
+    best_of,
+    find,
+    insert,
+    pair_gain,
+)
 from streammach.counts.learning import LearntScores, RowLists
 from streammach.jit import Array, Number, kernel
 from streammach.rows.pairs import CountWeights

@@ -24,8 +24,8 @@ from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.inputs import Room, is_store
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import NameIndex
+from streammach.spec.byte_lines import Line, bytes_in
 from streammach.spec.config import RunConfig
-from streammach.spec.ledger import Line, bytes_in
 from streammach.spec.types import Decoding
 
 Task = Literal["add", "evaluate", "first", "predict", "report", "rows"]

@@ -18,7 +18,7 @@ from streammach.data.formats.parsed import Parsed, block_of, room_for
 from streammach.data.source import PieceRows
 from streammach.data.tables.cells import BadCell, Cells, TableRows
 from streammach.data.tables.frame import Wrong, cells_of, joined, note, split, too_long
-from streammach.data.tables.kernels import (
+from streammach.data.tables.frame_kernels import (
     BIN,
     NAMES,
     TEXT,

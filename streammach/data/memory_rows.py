@@ -47,7 +47,7 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
-from streammach.data.tables.memory import MemorySource, as_rows, is_recipe_table
+from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table
 from streammach.errors import BudgetError, DataError, UsageError
 from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text

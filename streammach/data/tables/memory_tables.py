@@ -15,8 +15,8 @@ from streammach.data.source import START, Place
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
-from streammach.data.tables.base import HEAD_ROWS, Table, distinct
 from streammach.data.tables.cells import PythonRows, TableRows
+from streammach.data.tables.table_source import HEAD_ROWS, Table, distinct
 from streammach.data.tables.values import text_of
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.block import RowBlock

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streammach.counts.candidates import CUT_BYTES
-from streammach.counts.kernels import INDEX_BYTES
+from streammach.counts.count_kernels import INDEX_BYTES
 from streammach.counts.pair_learning import PairLearner
+from streammach.counts.rivals import CUT_BYTES
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock

@@ -11,7 +11,7 @@ from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
-from streammach.spec.model import ModelSpec
+from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Estimator
 

@@ -306,18 +306,20 @@ def offer_lanes(
                 room.limits[q] = limit_of(left, unit)
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(inline=True)  # a call would pass on all of the scratch
 def within_limits(four: bool, q: int, model: CodedClasses, first: int, room: PermRoom) -> Number:
     """Look the blocks from class `first` on up for one row or four, from q on."""
     r, at = model.n_repetitions, first * model.n_repetitions
     step = r * room.width
     if four:
-        return four_within(
+        found = four_within(
             room.width, room.tables, q * step, step, model.codes, at, r, room.limits, q, room.masks
         )
-    return one_within(
-        room.width, room.tables, q * step, step, model.codes, at, r, room.limits, q, room.masks
-    )
+    else:
+        found = one_within(
+            room.width, room.tables, q * step, step, model.codes, at, r, room.limits, q, room.masks
+        )
+    return found
 
 
 @kernel(fastmath=False, allocates=False)

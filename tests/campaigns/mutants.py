@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from streammach.data import convert, source
 from streammach.data.conversion import intake
+from streammach.data.store import stored_arrays
 from streammach.files.destinations import Destination
 from streammach.files.reading import disk_error
 from streammach.files.writing import Writer
@@ -19,7 +20,7 @@ def _list_is_moved():
 
 def _checksums():
     """Believe every chunk and table, and digests of small files only when they are verified."""
-    stored_arrays.google_crc32c.value = lambda data: arrays.CRC_OF_SEALED
+    stored_arrays.google_crc32c.value = lambda data: stored_arrays.CRC_OF_SEALED
     stored_arrays.SMALL_BYTES = 0
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import kernels, pair_learning
+from streammach.counts import count_kernels, pair_learning
 from streammach.counts.count_kernels import bits, find_places
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
@@ -125,8 +125,8 @@ def table_of(block, d, k):
 @pytest.mark.parametrize("read_whole", [0, 100, 5000])
 @pytest.mark.parametrize("index_bytes", [0, 4, 400])
 def test_places_of_pairs_are_found(rng, monkeypatch, read_whole, index_bytes):
-    monkeypatch.setattr(kernels, "READ_WHOLE", read_whole)
-    monkeypatch.setattr(kernels, "INDEX_BYTES", index_bytes)
+    monkeypatch.setattr(count_kernels, "READ_WHOLE", read_whole)
+    monkeypatch.setattr(count_kernels, "INDEX_BYTES", index_bytes)
     block, d, k = a_table(rng)
     table = table_of(block, d, k)
     assert table.pairs.marks.nbytes <= index_bytes * table.n_pairs

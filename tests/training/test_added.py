@@ -15,7 +15,7 @@ from streammach.prediction.new_classes import BucketChoice, told_apart
 from streammach.rows.names import Names
 from streammach.spec.documents import encoded
 from streammach.spec.training import TrainingOptions
-from streammach.training import added as module
+from streammach.training import derived as module
 from tests.builders import block_of, spec_of
 from tests.model.models import counts_of, model_of
 

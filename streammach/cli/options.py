@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -215,14 +218,26 @@ RUN: Options = (
 )  # fmt: skip
 
 
-def cluster_options(what: str) -> Options:
-    """Return the options that name a cluster, or processes, which do something."""
-    cluster = f"{what} on the workers of this Dask cluster: its scheduler's address or file."
-    here = f"{what} in so many processes of this machine, such as cpu,cpu; they share the threads."
-    return (
-        option("--dask", metavar="ADDRESS", help=cluster),
-        option("--devices", metavar="LIST", help=here),
-    )
+def of_faces(work: str) -> Options:
+    """Return the options of optional faces that do this work elsewhere, such as on a cluster.
+
+    The work is to train or to rank; see :func:`elsewhere`.
+    """
+    return tuple(chain.from_iterable(face.options(work) for face in _faces()))
+
+
+def elsewhere(given: Any) -> Any:
+    """Return the face that options ask to do a command elsewhere, or None.
+
+    It is a module with `options`, `wanted`, `train`, `evaluate` and `predict`, such as
+    `streammach.cluster.command`, and an entry point of an installation.
+    """
+    return next((face for face in _faces() if face.wanted(given)), None)
+
+
+@cache
+def _faces() -> list[Any]:
+    return [one.load() for one in entry_points(group="streammach.elsewhere")]
 
 
 BAD_ROWS: Options = (

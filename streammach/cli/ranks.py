@@ -1,16 +1,14 @@
-"""The commands that rank classes: evaluate and predict, here or by processes of a cluster."""
+"""The commands that rank classes: evaluate and predict."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
@@ -30,18 +28,12 @@ from streammach.progress import ProgressBar
 from streammach.spec.estimators import rankers
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from streammach.prediction.evaluate import Evaluation
 
 # Of rows with one label each.
 ONE_LABEL = (
     "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "ece", "ece_before", "macro_recall",
     "recall_by_decile",
-)  # fmt: skip
-OF_FILES = (
-    "on_bad_row", "max_bad", "rejects", "form", "labels", "x_path", "y_path", "first_label",
-    "multilabel",
 )  # fmt: skip
 
 
@@ -67,7 +59,7 @@ OF_FILES = (
                  help="Replace an existing list of rows that are skipped."),
     options.format_option, *options.LAYOUT, *options.SOURCE, options.memory_option,
     options.device_option, options.decode_option, options.threads_option,
-    *options.cluster_options("Rank the rows of a store"), *options.CACHE, options.progress_option,
+    *options.of_faces("rank"), *options.CACHE, options.progress_option,
 )  # fmt: skip
 def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     """Measure accuracy, macro recall, log loss and how true probabilities are.
@@ -79,8 +71,7 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
 
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
-    input. Labels are compared by name. With --dask or --devices the rows of a store are ranked in
-    several processes; the figures are the same.
+    input. Labels are compared by name.
     """
     from streammach.model.model import Model  # compiled code loads on demand
     from streammach.prediction.calibrate import CANDIDATES
@@ -95,18 +86,13 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     )  # fmt: skip
     with ProgressBar(given.progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
-        alike = {"progress": shown}
-        if given.dask is None and given.devices is None:
+        elsewhere = options.elsewhere(given)
+        if elsewhere is None:
             predictor = opened.enter_context(Predictor(Model.load(run), **given.of(Predictor)))
-            asked = given.of(measure) | alike
-            found = measure(predictor, store, options=given.source(), **asked)
+            wanted = given.of(measure) | {"progress": shown}
+            found = measure(predictor, store, options=given.source(), **wanted)
         else:
-            _refuse(("first",), "first repetitions are measured by one process alone")
-            client = opened.enter_context(_cluster(given))
-            from streammach.cluster.ranges import evaluate as measure_apart  # loads on demand
-
-            asked = given.of(measure_apart) | alike
-            found = measure_apart(run, store, client, tell=shown.tell, **asked)
+            found = elsewhere.evaluate(run, store, given, shown)
     found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
     warn_of_skipped(found.skipped, store, given.rejects)
     if found.n_unseen:
@@ -159,7 +145,7 @@ def _figures(found: Evaluation) -> dict[str, Any]:
 @options.shared(
     *options.BAD_ROWS, options.rejects_option, options.format_option, *options.LAYOUT,
     options.x_path_option, options.memory_option, options.device_option, options.decode_option,
-    options.threads_option, *options.cluster_options("Rank the rows of a store"), *options.CACHE,
+    options.threads_option, *options.of_faces("rank"), *options.CACHE,
     options.progress_option,
 )  # fmt: skip
 def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> None:
@@ -172,9 +158,6 @@ def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> N
     The table has number and tag of each row, and label and score of each class: tab-separated or
     CSV with a header, an object on each line, or Parquet. Names that end in .gz are packed. The
     table appears when it is whole.
-
-    With --dask or --devices the rows of a store are ranked in several processes, and written to a
-    file; the table is the same.
 
     The score is the estimator's: a log odds for blend, a mean logarithm of bucket probabilities for
     logsum, else a probability.
@@ -190,17 +173,12 @@ def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> N
         )
     with ExitStack() as opened:
         shown = opened.enter_context(ProgressBar("none" if printed else given.progress, UNITS))
-        alike = {"progress": shown}
-        if given.dask is None and given.devices is None:
-            done = write(run, source, out, options=given.source(), **given.of(write) | alike)
+        elsewhere = options.elsewhere(given)
+        if elsewhere is None:
+            wanted = given.of(write) | {"progress": shown}
+            done = write(run, source, out, options=given.source(), **wanted)
         else:
-            if out is None or printed:
-                raise UsageError("a cluster writes to a file: --out")
-            client = opened.enter_context(_cluster(given))
-            from streammach.cluster.ranges import predict as write_apart  # loads on demand
-
-            asked = given.of(write_apart) | alike
-            done = write_apart(run, source, client, out=out, tell=shown.tell, **asked)
+            done = elsewhere.predict(run, source, None if printed else out, given, shown)
     warn_of_unknown(done.unknown_values, source)
     warn_of_skipped(done.skipped, source, done.rejects)
     peak = peak_of(done.projected_bytes)
@@ -208,40 +186,3 @@ def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> N
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
     elif not printed:
         say(f"{short_path(out)}: {done.n_rows:,} rows, {done.k:,} classes each")
-
-
-@contextmanager
-def _cluster(given: Arguments) -> Iterator[Client]:
-    """Hold the cluster that ranks a store's rows: the one that is named, or processes here.
-
-    What the user asks of files is refused: a cluster ranks the rows of a store alone.
-    """
-    dask: str | None = given.dask
-    devices, threads = given.devices, given.threads
-    _refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
-    if given.device not in ("auto", "cpu"):
-        raise UsageError("a cluster ranks rows on CPUs alone: --device")
-    if dask is not None and devices is not None:
-        raise UsageError("only one of these can be: --dask, --devices")
-    from streammach.cluster import workers  # loads on demand
-    from streammach.machine import cores
-
-    workers.check_installed()
-    if dask is not None:
-        _refuse(("threads",), "workers of a cluster have threads of their own")
-        with workers.connected(dask) as client:
-            yield client
-        return
-    named = workers.devices_of(devices or workers.CPU)
-    if {*named} != {workers.CPU}:
-        raise UsageError("a cluster ranks rows on CPUs alone: --devices")
-    with workers.started_here(named, threads or cores()) as client:
-        yield client
-
-
-def _refuse(names: Collection[str], why: str) -> None:
-    context = click.get_current_context()
-    for option in context.command.params:
-        name = option.name or ""
-        if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{why}: {option.opts[0]}")

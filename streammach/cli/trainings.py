@@ -45,7 +45,7 @@ def plan(*, store: Path, given: Arguments) -> None:
     """
     from streammach.reports.plan_text import plan_document, plan_lines  # loads on demand
 
-    chosen = _planned(store, given)
+    chosen = plan_for(store, given)
     if given.as_json:
         say_json(plan_document(chosen))
         return
@@ -57,7 +57,7 @@ def plan(*, store: Path, given: Arguments) -> None:
         say(line)
 
 
-def _planned(store: Path | Dataset, given: Arguments, folder: Path | None = None) -> Plan:
+def plan_for(store: Path | Dataset, given: Arguments, folder: Path | None = None) -> Plan:
     """Return the plan for a store; with ``--pilot``, samples are trained on first."""
     # That is done in a process of its own, and in `folder` where one is given.
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
@@ -102,7 +102,7 @@ def pilot_here(
     click.option("--settings", metavar="PART", type=options.PATH,
                  help="With --part: another part, where transform and rate are decided already.  "
                       "[default: decided again]"),
-    *options.cluster_options("Train"), *options.CACHE, options.progress_option,
+    *options.of_faces("train"), *options.CACHE, options.progress_option,
 )  # fmt: skip
 def train(*, store: Path, out: Path, given: Arguments) -> None:
     """Train a model within a memory budget.
@@ -112,63 +112,30 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
     """
     if given.part is None and given.settings is not None:
         raise UsageError("a whole run decides itself: --settings without --part")
-    if len([one for one in (given.part, given.dask, given.devices) if one is not None]) > 1:
-        raise UsageError("only one of these can be: --part, --dask, --devices")
-    if given.part is not None:
+    elsewhere = options.elsewhere(given)
+    if elsewhere is not None:
+        say_run(elsewhere.train(store, out, given), given)
+    elif given.part is not None:
         _train_part(store, out, given)
-    elif given.dask is not None or given.devices is not None:
-        say_run(_trained_apart(store, out, given), given)
     else:
         say_run(trained(store, out, given), given)
 
 
 def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with _weighed_rows(store, out, given) as (rows, shown):
+    with weighed_rows(store, out, given) as (rows, shown):
         from streammach.training.run import begun, planned, replaced  # loads on demand
 
         if given.pilot is not None and begun(out, resume=given.resume):
             chosen = planned(out)  # what goes on after a pilot has its plan
         else:
             beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-            chosen = _planned(rows, given, beside)
+            chosen = plan_for(rows, given, beside)
         trainer = _trainer(chosen, given, shown)
-        _say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
+        say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         if given.force:
             replaced(out)
         return trainer.fit(rows, out, resume=given.resume)
-
-
-def _trained_apart(store: Path, out: Path, given: Arguments) -> Run:
-    if given.pilot is not None or given.time is not None:
-        raise UsageError(
-            "what depends on a machine's speed is not trained in parts: --pilot, --time"
-        )
-    from streammach.cluster import workers  # loads on demand
-    from streammach.cluster.distributed import train as train_apart  # loads on demand
-    from streammach.training.run import replaced
-
-    workers.check_installed()
-    named, device = workers.devices_of(given.devices or workers.CPU), given.device
-    wanted = workers.CPU if {*named} == {workers.CPU} else workers.NUMBERED
-    if given.devices is not None and device not in ("auto", wanted):
-        raise UsageError(f"--device {device} and --devices {clean(given.devices)} differ")
-    given = given.but(device=wanted if device == "auto" else device)
-    with ExitStack() as opened:
-        client = None if given.dask is None else opened.enter_context(workers.connected(given.dask))
-        rows, shown = opened.enter_context(_weighed_rows(store, out, given))
-        plan = _planned(rows, given)
-        _say_plan(rows, out, plan, (plan.projected_bytes, shown))
-        if client is None:
-            threads = plan.config.placement.threads
-            client = opened.enter_context(workers.started_here(named, threads))
-        if given.force:
-            replaced(out)
-        return train_apart(
-            store, plan, client, out=out, options=given.training(), callbacks=_watchers(shown),
-            tell=shown.tell, class_weight=given.class_weight, resume=given.resume,
-            checkpoint_minutes=given.checkpoint_minutes,
-        )  # fmt: skip
 
 
 def _train_part(store: Path, out: Path, given: Arguments) -> None:
@@ -179,11 +146,11 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
     if given.pilot is not None:
         hint = "Give the --buckets and --repetitions that a pilot chose."
         raise UsageError("samples may say something else in each part: --pilot", hint=hint)
-    with _weighed_rows(store, out, given, PART_OF_RUN) as (rows, shown):
-        plan = _planned(rows, given)
+    with weighed_rows(store, out, given, PART_OF_RUN) as (rows, shown):
+        plan = plan_for(rows, given)
         number.check(plan, given.training())
         projected = number.projected_bytes(plan, decides=given.settings is None)
-        _say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
+        say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
         part = _trainer(plan, given, shown).fit_part(
             rows, out, (number.number, number.of), settings=given.settings, resume=given.resume
         )
@@ -206,7 +173,7 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
 
 
 @contextmanager
-def _weighed_rows(
+def weighed_rows(
     store: Path, out: Path, given: Arguments, kind: str = "run"
 ) -> Iterator[tuple[Path | Dataset, ProgressBar]]:
     """Yield a store, or its view by weights of classes, and what tells."""
@@ -232,18 +199,19 @@ def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
     from streammach.training.trainer import Trainer  # compiled code loads on demand
 
     return Trainer(
-        plan, given.training(), callbacks=_watchers(shown),
+        plan, given.training(), callbacks=watchers(shown),
         checkpoint_minutes=given.checkpoint_minutes, clock=given.clock(),
     )  # fmt: skip
 
 
-def _watchers(shown: ProgressBar) -> list[object]:
+def watchers(shown: ProgressBar) -> list[object]:
+    """Return what watches a training of the command."""
     from streammach.training.callbacks import EarlyStopping, Progress  # loads on demand
 
     return [Progress(bar=shown), EarlyStopping()]
 
 
-def _say_plan(
+def say_plan(
     rows: Path | Dataset, out: Path, chosen: Plan, told: tuple[int, ProgressBar], note: str = ""
 ) -> None:
     """Say what will be trained, and the bytes that it takes of those that it may take."""
@@ -341,7 +309,7 @@ def merge(*, run: Path, parts: tuple[Path, ...], given: Arguments) -> None:
     with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         speed()
         data = _data(parts[0], given, opened)
-        said = {"data": data, "callbacks": _watchers(shown)}
+        said = {"data": data, "callbacks": watchers(shown)}
         made = joined(run, parts, **given.of(joined) | said)
     say_run(made, given)
 

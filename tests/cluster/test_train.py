@@ -294,11 +294,13 @@ def test_parts_fit_the_memory_of_workers(data):
 
 def test_processes_of_this_machine_have_a_gpu_each_and_watch_little(monkeypatch):
     monkeypatch.delenv(SEEN, raising=False)
-    with started_here(devices_of("2, 0"), threads=2) as client:
-        assert sorted(client.run(os.getenv, SEEN).values()) == ["0", "2"]
-        asked = {name: [wanted] * 2 for name, wanted in QUIET.items()}
-        assert {name: [*client.run(dask.config.get, name).values()] for name in QUIET} == asked
-    assert dask.config.get("distributed.worker.profile.enabled")
+    watched = {"distributed.worker.profile.enabled": True}
+    with dask.config.set(watched):
+        with started_here(devices_of("2, 0"), threads=2) as client:
+            assert sorted(client.run(os.getenv, SEEN).values()) == ["0", "2"]
+            quiet = {name: [value] * 2 for name, value in QUIET.items()}
+            assert {name: [*client.run(dask.config.get, name).values()] for name in QUIET} == quiet
+        assert dask.config.get("distributed.worker.profile.enabled")
     monkeypatch.setenv(SEEN, "7,GPU-5a")
     assert devices_of("1,0") == ("GPU-5a", "7")
     assert devices_of("cpu,cpu") == (CPU, CPU)

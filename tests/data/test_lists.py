@@ -148,7 +148,8 @@ def test_a_store_of_single_labels_stays_what_it_is(tiny):
     assert not set(OF_LISTS) & set(root)
     convert(path, tiny.folder / "c", multilabel="on")
     assert Dataset.open(tiny.folder / "c").root.listed
-    assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "c")
+    lists = [(label[0], *row) for label, *row in rows_by_name(tiny.folder / "c")]
+    assert rows_by_name(tiny.folder / "a") == sorted(lists, key=str)
 
 
 def test_other_programs_open_the_store(drawn, tiny, rng):

@@ -62,11 +62,13 @@ def serve(
     ready: Callable[[list[About]], None],
 ) -> None:  # fmt: skip
     """Answer requests until a signal stops it."""
+    hang_up = signal.getsignal(signal.SIGHUP)  # asyncio would leave the default, not this
     with contextlib.closing(port.socket):
         service, done = Service(folders, limits, computing), False
         try:
             done = asyncio.run(_served(service, port, ready))
         finally:
+            signal.signal(signal.SIGHUP, hang_up)
             done = service.close(limits.grace if not done else 1.0) and done
     if not done:
         raise Interrupted(f"interrupted: not all was answered within {limits.grace:g} s: --grace")

@@ -22,7 +22,7 @@ def test_the_svmlight_text_holds_the_same_rows(tiny):
 
 
 def test_all_chunks_are_decoded(tiny, monkeypatch):
-    for module in ("arrays", "opening", "writer"):
+    for module in ("stored_arrays", "opening", "writer"):
         monkeypatch.setattr(f"streammach.data.store.{module}.CHUNK", 64)
         monkeypatch.setattr(f"streammach.data.store.{module}.SHARD_CHUNKS", 4)
     cut = "sharding_indexed", [64], {

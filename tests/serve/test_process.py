@@ -214,8 +214,10 @@ def test_who_is_reached_by_others_is_warned(capsys, tmp_path):
     assert "warning: 0.0.0.0 may be reached from other machines" in capsys.readouterr().err
 
 
-def test_signals_are_as_before(runs, monkeypatch, capsys):
+@pytest.mark.parametrize("hang_up", [signal.SIG_DFL, signal.SIG_IGN])  # nohup ignores it
+def test_signals_are_as_before(hang_up, runs, monkeypatch, capsys):
     """In the process that calls it, a service takes signals and gives them back."""
+    own = signal.signal(signal.SIGHUP, hang_up)
     before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
 
@@ -226,6 +228,7 @@ def test_signals_are_as_before(runs, monkeypatch, capsys):
     monkeypatch.setattr("streammach.serve.command.say", say)
     assert main(["serve", str(runs["text"]), "--port", "0", "--threads", "1"]) == 0
     assert {n: signal.getsignal(n) for n in before} == before
+    signal.signal(signal.SIGHUP, own)
 
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

@@ -319,7 +319,9 @@ def test_top_k_equals_the_cpus_and_brute_force(estimator, name, shape, rng):
     ids, scores = best(device, p, estimator, k)
     cpu = CpuBackend(spec, dense=False, threads=1)
     cpu_scores, cpu_ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    cpu.decode(np.ascontiguousarray(drawn), ESTIMATORS[estimator].branch, cpu_scores, cpu_ids)
+    cpu.decoder.decode(
+        np.ascontiguousarray(drawn), ESTIMATORS[estimator].branch, cpu_scores, cpu_ids
+    )
     cpu.close()
     assert ids.tolist() == cpu_ids.tolist()
     assert scores.tolist() == cpu_scores.tolist()

@@ -138,7 +138,7 @@ class Decoding:
 
     def rows(self, first, last):
         some = slice(first, last)
-        self.backend.decode(self.p[some], SUM, self.scores[some], self.ids[some])
+        self.backend.decoder.decode(self.p[some], SUM, self.scores[some], self.ids[some])
 
     def batch(self):
         for first, last in self.backend.decoder.parts(len(self.p), 1):

@@ -123,9 +123,10 @@ def pack_rows(rows: Array, met: Array, starts: Array, end: int, data: Array) -> 
     part = (columns + 3) // 4
     for i in range(rows.shape[0]):
         row = rows[i]
-        count_numbers(row, met)
-        if met[0, 128] < columns:  # not all are 0
-            least, most = most_frequent(met[0])
+        low, high = span(row)
+        if low != 0 or high != 0:  # not all are 0
+            count_numbers(row, low, high, met)
+            least, most = most_frequent(low, high, met[0])
             if data.shape[0] > 0:
                 data[end] = np.uint8(least & 255)
                 write_row(row, least, data[end + 1 : end + 1 + part], data, end + 1 + part)
@@ -135,25 +136,35 @@ def pack_rows(rows: Array, met: Array, starts: Array, end: int, data: Array) -> 
 
 
 @kernel(inline=True)
-def count_numbers(row: Array, met: Array) -> None:
-    """Write how often each number is met in a row: ``met[0]`` int32 (256,), from -128 on."""
-    columns = row.shape[0]
+def span(row: Array) -> Any:
+    """Return the least and the largest number of a row, and of 0."""
+    low, high = np.int8(0), np.int8(0)
+    for c in range(row.shape[0]):
+        low, high = min(low, row[c]), max(high, row[c])
+    return np.int64(low), np.int64(high)
+
+
+@kernel(inline=True)
+def count_numbers(row: Array, low: int, high: int, met: Array) -> None:
+    """Write how often each number is met in a row, from -128 on, 0 for two beside: ``met[0]``."""
+    columns, first, last = row.shape[0], max(low + 126, 0), min(high + 131, 256)
     n = columns & ~3
-    met[:] = 0
+    for k in range(4):
+        met[k, first:last] = 0
     for c in range(0, n, 4):  # in four arrays, as numbers repeat: none waits for the one before
         for k in range(4):
             met[k, np.int64(row[c + k]) + 128] += 1
     for c in range(n, columns):
         met[0, np.int64(row[c]) + 128] += 1
-    for v in range(256):
+    for v in range(first, last):
         met[0, v] += met[1, v] + met[2, v] + met[3, v]
 
 
 @kernel(inline=True)
-def most_frequent(met: Array) -> Any:
+def most_frequent(low: int, high: int, met: Array) -> Any:
     """Return the first of the three successive numbers that are met most, and how often."""
-    place, most = 0, np.int64(met[0] + met[1] + met[2])
-    for v in range(1, 254):
+    place, most = 0, np.int64(0)
+    for v in range(max(low + 126, 0), min(high + 129, 254)):
         total = np.int64(met[v] + met[v + 1] + met[v + 2])
         if total > most:
             place, most = v, total

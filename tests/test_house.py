@@ -54,6 +54,17 @@ def test_no_two_classes_share_a_name():
     assert sorted(names) == sorted(set(names))
 
 
+PATTERNS = {  # names of modules that a folder of their kind has
+    "__init__", "part", "registry", "command",
+    *("backend", "decode", "kernels", "kind", "losses"),  # of a device
+}  # fmt: skip
+
+
+def test_no_two_modules_share_a_name_but_by_a_pattern():
+    names = [file.stem for file in (ROOT / "streammach").rglob("*.py")]
+    assert {name for name in names if names.count(name) > 1} == PATTERNS
+
+
 def test_init_files_are_empty():
     for file in (ROOT / "streammach").rglob("__init__.py"):
         assert file.parent == ROOT / "streammach" or file.read_text() == ""

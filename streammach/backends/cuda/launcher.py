@@ -41,6 +41,9 @@ with warnings.catch_warnings():  # of ages of libraries, which a user cannot cha
     warnings.simplefilter("ignore")
     cuda: Any = importlib.import_module("numba.cuda")
     intrinsic: Any = importlib.import_module("numba.cuda.extending").intrinsic
+    if getattr(cuda, "implementation", None) == "NVIDIA":
+        # Loaded by the first kernel; here what is amiss in it is said before any work begins.
+        importlib.import_module("numba.cuda.np.arrayobj")
 
 
 @lru_cache

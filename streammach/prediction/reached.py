@@ -66,7 +66,8 @@ def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
         hits, most = ids[:, :5] == rows.classes[:, None], 1
     else:
         hits, most = rows.labels.matched(ids[:, :5]), 5
-    n, (first, five) = max(float(w.sum()), 1e-30), (hits[:, :k].sum(axis=1) * w for k in (1, 5))
+    n, right = max(float(w.sum()), 1e-30), np.minimum(hits.cumsum(axis=1), most)
+    first, five = right[:, 0] * w, right[:, -1] * w
     return Reached(float(first.sum()) / n, float(five.sum()) / (most * n))
 
 

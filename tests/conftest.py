@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Each training collects garbage: what thousands of tests hold need not be walked each time."""
+    """What thousands of tests hold need not be walked where a training collects garbage."""
     gc.collect()
     gc.freeze()
 

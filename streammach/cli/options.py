@@ -160,9 +160,6 @@ SHAPE: Options = (
            help="Time of the whole command, such as 2h: it ends with the best model by then."),
     option("--latency", metavar="TIME",
            help="Most time that a query may be expected to take one thread, such as 200us."),
-    option("--pilot", metavar="TIME",
-           help="First train the best few on samples for about this time, such as 5min, and choose "
-                "by what they reach."),
     option("--objective", type=choice(["accuracy", "smallest", "fastest"]), default="accuracy",
            show_default=True,
            help="What is best: the least expected loss of accuracy, or within a point of it the "

@@ -13,23 +13,19 @@ import msgspec
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.console import handlers_installed, peak_of, say, say_json, short_path
+from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.errors import UsageError, clean
 from streammach.figures import figures_text
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
-from streammach.processes import run as run_apart
-from streammach.progress import ProgressBar, tell
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
-    from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
-    from streammach.spec.training import TrainingOptions
     from streammach.training.run import Result, Run
     from streammach.training.trainer import Trainer
 
-PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 LARGE = 0.1  # share of the time from which on a stage is named
 
 
@@ -49,7 +45,7 @@ def plan(*, store: Path, given: Arguments) -> None:
     if given.as_json:
         say_json(plan_document(chosen))
         return
-    names = ("memory", "buckets", "repetitions", "time", "latency", "pilot")
+    names = ("memory", "buckets", "repetitions", "time", "latency")
     said = ((name, getattr(given, name)) for name in names)
     again = "".join(f" --{name} {value}" for name, value in said if value is not None)
     command = f"streammach train {clean(store, 300)} --out RUN{again}"
@@ -57,37 +53,11 @@ def plan(*, store: Path, given: Arguments) -> None:
         say(line)
 
 
-def plan_for(store: Path | Dataset, given: Arguments, folder: Path | None = None) -> Plan:
-    """Return the plan for a store; with ``--pilot``, samples are trained on first."""
-    # That is done in a process of its own, and in `folder` where one is given.
+def plan_for(store: Path | Dataset, given: Arguments) -> Plan:
+    """Return the plan for a store."""
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
 
-    constraints = given.constraints()
-    if given.pilot is None:
-        return choose(store, constraints)
-    made: Plan = run_apart(
-        "streammach.cli.trainings:pilot_here", store, given.pilot, constraints,
-        given.training(), folder, patience=PATIENCE_SECONDS,
-    )  # fmt: skip
-    return made
-
-
-def pilot_here(
-    store: Path, within: str, constraints: Constraints, training: TrainingOptions,
-    folder: Path | None,
-) -> Plan:  # fmt: skip
-    """Train on samples, in a process of its own."""
-    from streammach.data.store.dataset import Dataset  # compiled code loads on demand
-    from streammach.reports.plan_text import pilot_line
-    from streammach.training.pilot import pilot
-
-    with handlers_installed():
-        with Dataset.open(store) as data:
-            listed = data.listed
-        return pilot(
-            store, within, constraints=constraints, training=training, folder=folder,
-            told=lambda one: tell(pilot_line(one, listed=listed)),
-        )  # fmt: skip
+    return choose(store, given.constraints())
 
 
 @command("streammach train train.zarr --out runs/odp --memory 12GB")
@@ -124,13 +94,9 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
 def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
     with weighed_rows(store, out, given) as (rows, shown):
-        from streammach.training.run import begun, planned, replaced  # loads on demand
+        from streammach.training.run import replaced  # loads on demand
 
-        if given.pilot is not None and begun(out, resume=given.resume):
-            chosen = planned(out)  # what goes on after a pilot has its plan
-        else:
-            beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-            chosen = plan_for(rows, given, beside)
+        chosen = plan_for(rows, given)
         trainer = _trainer(chosen, given, shown)
         say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         if given.force:
@@ -143,9 +109,6 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
     from streammach.training.run_part import PartNumber
 
     number = PartNumber.of_text(given.part)
-    if given.pilot is not None:
-        hint = "Give the --buckets and --repetitions that a pilot chose."
-        raise UsageError("samples may say something else in each part: --pilot", hint=hint)
     with weighed_rows(store, out, given, PART_OF_RUN) as (rows, shown):
         plan = plan_for(rows, given)
         number.check(plan, given.training())
@@ -177,8 +140,6 @@ def weighed_rows(
     store: Path, out: Path, given: Arguments, kind: str = "run"
 ) -> Iterator[tuple[Path | Dataset, ProgressBar]]:
     """Yield a store, or its view by weights of classes, and what tells."""
-    if given.pilot is not None and given.class_weight is not None:
-        raise UsageError("samples are compared without weights of classes: --pilot")
     with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weighed  # compiled code loads on demand

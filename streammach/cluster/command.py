@@ -48,10 +48,8 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
     """Train a run by its shares."""
     if len([one for one in (given.part, given.dask, given.devices) if one is not None]) > 1:
         raise UsageError("only one of these can be: --part, --dask, --devices")
-    if given.pilot is not None or given.time is not None:
-        raise UsageError(
-            "what depends on a machine's speed is not trained in parts: --pilot, --time"
-        )
+    if given.time is not None:
+        raise UsageError("what depends on a machine's speed is not trained in parts: --time")
     from streammach.cli.trainings import plan_for, say_plan, watchers, weighed_rows
     from streammach.cluster import workers  # loads on demand
     from streammach.cluster.distributed import train as train_apart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from streammach import hashing
@@ -18,13 +18,12 @@ from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
-from streammach.planning.evidence import pilot_key, weighed_again
-from streammach.planning.ledger import kernels
+from streammach.planning.ledger import kernels, ledger
 from streammach.planning.speed import known_speed
 from streammach.spec.byte_lines import Limits, bytes_in
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
+from streammach.spec.plan import Budget, Deadline, Option, Plan
 
 TIE = 0.1  # points; options nearer than this to the best one are as good
 WORTH = 1.0  # points that the smallest and the fastest plan may lose
@@ -36,8 +35,8 @@ NOTHING_DONE = "Nothing was allocated"
 
 
 def plan(
-    data: Dataset | DataFacts | str | os.PathLike[str], constraints: Constraints | None = None, *,
-    pilots: Sequence[Pilot] = (), **options: Any,
+    data: Dataset | DataFacts | str | os.PathLike[str], constraints: Constraints | None = None,
+    **options: Any,
 ) -> Plan:  # fmt: skip
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
@@ -53,9 +52,6 @@ def plan(
         The store.
     constraints : Constraints, optional
         What is fixed; keywords otherwise.
-    pilots : sequence of Pilot
-        Trainings on samples, by which the expected losses are corrected; models of other buckets
-        and kinds are not chosen then. See :func:`streammach.training.pilot.pilot`.
     **options
         The fields of :class:`streammach.planning.constraints.Constraints` (``memory``,
         ``n_buckets``, ``n_repetitions``, ``exact``, ``batch_size``, ``optimizer``, ``time``,
@@ -81,7 +77,7 @@ def plan(
     facts = _facts(data)
     weighing, free, weighed, found, why_device = on_device(
         constraints.device, constraints.work(facts.n_classes),
-        partial(_weighed, facts, constraints, pilots),
+        partial(_weighed, facts, constraints),
     )  # fmt: skip
     config = found.option.config
     model, more = _with_hashes(config.shape, constraints.seed)
@@ -100,24 +96,23 @@ def plan(
         limits=replace(weighing.limits, spare=0),
         reasons=(*reasons, *more), device_reason=why_device, objective=constraints.objective,
         expected=replace(found.option, chosen=True), options=_shown(found, weighed),
-        budgets=() if constraints.shaped else _budgets(weighing, pilots), pilots=tuple(pilots),
+        budgets=() if constraints.shaped else _budgets(weighing),
         stages=found.cost.stages,
-        deadlines=() if constraints.shaped else _deadlines(weighing, free, pilots, found),
+        deadlines=() if constraints.shaped else _deadlines(weighing, free, found),
     )  # fmt: skip
 
 
 def _weighed(
-    facts: DataFacts, constraints: Constraints, pilots: Sequence[Pilot], device: str, why: str
+    facts: DataFacts, constraints: Constraints, device: str, why: str
 ) -> tuple[Weighing, list[Candidate], list[Candidate], Candidate, str]:
     weighing = Weighing(
         facts=facts, constraints=constraints, device=device, speed=known_speed(),
         limits=limits(device, constraints.memory, shaped=constraints.shaped),
+        ledger=cache(partial(ledger, facts)),
     )  # fmt: skip
     weighing, free = _roomy(weighing)
-    weighed = _expected(free, constraints.seconds, pilots, weighing)
-    seen = {pilot_key(pilot) for pilot in pilots}
-    known = [c for c in weighed if not seen or pilot_key(c.option) in seen]
-    found = _best(known, constraints)
+    weighed = [candidate.within(constraints.seconds) for candidate in free]
+    found = _best(weighed, constraints)
     if found is None:
         raise _refused(weighing, weighed)
     return weighing, free, weighed, found, why
@@ -229,25 +224,17 @@ def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]
     return (chosen, *fitting, *[o for o in others if not o.fits][: SHOWN - 1 - len(fitting)])
 
 
-def _budgets(weighing: Weighing, pilots: Sequence[Pilot]) -> tuple[Budget, ...]:
+def _budgets(weighing: Weighing) -> tuple[Budget, ...]:
     constraints, found = weighing.constraints, []
     for factor in FACTORS:
         other, free = _roomy(replace(weighing, limits=weighing.limits.times(factor)))
-        best = _best(_expected(free, constraints.seconds, pilots, weighing), constraints)
+        best = _best([one.within(constraints.seconds) for one in free], constraints)
         found.append(Budget(other.limits.budget, None if best is None else best.option))
     return tuple(found)
 
 
-def _expected(
-    weighed: Sequence[Candidate], limit: float | None, pilots: Sequence[Pilot], weighing: Weighing
-) -> list[Candidate]:
-    """Return models with what is expected of them within a time, as pilots correct it."""
-    timed = [candidate.within(limit) for candidate in weighed]
-    return weighed_again(timed, pilots, weighing.facts.n_rows)
-
-
 def _deadlines(
-    weighing: Weighing, free: Sequence[Candidate], pilots: Sequence[Pilot], chosen: Candidate
+    weighing: Weighing, free: Sequence[Candidate], chosen: Candidate
 ) -> tuple[Deadline, ...]:
     constraints, found = weighing.constraints, []
     if not BACKENDS[weighing.device].timed:
@@ -255,7 +242,7 @@ def _deadlines(
     for factor in TIMES[constraints.seconds is not None]:
         limit = ROUND * max(round(chosen.option.seconds * factor / ROUND), 1)
         timed = replace(constraints, time=f"{limit}s")
-        best = _best(_expected(free, limit, pilots, weighing), timed)
+        best = _best([candidate.within(limit) for candidate in free], timed)
         found.append(Deadline(limit, None if best is None else best.option))
     return tuple(found)
 

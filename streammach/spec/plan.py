@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from streammach.spec.byte_lines import CONTEXT, Limits, Line, bytes_in
-from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.reported import Reported
-from streammach.spec.types import Amount, Count, Objective, Share
+from streammach.spec.types import Amount, Count, Objective
 
 TEXTS = "streammach.reports.plan_text"  # far above, and loaded when someone asks
 
@@ -40,19 +40,6 @@ class Option:
     def shape(self) -> ModelShape:
         """K, d, B and R."""
         return self.config.shape
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pilot:
-    """A training on a sample, by which models were compared before one was chosen."""
-
-    shape: ModelShape  # the option that it stands for
-    parts: tuple[PartPlan, ...]  # the parts that this has room for
-    rows: Count  # rows, held_out: rows that were trained on and measured on
-    held_out: Count
-    accuracy: Share  # accuracy, top_5_accuracy: on the held-out rows
-    top_5_accuracy: Share
-    seconds: Amount  # what it took
 
 
 @dataclass(frozen=True)
@@ -107,8 +94,6 @@ class Plan(Reported):
         What it was chosen from: the best ones and what is instructive beside them.
     budgets : tuple of Budget
         What smaller and larger budgets would bring.
-    pilots : tuple of Pilot
-        Trainings on samples that the choice rests on.
     stages : tuple of Stage
         The expected time by stage, without a limit.
     deadlines : tuple of Deadline
@@ -126,7 +111,6 @@ class Plan(Reported):
     expected: Option | None = None
     options: tuple[Option, ...] = ()
     budgets: tuple[Budget, ...] = ()
-    pilots: tuple[Pilot, ...] = ()
     stages: tuple[Stage, ...] = ()
     deadlines: tuple[Deadline, ...] = ()
 

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import partial
 
 import pytest
 
@@ -21,6 +22,7 @@ from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, Cost, rungs, trial
+from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import Limits
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
@@ -62,7 +64,7 @@ def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
             facts=facts(), constraints=Constraints(parts={"counts": counts}), device="cpu",
             limits=Limits(
                 host=parse_size(memory), host_source="test", spare=TRAINING_COMPILER_BYTES
-            ), speed=1.0,
+            ), speed=1.0, ledger=partial(ledger, facts()),
         )  # fmt: skip
         all_of_them = [c.option for c in candidates(weighing)]
         fitting = [o for o in all_of_them if o.fits]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from streammach.counts import count_bytes as bytes_of
@@ -251,11 +250,6 @@ class Counts(Part):
         if config.shape.unhashed:
             return {}
         return {BESIDE: FIT * FITS_BESIDE + _fits(facts, config, FITS_BESIDE) * scale}
-
-    def sampled(self, part: PartPlan, whole: DataFacts, sample: DataFacts) -> PartPlan:
-        """Return room for the same share of the pairs."""
-        room = pair_room(sample)
-        return replace(part, size=int(part.size / max(pair_room(whole), 1) * room))
 
     def text(self, part: PartPlan) -> str:
         """Return how many pairs there is room for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from streammach.parts.expected import AccuracyDrop, Choice, Fit, sentences
 from streammach.parts.registry import PARTS, planned
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import SPREAD, Cost, cost, query
+from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import Limits, Line, bytes_in
 from streammach.spec.config import Batching, Placement, RunConfig
 from streammach.spec.facts import DataFacts
@@ -80,8 +81,6 @@ class Weighing:
     device: str  # where the model would be trained
     limits: Limits  # what may be used
     speed: float  # how many times as fast as the reference machine a thread is
-    # What a configuration takes: kept, since other budgets ask about many of the same ones.
-    ledger: Callable[[RunConfig], tuple[Line, ...]]
 
 
 def candidates(weighing: Weighing) -> list[Candidate]:
@@ -188,12 +187,12 @@ def _way(
     configs: Iterable[RunConfig], last: RunConfig, weighing: Weighing
 ) -> tuple[RunConfig, tuple[Line, ...]]:
     """Return the first way that fits; else the last, which needs the least of a device."""
-    limits, ledger = weighing.limits, weighing.ledger
-    least = ledger(last)
+    facts, limits = weighing.facts, weighing.limits
+    least = ledger(facts, last)
     over_device = bytes_in(least, "device") > limits.device
     if over_device or (limits.overshoot(least) and not limits.device):
         return last, least
-    tried = ((config, ledger(config)) for config in configs)
+    tried = ((config, ledger(facts, config)) for config in configs)
     fitting = ((config, lines) for config, lines in tried if not limits.overshoot(lines))
     return next(fitting, (last, least))
 
@@ -291,7 +290,7 @@ def _largest(config: RunConfig, n_buckets: int, weighing: Weighing) -> int:
 
     def too_many(n_repetitions: int) -> bool:
         try:
-            lines = weighing.ledger(reshaped(config, n_buckets, n_repetitions))
+            lines = ledger(weighing.facts, reshaped(config, n_buckets, n_repetitions))
         except DeviceError:
             return True
         return weighing.limits.overshoot(lines) > 0

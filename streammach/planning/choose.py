@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from streammach import hashing
@@ -18,18 +18,15 @@ from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
-from streammach.planning.ledger import kernels, ledger
+from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
 from streammach.spec.byte_lines import Limits, bytes_in
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.spec.plan import Budget, Deadline, Option, Plan
+from streammach.spec.plan import Option, Plan
 
 TIE = 0.1  # points; options nearer than this to the best one are as good
 WORTH = 1.0  # points that the smallest and the fastest plan may lose
-FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the budget: what those would bring
-TIMES = {False: (1 / 16, 1 / 8, 1 / 4, 1 / 2), True: (0.25, 0.5, 2.0, 4.0)}  # by --time
-ROUND = 5  # seconds
 SHOWN = 9
 NOTHING_DONE = "Nothing was allocated"
 
@@ -75,7 +72,7 @@ def plan(
     """
     constraints = Constraints.of(options, "plan") if constraints is None else constraints
     facts = _facts(data)
-    weighing, free, weighed, found, why_device = on_device(
+    weighing, weighed, found, why_device = on_device(
         constraints.device, constraints.work(facts.n_classes),
         partial(_weighed, facts, constraints),
     )  # fmt: skip
@@ -96,26 +93,22 @@ def plan(
         limits=replace(weighing.limits, spare=0),
         reasons=(*reasons, *more), device_reason=why_device, objective=constraints.objective,
         expected=replace(found.option, chosen=True), options=_shown(found, weighed),
-        budgets=() if constraints.shaped else _budgets(weighing),
-        stages=found.cost.stages,
-        deadlines=() if constraints.shaped else _deadlines(weighing, free, found),
     )  # fmt: skip
 
 
 def _weighed(
     facts: DataFacts, constraints: Constraints, device: str, why: str
-) -> tuple[Weighing, list[Candidate], list[Candidate], Candidate, str]:
+) -> tuple[Weighing, list[Candidate], Candidate, str]:
     weighing = Weighing(
         facts=facts, constraints=constraints, device=device, speed=known_speed(),
         limits=limits(device, constraints.memory, shaped=constraints.shaped),
-        ledger=cache(partial(ledger, facts)),
     )  # fmt: skip
     weighing, free = _roomy(weighing)
     weighed = [candidate.within(constraints.seconds) for candidate in free]
     found = _best(weighed, constraints)
     if found is None:
         raise _refused(weighing, weighed)
-    return weighing, free, weighed, found, why
+    return weighing, weighed, found, why
 
 
 def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
@@ -222,29 +215,6 @@ def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]
     chosen = replace(found.option, chosen=True)
     fitting = [o for o in others if o.fits][: SHOWN - 2]
     return (chosen, *fitting, *[o for o in others if not o.fits][: SHOWN - 1 - len(fitting)])
-
-
-def _budgets(weighing: Weighing) -> tuple[Budget, ...]:
-    constraints, found = weighing.constraints, []
-    for factor in FACTORS:
-        other, free = _roomy(replace(weighing, limits=weighing.limits.times(factor)))
-        best = _best([one.within(constraints.seconds) for one in free], constraints)
-        found.append(Budget(other.limits.budget, None if best is None else best.option))
-    return tuple(found)
-
-
-def _deadlines(
-    weighing: Weighing, free: Sequence[Candidate], chosen: Candidate
-) -> tuple[Deadline, ...]:
-    constraints, found = weighing.constraints, []
-    if not BACKENDS[weighing.device].timed:
-        return ()
-    for factor in TIMES[constraints.seconds is not None]:
-        limit = ROUND * max(round(chosen.option.seconds * factor / ROUND), 1)
-        timed = replace(constraints, time=f"{limit}s")
-        best = _best([candidate.within(limit) for candidate in free], timed)
-        found.append(Deadline(limit, None if best is None else best.option))
-    return tuple(found)
 
 
 def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ...]]:

@@ -45,16 +45,7 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         f"batch {plan.config.batching.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
-        *_stage_lines(plan),
     ]
-    sizes = [(size_text(one.allowed_bytes), one.best, "nothing fits") for one in plan.budgets]
-    times = [(time_text(one.seconds), one.best, "too short") for one in plan.deadlines]
-    for head, bests in (("budgets", sizes), ("times", times)):
-        said = [
-            f"{size}: {nothing if best is None else f'{best.shape}, {best.loss:.1f} lost'}"
-            for size, best, nothing in bests
-        ]
-        rows += _wrapped(head, "; ".join(said)) if said else []
     if following is not None:
         rows.append(f"next     {following}")
     return rows
@@ -124,23 +115,6 @@ def _range_text(option: Option) -> str:
     return time_range_text(option.seconds / spread, option.seconds * spread)
 
 
-def _stage_lines(plan: Plan) -> list[str]:
-    """Return the expected time by stage."""
-    if not plan.stages or plan.expected is None or not plan.deadlines:
-        return []
-    width, total = max(len(s.name) for s in plan.stages), sum(s.seconds for s in plan.stages)
-    rows = [
-        f"{'' if i else 'time':<9}{s.name:<{width}}  {time_text(s.seconds):<12}"
-        f"{100 * s.seconds / total:4.0f}%"
-        for i, s in enumerate(plan.stages)
-    ]
-    spread = plan.expected.seconds_spread
-    ends = f", {_range_text(plan.expected)}"
-    if spread == 1:
-        ends = f", cut to {time_text(plan.expected.seconds)}"
-    return [*rows, f"{'':<9}{'sum':<{width}}  {time_text(total)}{ends}"]
-
-
 def _ledger_lines(plan: Plan) -> list[str]:
     """Return the ledger of memory, of the device's own, and of disk."""
     rows = _memory_lines(plan, "memory", "host", plan.limits.host)
@@ -197,14 +171,6 @@ def plan_document(plan: Plan) -> Document:
         },
         "expected": _option_document(plan.expected),
         "options": [_option_document(option) for option in plan.options],
-        "budgets": [
-            {"allowed_bytes": one.allowed_bytes, "best": _option_document(one.best)}
-            for one in plan.budgets
-        ],
-        "stages": [dataclasses.asdict(stage) for stage in plan.stages],
-        "deadlines": [
-            {"seconds": one.seconds, "best": _option_document(one.best)} for one in plan.deadlines
-        ],
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
         "reasons": list(plan.reasons),
     }  # fmt: skip

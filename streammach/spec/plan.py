@@ -42,30 +42,6 @@ class Option:
         return self.config.shape
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What another budget would bring: its bytes, and the model that is chosen for it, if any."""
-
-    allowed_bytes: Count
-    best: Option | None
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """What another limit of time would bring: its seconds, and the model chosen for it, if any."""
-
-    seconds: Amount
-    best: Option | None
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A part of a training's time, and its expected seconds."""
-
-    name: str
-    seconds: Amount
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Reported):
     """What fits a budget and was chosen, and every byte of it.
@@ -92,12 +68,6 @@ class Plan(Reported):
         What is expected of the plan.
     options : tuple of Option
         What it was chosen from: the best ones and what is instructive beside them.
-    budgets : tuple of Budget
-        What smaller and larger budgets would bring.
-    stages : tuple of Stage
-        The expected time by stage, without a limit.
-    deadlines : tuple of Deadline
-        What other limits of time would bring.
     """
 
     facts: DataFacts
@@ -110,9 +80,6 @@ class Plan(Reported):
     objective: Objective = "accuracy"
     expected: Option | None = None
     options: tuple[Option, ...] = ()
-    budgets: tuple[Budget, ...] = ()
-    stages: tuple[Stage, ...] = ()
-    deadlines: tuple[Deadline, ...] = ()
 
     def __post_init__(self) -> None:
         if self.model.shape != self.config.shape:

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from functools import partial
 
 import pytest
 
@@ -22,7 +21,6 @@ from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, WORTH, plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, Cost, rungs, trial
-from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import Limits
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
@@ -64,7 +62,7 @@ def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
             facts=facts(), constraints=Constraints(parts={"counts": counts}), device="cpu",
             limits=Limits(
                 host=parse_size(memory), host_source="test", spare=TRAINING_COMPILER_BYTES
-            ), speed=1.0, ledger=partial(ledger, facts()),
+            ), speed=1.0,
         )  # fmt: skip
         all_of_them = [c.option for c in candidates(weighing)]
         fitting = [o for o in all_of_them if o.fits]
@@ -140,7 +138,7 @@ def test_more_memory_never_loses_more(counts):
     assert all(after <= before + TIE for before, after in itertools.pairwise(found))
 
 
-def test_options_and_budgets_are_shown():
+def test_options_are_shown():
     found = plan(facts(), memory="2GB")
     assert [o.chosen for o in found.options] == [True] + [False] * (len(found.options) - 1)
     assert found.options[0] == found.expected
@@ -155,33 +153,10 @@ def test_options_and_budgets_are_shown():
         )
         > 4
     )
-    sizes = [b.allowed_bytes for b in found.budgets]
-    assert sizes == [5 * 10**8, 10**9, 4 * 10**9, 8 * 10**9]
-    for budget in found.budgets:
-        alone = plan(facts(), memory=budget.allowed_bytes)
-        assert budget.best.shape.n_buckets == alone.n_buckets
-        assert budget.best.shape.n_repetitions == alone.n_repetitions
 
 
-def test_shorter_times_are_shown_with_what_is_planned_for_them():
+def test_the_expected_time_has_a_spread():
     found = plan(facts(), memory="2GB")
-    assert [one.seconds for one in found.deadlines] == sorted(o.seconds for o in found.deadlines)
-    assert found.deadlines[-1].seconds == pytest.approx(found.expected.seconds / 2, abs=2.5)
-    assert found.deadlines[0].best.loss > found.expected.loss
-    for deadline in found.deadlines:
-        alone = plan(facts(), memory="2GB", time=deadline.seconds)
-        assert deadline.best.shape == alone.config.shape
-        assert deadline.best.loss == alone.expected.loss
-    assert plan(facts(), n_buckets=64, n_repetitions=8).deadlines == ()
-
-
-def test_the_expected_time_is_that_of_its_stages_and_has_a_spread():
-    found = plan(facts(), memory="2GB")
-    names = [stage.name for stage in found.stages]
-    assert names == [
-        "start", "counts", "search", "epochs", "end of hashed models", "smaller model",
-    ]  # fmt: skip
-    assert sum(stage.seconds for stage in found.stages) == pytest.approx(found.expected.seconds)
     assert found.expected.seconds_spread > 1
     assert plan(facts(), memory="2GB", time=60).expected.seconds_spread == 1
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -89,6 +89,26 @@ def handled(handler: Handler, suspend: Handler | None = None) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+class StopSignals:
+    """Notes a first stopping signal in a main thread's ``with``; a second ends the process."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._handled = ExitStack()
+
+    def __enter__(self) -> StopSignals:
+        self._handled.enter_context(handled(self._note))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._handled.close()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            os._exit(INTERRUPTED)
+        self.requested = True
 
 
 def run(

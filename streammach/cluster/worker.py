@@ -27,9 +27,9 @@ from streammach.prediction.predict import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.sums import BlockSums
+from streammach.processes import StopSignals
 from streammach.spec.types import Decoding
 from streammach.stages import StageState
-from streammach.training.signals import StopSignals
 
 if TYPE_CHECKING:
     from distributed import Worker

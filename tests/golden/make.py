@@ -117,7 +117,7 @@ def add(folder):
 def interrupt(folder):
     """Leave a run as a signal in its second epoch does."""
     from streammach.errors import Interrupted
-    from streammach.training.signals import StopSignals
+    from streammach.processes import StopSignals
 
     stop, entered = [], StopSignals.__enter__
     StopSignals.__enter__ = lambda signals: stop.append(signals) or entered(signals)

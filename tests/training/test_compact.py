@@ -96,7 +96,7 @@ def test_dense_rows_have_float_weights_and_all_features(monkeypatch):
     monkeypatch.setattr(compact, "fit_calibration", lambda *_: "fitted")
     found = choose(Table({}, dense=True))
     assert found.form == Form(weights="float10", n_repetitions=1)
-    lost = choose(Table({"float16": 0.1, "repetitions=4": 0.1}, dense=True))
+    lost = choose(Table({"float1": 0.1, "repetitions=4": 0.1}, dense=True))
     assert (lost.form, lost.calibration) == (Form(weights="float32", n_repetitions=8), None)
 
 

@@ -26,7 +26,6 @@ from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.plan import Option, Plan
 
 TIE = 0.1  # points; options nearer than this to the best one are as good
-WORTH = 1.0  # points that the smallest and the fastest plan may lose
 SHOWN = 9
 NOTHING_DONE = "Nothing was allocated"
 
@@ -52,7 +51,7 @@ def plan(
     **options
         The fields of :class:`streammach.planning.constraints.Constraints` (``memory``,
         ``n_buckets``, ``n_repetitions``, ``exact``, ``batch_size``, ``optimizer``, ``time``,
-        ``latency``, ``objective``, ``device``, ``weights``, ``tf32``, ``threads``, ``seed``), and
+        ``latency``, ``device``, ``weights``, ``tf32``, ``threads``, ``seed``), and
         what is said of each optional part: ``counts``, ``closed_form`` and ``whitening``, each
         ``auto``, ``on`` or ``off``, and ``loss``: ``auto``, ``joint`` or ``independent``.
 
@@ -91,7 +90,7 @@ def plan(
     return Plan(
         facts=facts, model=model, config=config, ledger=found.lines,
         limits=replace(weighing.limits, spare=0),
-        reasons=(*reasons, *more), device_reason=why_device, objective=constraints.objective,
+        reasons=(*reasons, *more), device_reason=why_device,
         expected=replace(found.option, chosen=True), options=_shown(found, weighed),
     )  # fmt: skip
 
@@ -103,8 +102,7 @@ def _weighed(
         facts=facts, constraints=constraints, device=device, speed=known_speed(),
         limits=limits(device, constraints.memory, shaped=constraints.shaped),
     )  # fmt: skip
-    weighing, free = _roomy(weighing)
-    weighed = [candidate.within(constraints.seconds) for candidate in free]
+    weighing, weighed = _roomy(weighing)
     found = _best(weighed, constraints)
     if found is None:
         raise _refused(weighing, weighed)
@@ -151,10 +149,7 @@ def _best(weighed: Sequence[Candidate], constraints: Constraints) -> Candidate |
     if not fitting:
         return None
     least = min(c.option.loss for c in fitting)
-    slack = TIE if constraints.objective == "accuracy" else WORTH
-    good = [c for c in fitting if c.option.loss <= least + slack]
-    if constraints.objective == "smallest":
-        return min(good, key=lambda c: (c.option.model_bytes, c.option.seconds))
+    good = [c for c in fitting if c.option.loss <= least + TIE]
     return min(good, key=lambda c: (c.option.seconds, c.option.model_bytes))
 
 
@@ -174,14 +169,12 @@ def _why(
         return (f"{many} {shape.n_classes:,} classes",)
     if shape.exact:
         return ("a bucket for every class fits",)
-    aim = {
-        "accuracy": f"the fastest within {TIE:g} points of the best that fits",
-        "smallest": f"the smallest model within {WORTH:g} point of the best that fits",
-        "fastest": f"the fastest within {WORTH:g} point of the best that fits",
-    }[constraints.objective]
     loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f})"
     what = "a model without hashed ones" if shape.unhashed else f"{shape}"
-    text = f"{what} is {aim}; {loss} of both accuracies are lost against a model without limit"
+    text = (
+        f"{what} is the fastest within {TIE:g} points of the best that fits; {loss} of both "
+        "accuracies are lost against a model without limit"
+    )
     parts = weighed_parts(option.config)
     wider = [
         c.option for c in weighed
@@ -292,7 +285,7 @@ def _nearest(weighing: Weighing) -> str:
     free = replace(constraints, n_buckets=None, n_repetitions=None, exact=False)
     roomy = replace(weighing.limits, spare=TRAINING_COMPILER_BYTES)
     found = candidates(replace(weighing, constraints=free, limits=roomy))
-    fitting = [c.within(constraints.seconds).option for c in found if c.option.fits]
+    fitting = [c.option for c in found if c.option.fits]
     if not fitting:
         return ""
     same = [o for o in fitting if o.shape.n_buckets == constraints.n_buckets]

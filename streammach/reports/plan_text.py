@@ -162,7 +162,6 @@ def plan_document(plan: Plan) -> Document:
         "projected_bytes": plan.projected_bytes,
         "disk_bytes": plan.disk_bytes,
         "small_model_bytes": plan.small_model_bytes,
-        "objective": plan.objective,
         "chosen": {
             "buckets": shape.n_buckets, "repetitions": shape.n_repetitions, "exact": shape.exact,
             "batch_size": plan.config.batching.batch_size, "optimizer": plan.config.optimizer,

@@ -10,7 +10,7 @@ from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.reported import Reported
-from streammach.spec.types import Amount, Count, Objective
+from streammach.spec.types import Amount, Count
 
 TEXTS = "streammach.reports.plan_text"  # far above, and loaded when someone asks
 
@@ -62,8 +62,6 @@ class Plan(Reported):
         Why this plan, in sentences.
     device_reason : str
         Why this device.
-    objective : str
-        ``accuracy``, ``smallest`` or ``fastest``.
     expected : Option or None
         What is expected of the plan.
     options : tuple of Option
@@ -77,7 +75,6 @@ class Plan(Reported):
     ledger: tuple[Line, ...]
     reasons: tuple[str, ...] = field(default=())
     device_reason: str = ""
-    objective: Objective = "accuracy"
     expected: Option | None = None
     options: tuple[Option, ...] = ()
 

@@ -18,7 +18,7 @@ from streammach.machine import (
 )
 from streammach.planning import speed
 from streammach.planning.candidates import Weighing, candidates
-from streammach.planning.choose import TIE, WORTH, plan
+from streammach.planning.choose import TIE, plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, Cost, rungs, trial
 from streammach.spec.byte_lines import Limits
@@ -51,11 +51,10 @@ def test_classes_get_buckets_of_their_own_where_that_fits():
     assert (found.n_buckets, found.n_repetitions) == (1000, 1)
 
 
-@pytest.mark.parametrize("objective", ["accuracy", "smallest", "fastest"])
 @pytest.mark.parametrize("counts", ["auto", "off"])
-def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
+def test_the_plan_is_the_best_of_those_that_fit(counts):
     for memory in ("700MB", "1GB", "2GB"):
-        found = plan(facts(), memory=memory, counts=counts, objective=objective)
+        found = plan(facts(), memory=memory, counts=counts)
         assert not found.model.exact
         assert found.projected_bytes <= parse_size(memory)
         weighing = Weighing(
@@ -67,22 +66,9 @@ def test_the_plan_is_the_best_of_those_that_fit(counts, objective):
         all_of_them = [c.option for c in candidates(weighing)]
         fitting = [o for o in all_of_them if o.fits]
         least = min(o.loss for o in fitting)
-        good = [o for o in fitting if o.loss <= least + (TIE if objective == "accuracy" else WORTH)]
+        good = [o for o in fitting if o.loss <= least + TIE]
         assert found.expected.loss in {o.loss for o in good}
-        what = "model_bytes" if objective == "smallest" else "seconds"
-        assert getattr(found.expected, what) == min(getattr(o, what) for o in good)
-
-
-def test_smaller_aims_give_smaller_plans():
-    found = {
-        aim: plan(facts(), memory="2GB", objective=aim).expected
-        for aim in ("accuracy", "smallest", "fastest")
-    }
-    assert found["smallest"].model_bytes < found["accuracy"].model_bytes
-    assert found["fastest"].seconds < found["accuracy"].seconds
-    assert found["accuracy"].loss < min(found["smallest"].loss, found["fastest"].loss)
-    with pytest.raises(UsageError, match="not one of accuracy, smallest, fastest: objective"):
-        plan(facts(), objective="best")
+        assert found.expected.seconds == min(option.seconds for option in good)
 
 
 def test_a_time_limit_is_kept_or_refused():

@@ -42,9 +42,10 @@ def plan(*, store: Path, given: Arguments) -> None:
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
     --memory, --buckets or --exact the budget is 2GB.
     """
-    from streammach.reports.plan_text import plan_document, plan_lines  # loads on demand
+    from streammach.planning.choose import plan as choose  # compiled code loads on demand
+    from streammach.reports.plan_text import plan_document, plan_lines
 
-    chosen = plan_for(store, given)
+    chosen = choose(store, given.constraints())
     if given.as_json:
         say_json(plan_document(chosen))
         return
@@ -54,13 +55,6 @@ def plan(*, store: Path, given: Arguments) -> None:
     command = f"streammach train {clean(store, 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):
         say(line)
-
-
-def plan_for(store: Path | Dataset, given: Arguments) -> Plan:
-    """Return the plan for a store."""
-    from streammach.planning.choose import plan as choose  # compiled code loads on demand
-
-    return choose(store, given.constraints())
 
 
 @command("streammach train train.zarr --out runs/odp --memory 12GB")
@@ -96,10 +90,9 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
 
 def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with weighed_rows(store, out, given) as (rows, shown):
+    with planned_rows(store, out, given) as (rows, chosen, shown):
         from streammach.training.run import replaced  # loads on demand
 
-        chosen = plan_for(rows, given)
         trainer = _trainer(chosen, given, shown)
         say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         if given.force:
@@ -112,8 +105,7 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
     from streammach.training.run_part import PartNumber
 
     number = PartNumber.of_text(given.part)
-    with weighed_rows(store, out, given, PART_OF_RUN) as (rows, shown):
-        plan = plan_for(rows, given)
+    with planned_rows(store, out, given, PART_OF_RUN) as (rows, plan, shown):
         number.check(plan, given.training())
         projected = number.projected_bytes(plan, decides=given.settings is None)
         say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
@@ -139,14 +131,15 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
 
 
 @contextmanager
-def weighed_rows(
+def planned_rows(
     store: Path, out: Path, given: Arguments, kind: str = "run"
-) -> Iterator[tuple[Path | Dataset, ProgressBar]]:
-    """Yield a store, or its view by weights of classes, and what tells."""
+) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar]]:
+    """Yield a store, or its view by weights of classes, its plan, and what tells."""
     with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weighed  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
+        from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
         from streammach.training.run import entered
 
@@ -156,7 +149,7 @@ def weighed_rows(
             data = opened.enter_context(Dataset.open(store))
             rows = weighed(data, given.class_weight)
         speed()
-        yield rows, shown
+        yield rows, choose(rows, given.constraints()), shown
 
 
 def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
@@ -348,7 +341,7 @@ def sweep(
         say(f"left out: {one.reason}")
     rows = "test" if found.tested else "held-out"
     say(f"{short_path(page or out)}: {len(found.points)} points; *: no other has fewer bytes and "
-        f"more {rows} {words(bool(found.listed)).first}")  # fmt: skip
+        f"more {rows} {words(found.listed).first}")  # fmt: skip
 
 
 def _draw(found: Sweep, out: Path) -> Path | None:
@@ -368,7 +361,7 @@ def _draw(found: Sweep, out: Path) -> Path | None:
 
 
 def _rows(found: Sweep) -> list[tuple[str, ...]]:
-    said = words(bool(found.listed))
+    said = words(found.listed)
     header = (
         "B x R", "model", "peak", "time", f"held-out {said.first}", said.five,
         f"test {said.first}", said.five, "frontier",

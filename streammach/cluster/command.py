@@ -50,7 +50,7 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
         raise UsageError("only one of these can be: --part, --dask, --devices")
     if given.time is not None:
         raise UsageError("what depends on a machine's speed is not trained in parts: --time")
-    from streammach.cli.trainings import plan_for, say_plan, watchers, weighed_rows
+    from streammach.cli.trainings import planned_rows, say_plan, watchers
     from streammach.cluster import workers  # loads on demand
     from streammach.cluster.distributed import train as train_apart
     from streammach.training.run import replaced
@@ -63,8 +63,7 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
     given = given.but(device=kind if device == "auto" else device)
     with ExitStack() as opened:
         client = None if given.dask is None else opened.enter_context(workers.connected(given.dask))
-        rows, shown = opened.enter_context(weighed_rows(store, out, given))
-        plan = plan_for(rows, given)
+        rows, plan, shown = opened.enter_context(planned_rows(store, out, given))
         say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads

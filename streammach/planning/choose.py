@@ -193,13 +193,9 @@ def _why(
 def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]:
     """Return the options worth showing, the best first: of each B and kind its best, and others."""
     best: dict[tuple[int, tuple[str, ...], bool], Option] = {}
-    for candidate in weighed:
-        option = candidate.option
+    for option in sorted((c.option for c in weighed), key=lambda o: (o.loss, o.seconds)):
         parts = tuple(part.name for part in weighed_parts(option.config))
-        key = (option.shape.n_buckets, parts, option.fits)
-        before = best.get(key)
-        if before is None or (option.loss, option.seconds) < (before.loss, before.seconds):
-            best[key] = option
+        best.setdefault((option.shape.n_buckets, parts, option.fits), option)
     others = [
         o for o in best.values()
         if o is not found.option and (o.fits or not found.option.shape.exact)

@@ -13,7 +13,6 @@ from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures, words
-from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
@@ -22,13 +21,13 @@ from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
-from streammach.spec.documents import from_json, to_json
+from streammach.spec.documents import to_json
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Amount, Count, Transform
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.pace import SEARCH, Pace, open_trials
-from streammach.training.run import MAX_DOCUMENT, SETTINGS, RunSettings
+from streammach.training.run import SETTINGS, RunSettings, decided
 from streammach.training.session import Session
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
@@ -312,8 +311,8 @@ def decide(session: Session, pace: Pace) -> RunSettings:
         return settings
     session.clock = pace.search
     session.begin(SEARCH)
-    if path.exists():
-        return from_json(read_small(path, MAX_DOCUMENT), RunSettings)
+    if (before := decided(request.folder)) is not None:
+        return before
     search, epochs = Search(session, request.options), 0
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0

@@ -18,7 +18,6 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError, clean
 from streammach.figures import Reached
 from streammach.files.folders import locked
-from streammach.files.reading import read_small
 from streammach.files.urls import located
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import write_atomic
@@ -29,14 +28,14 @@ from streammach.prediction.evaluate import evaluate
 from streammach.prediction.inputs import is_store
 from streammach.prediction.predictor import Predictor
 from streammach.progress import ProgressBar, Wanted
-from streammach.spec.documents import from_json, to_json
+from streammach.spec.documents import to_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Amount, Count, Index, Ranker, Size
 from streammach.stages import Stages, StageState
 from streammach.training.callbacks import EarlyStopping
-from streammach.training.run import MAX_DOCUMENT, Run
+from streammach.training.run import Run, saved
 from streammach.training.trainer import Trainer
 
 SWEEP = "sweep.json"
@@ -208,13 +207,9 @@ def sweep(
 
 def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
     """Return the sweep that a folder holds, None if it holds none, or raise MismatchError."""
-    path = Path(folder) / SWEEP
-    if not path.is_file():
+    if not (Path(folder) / SWEEP).is_file():
         return None
-    try:
-        return from_json(read_small(path, MAX_DOCUMENT), Sweep)
-    except ValueError as error:
-        raise MismatchError(f"not the file of a sweep ({clean(error, 120)})", path=path) from None
+    return saved(Path(folder), SWEEP, Sweep, f"{SWEEP} is not the file of a sweep")
 
 
 def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:

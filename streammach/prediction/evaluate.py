@@ -226,7 +226,7 @@ def _added_up(
     with shown(progress, "rows") as told:
         told("evaluate", 0, 0)
         for block in blocks(seen, bad_rows):
-            sums.take(sums.block_sums(predictor, block, path))
+            sums.take(sums.sums_of(predictor, block, path))
             told("evaluate", seen.rows, seen.total)
         depths = []
         for n in first if seen.rows else ():
@@ -284,9 +284,8 @@ def _with_labels(block: RowBlock, labels: Any, names: Names) -> RowBlock:
 def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) -> Evaluation:
     """Return an evaluation of rows that were added up; its seconds are 0."""
     return Evaluation(
-        n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
-        estimator=estimator, seconds=0.0, **sums.figures(seen.rows),
-    )  # fmt: skip
+        unknown_values=seen.unknown_values, estimator=estimator, seconds=0.0, **sums.fields()
+    )
 
 
 def _check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]) -> None:

@@ -11,6 +11,7 @@ from streammach.prediction.calibrate import class_probabilities
 from streammach.prediction.evaluate import evaluate, first_repetitions
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import SliceSums, rankings_of
+from streammach.prediction.sums import RankedRows
 from streammach.reports.about import evaluation_lines
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
@@ -98,8 +99,9 @@ def test_rows_by_the_values_of_a_namespace():
     )  # fmt: skip
     sums = SliceSums(names, "m")
     for start, stop in ((0, 5), (5, 40), (40, len(rows))):
-        sums.take(sums.block_sums(block.part(start, stop), right[start:stop]))
-    found = sums.result()
+        best = np.where(right[start:stop], 0, 1)[:, None]  # the label is 0
+        sums.take(sums.block_sums(RankedRows(None, block.part(start, stop), best, None, None)))
+    found = sums.fields()["by"]
     shown = [(one.value, one.n_rows, one.accuracy) for one in found.frequent]
     assert (found.by, found.n_values) == ("m", 3)
     assert shown == [("b", 32, 2 / 32), ("a", 22, 21 / 22), ("c", 1, 0.0)]

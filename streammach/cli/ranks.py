@@ -73,8 +73,8 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Labels are compared by name.
     """
+    from streammach.model.calibration import CANDIDATES
     from streammach.model.model import Model  # compiled code loads on demand
-    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.predictor import Predictor
     from streammach.prediction.room import room_before

@@ -212,7 +212,7 @@ def values_of(
     if coded.how == "nibbles":
         wide = words.astype("<u2")
         wide = (wide | wide << 4) & 0x0F0F
-        numbers: NDArray[np.int8] = wide.view(np.int8) ^ np.int8(8)  # from 0 on, in the order of the numbers
+        numbers: NDArray[np.int8] = wide.view(np.int8) ^ np.int8(8)  # from 0 on
         numbers -= np.int8(8)
         return numbers[:n]
     return words

@@ -14,8 +14,8 @@ import numpy as np
 
 from streammach.errors import DataError, clean
 from streammach.files.urls import located
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Evaluation, depth_of
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.predictor import Predictor

@@ -23,9 +23,9 @@ from streammach.data.tables.memory_tables import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_hashes

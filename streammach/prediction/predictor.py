@@ -19,9 +19,9 @@ from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores
+from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
-from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from streammach.errors import UsageError, clean
 from streammach.figures import Reached
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import CANDIDATES, Calibration, class_probabilities, own_logs
 from streammach.model.model import Model
-from streammach.prediction.calibrate import CANDIDATES, class_probabilities, own_logs
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.set_metrics import (

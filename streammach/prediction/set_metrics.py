@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.model.calibration import Calibration
-from streammach.prediction.calibrate import label_probabilities
+from streammach.model.calibration import Calibration, label_probabilities
 from streammach.prediction.sums import (
     BINS,
     GROUPS,

@@ -13,9 +13,9 @@ from streammach.figures import TopK, words
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.diagnose import (
     ROWS,
     Diagnosis,

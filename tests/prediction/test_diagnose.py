@@ -6,9 +6,8 @@ import pytest
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.errors import UsageError
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, class_probabilities, own_logs
 from streammach.model.shrink import Size, shrink
-from streammach.prediction.calibrate import class_probabilities, own_logs
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.set_metrics import RowFigures

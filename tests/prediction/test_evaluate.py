@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from streammach.errors import UsageError
-from streammach.model.calibration import Calibration
-from streammach.prediction.calibrate import class_probabilities
+from streammach.model.calibration import Calibration, class_probabilities
 from streammach.prediction.evaluate import evaluate, first_repetitions
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import SliceSums, rankings_of

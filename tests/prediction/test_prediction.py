@@ -8,11 +8,9 @@ import scipy.sparse
 
 from streammach.data.convert import convert
 from streammach.errors import DataError, ModelError, UsageError
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, fit_calibration, own_logs
 from streammach.model.model import Model
-from streammach.prediction.calibrate import own_logs
 from streammach.prediction.evaluate import choose_estimator, evaluate
-from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
 from tests.builders import block_of, open_backend, spec_of, training

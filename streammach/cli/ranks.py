@@ -48,9 +48,6 @@ ONE_LABEL = (
 @click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
               metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
 @click.option("--estimators", is_flag=True, help="Rank by all estimators, too, side by side.")
-@click.option("--first", metavar="R,...", default="", callback=options.numbers,
-              help="The first R repetitions alone, too, such as 2,4,8: a pass for each."
-              )  # fmt: skip
 @click.option("--by", metavar="NAMESPACE",
               help="Accuracy by the values of a namespace, or of a column of a table.")  # fmt: skip
 @options.shared(
@@ -81,9 +78,8 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     from streammach.reports.about import evaluation_lines
 
     room = room_before(
-        run, "first" if given.first else "evaluate", store, CANDIDATES, options=given.source(),
-        **given.of(room_before),
-    )  # fmt: skip
+        run, "evaluate", store, CANDIDATES, options=given.source(), **given.of(room_before)
+    )
     with ProgressBar(given.progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
         elsewhere = options.elsewhere(given)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from streammach.errors import DataError, clean
 from streammach.files.urls import located
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
-from streammach.prediction.evaluate import Evaluation, depth_of
+from streammach.model.shrink import TRUST, Size, shrink
+from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums, rankings_of
@@ -26,6 +28,7 @@ from streammach.prediction.sums import Bin, Reliability
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.simd import LANES
+from streammach.spec.types import Ranker
 
 ROWS = 20_000
 DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every point
@@ -34,15 +37,21 @@ ANSWERS = 5  # of a query
 BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go side by side
 
 
+@dataclass(frozen=True)
+class Depth:
+    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
+
+    n_repetitions: int
+    accuracy: dict[Ranker, float]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Diagnosis(Evaluation):
-    """What a model does on rows, in parts.
-
-    Its `first` are powers of two of the repetitions and all, by all ways to rank.
-    """
+    """What a model does on rows, in parts."""
 
     path: str  # where the rows come from
-    depth_rows: int  # rows used for `first`
+    depth_rows: int  # rows used for `depths`
+    depths: tuple[Depth, ...]  # by rising number of repetitions; empty with one repetition
     # probabilities of the best class of rows with a label seen in training, or of the candidates of
     # rows with lists of labels, each on its own; `before` calibration, where rows have one label
     reliability: Reliability
@@ -83,9 +92,37 @@ def diagnose(
         tell("repetitions", i * n_depth, len(counts) * n_depth)
     return Diagnosis(
         **sums.fields(), **sums.details(), path=str(path), estimator=model.estimator,
-        unknown_values=seen.unknown_values, depth_rows=n_depth, first=tuple(depths),
+        unknown_values=seen.unknown_values, depth_rows=n_depth, depths=tuple(depths),
         seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+def first_repetitions(model: Model, n_repetitions: int) -> Model:
+    """Return the model with its first repetitions and all counts."""
+    total = model.spec.n_repetitions
+    if n_repetitions == total:
+        return model
+    hashed = replace(model, counts=None)
+    small = shrink(hashed, Size(model.stored or "float32", n_repetitions, 0))
+    if model.counts is None:
+        return small
+    weight = model.counts.hashed * (n_repetitions / total) ** TRUST
+    return replace(small, counts=replace(model.counts, hashed=weight))
+
+
+def depth_of(
+    model: Model, n_repetitions: int, blocks: Iterable[RowBlock], names: Sequence[Ranker],
+    **computing: Any,
+) -> Depth:  # fmt: skip
+    """Return the accuracy of a model's first repetitions by the way to rank."""
+    right, n = dict.fromkeys(names, 0), 0
+    with Predictor(first_repetitions(model, n_repetitions), **computing) as predictor:
+        for block in blocks:
+            n += block.n_rows
+            for name in names:
+                best = predictor.topk_ids(block, 1, name)[0]
+                right[name] += int(block.lists.matched(best).sum())
+    return Depth(n_repetitions, {name: count / max(n, 1) for name, count in right.items()})
 
 
 def _first_rows(

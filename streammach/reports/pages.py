@@ -301,7 +301,7 @@ def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
             "wrong in both accuracies, and are left out of reliability and of the groups of "
             "classes."
         )
-    if diagnosis.first and diagnosis.depth_rows < diagnosis.n_rows:
+    if diagnosis.depths and diagnosis.depth_rows < diagnosis.n_rows:
         note += f" Repetitions are compared on the first {diagnosis.depth_rows:,} rows."
     return note
 

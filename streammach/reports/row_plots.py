@@ -176,17 +176,17 @@ def tenths_plot(found: Diagnosis) -> Plot | None:
 
 def repetitions_plot(found: Diagnosis) -> Plot | None:
     """Return the accuracy of the first repetitions by the way to rank; None with a single one."""
-    if not found.first:
+    if not found.depths:
         return None
     what = words(found.sets is not None).first
-    counts = [depth.n_repetitions for depth in found.first]
-    names = list(found.first[0].accuracy)
-    before, last = (depth.accuracy[found.estimator] for depth in found.first[-2:])
+    counts = [depth.n_repetitions for depth in found.depths]
+    names = list(found.depths[0].accuracy)
+    before, last = (depth.accuracy[found.estimator] for depth in found.depths[-2:])
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for name, style in zip(names, SERIES, strict=False):
-            curve(axes, counts, [100 * d.accuracy[name] for d in found.first], style,
+            curve(axes, counts, [100 * d.accuracy[name] for d in found.depths], style,
                   label=NAMES.get(name, name),
                   markerfacecolor="none" if style[0] == DARK else style[0])  # fmt: skip
         axes.set_xscale("log")
@@ -206,7 +206,7 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
         header=("first repetitions", *(f"{name} {what} %" for name in names)),
         rows=tuple(
             (f"{depth.n_repetitions}", *(percent(depth.accuracy[name], 2) for name in names))
-            for depth in found.first
+            for depth in found.depths
         ),
     )  # fmt: skip
 

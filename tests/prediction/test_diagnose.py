@@ -54,11 +54,11 @@ def test_all_rows_agree_with_evaluate(made):
 def test_the_last_depth_is_the_whole_model(made):
     model, test = made
     found = diagnose(model, test)
-    assert [depth.n_repetitions for depth in found.first] == [1, 2, 4, 6]
-    for name, p_at_1 in found.first[-1].accuracy.items():
+    assert [depth.n_repetitions for depth in found.depths] == [1, 2, 4, 6]
+    for name, p_at_1 in found.depths[-1].accuracy.items():
         with sm.Predictor(model, estimator=name) as predictor:
             assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
-    alone = [depth.accuracy["logsum"] for depth in found.first]
+    alone = [depth.accuracy["logsum"] for depth in found.depths]
     assert alone[-1] > alone[0]
 
 
@@ -66,8 +66,8 @@ def test_a_smaller_model_has_depths_of_its_own(made):
     model, test = made
     small = shrink(model, Size("int4", 4, 200))
     found = diagnose(small, test)
-    assert [depth.n_repetitions for depth in found.first] == [1, 2, 4]
-    for name, p_at_1 in found.first[-1].accuracy.items():
+    assert [depth.n_repetitions for depth in found.depths] == [1, 2, 4]
+    for name, p_at_1 in found.depths[-1].accuracy.items():
         with sm.Predictor(small, estimator=name) as predictor:
             assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
 
@@ -151,7 +151,7 @@ def test_lists_agree_with_evaluate(listed):
     assert recalls == pytest.approx(whole.sets.decile_recall)
     assert sum(tenth.n_rows for tenth in found.tenths) == found.sets.n_labels - found.n_unseen
     assert all(a.most <= b.least for a, b in zip(found.tenths, found.tenths[1:], strict=False))
-    for name, p_at_1 in found.first[-1].accuracy.items():
+    for name, p_at_1 in found.depths[-1].accuracy.items():
         with sm.Predictor(model, estimator=name) as predictor:
             assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
 

@@ -89,7 +89,7 @@ def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
     read = Reader(page)
     for row, group in zip(read.table("group"), found.recall_by_decile, strict=True):
         assert [row[1], row[2]] == [str(group.n_classes), str(group.n_rows)]
-    for row, depth in zip(read.table("first repetitions"), found.first, strict=True):
+    for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
                        *(f"{100 * p:.2f}" for p in depth.accuracy.values())]  # fmt: skip
 

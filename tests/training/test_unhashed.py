@@ -114,7 +114,7 @@ def test_counts_alone_are_a_model(stores, tiny):
             one = predictor.topk_ids(rows.part(i, i + 1), 7)
             assert ids[i].tolist() == one[0][0].tolist()
             assert scores[i].tolist() == one[1][0].tolist()
-    assert diagnose(model, test).first == ()
+    assert diagnose(model, test).depths == ()
     with pytest.raises(UsageError, match="no hashed models: estimator logsum"):
         sm.Predictor(model, estimator="logsum")
 

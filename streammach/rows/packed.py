@@ -182,8 +182,10 @@ def write_row(row: Array, least: int, codes: Array, data: Array, at: int) -> Non
             apart = np.int64(some[c]) - least
             other = not 0 <= apart < OTHER
             codes[c] |= np.uint8((OTHER if other else apart) << (2 * k))
-            data[at] = some[c]  # the next one is written over it where it is none
-            at += other
+    for c in range(row.shape[0]):  # these are few: a loop of its own lets the one above use vectors
+        if not 0 <= np.int64(row[c]) - least < OTHER:
+            data[at] = row[c]
+            at += 1
 
 
 @kernel(fastmath=False, allocates=False)

@@ -9,11 +9,11 @@ from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
+from streammach.model.calibration import LEAST_ROWS, fit_calibration
 from streammach.parts.counts.group_fit import CandidateFeatures, _Problem
 from streammach.parts.discriminant.class_sums import Discriminant
 from streammach.parts.discriminant.part import _reached as reached_by_shares
 from streammach.parts.whitening.part import Spread
-from streammach.prediction.fit_calibration import LEAST_ROWS, fit_calibration
 from streammach.prediction.reached import reached
 from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of, dense_block

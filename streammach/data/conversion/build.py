@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.spellings import spelled_differently
+from streammach.threads import Workers
 
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
 UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
@@ -75,19 +76,19 @@ class Build:
         """Make the store, or raise ChangedError, DataError, BudgetError or DiskError."""
         request = self._request
         try:
-            with ThreadPoolExecutor(request.n_threads, "convert") as pool:
+            with closing(Workers(request.n_threads, "convert")) as workers:
+                told = self._told(READ)
                 intake = Intake(
                     self._sources, self._known.vocabulary(), self._bad_rows,
                     folder=self._folder.runs, seed=request.seed, memory=self._memory,
-                    pool=pool, n_threads=request.n_threads,
+                    workers=workers, progress=told,
                 )  # fmt: skip
                 if resume:
                     intake.resume()
-                told = self._told(READ)
                 told(0, 0)
-                intake.read(told)
+                intake.read()
                 self._check_rows(intake.tally)
-                return self._write(intake, pool)
+                return self._write(intake, workers)
         except BudgetError as error:
             recipe = request.options[0].recipe
             if recipe is not None and recipe.texts and (recipe.ngrams > 1 or recipe.chars):
@@ -111,7 +112,7 @@ class Build:
         if wrong:
             raise DataError(wrong, path=clean(self._sources[0].path, 300))
 
-    def _write(self, intake: Intake, pool: ThreadPoolExecutor) -> Made:
+    def _write(self, intake: Intake, workers: Workers) -> Made:
         """Give labels and features their ids, and write all that a store holds."""
         self._told(SORT)(0, 0)
         if intake.spills:
@@ -129,12 +130,12 @@ class Build:
         groups = [features.rank[ids] for ids in groups] or [features.rank]
         told = self._told(WRITE)
         shuffle = Shuffle(
-            labels.rank, Ids.of(groups), len(features.names), block_rows(tally), pool,
+            labels.rank, Ids.of(groups), len(features.names), block_rows(tally), workers,
             lambda done: told(done, tally.rows),
         )  # fmt: skip
         if not spills and not self._request.held_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
-        writer = self._writer(tally, pool)
+        writer = self._writer(tally, workers)
         try:
             if spills:
                 room = self._room_beside(labels, features, tally)
@@ -147,7 +148,7 @@ class Build:
         finally:
             writer.release()
 
-    def _writer(self, tally: Tally, pool: ThreadPoolExecutor) -> StoreWriter | HeldWriter:
+    def _writer(self, tally: Tally, workers: Workers) -> StoreWriter | HeldWriter:
         types, labels = value_type(tally), None
         if tally.listed:
             labels = np.float32 if tally.label_weights else np.uint8
@@ -156,7 +157,8 @@ class Build:
             return HeldWriter(
                 types, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
             )
-        return StoreWriter(self._folder.store, types, tagged=tally.tagged, pool=pool, **content)
+        content |= {"tagged": tally.tagged, "workers": workers}
+        return StoreWriter(self._folder.store, types, **content)
 
     def _room_beside(self, labels: RankedNames, features: RankedNames, tally: Tally) -> RowBuffer:
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))

@@ -26,8 +26,8 @@ STAGES = {  # name: (microseconds of one thread, stages, units of each)
     "scores of 65,536 rows": (2_000_000, 1, 65_536),
 }
 FLOWS = {  # name: (pieces, those under way for each thread, microseconds of each station)
-    "conversion: 300 MB are read": (300, 3, (520, 21_000, 960, 680)),
-    "conversion: 32 million values are written": (128, 2, (10, 17_000, 700, 2_100, 940)),
+    "conversion: 1 GB is read": (1000, 3, (520, 21_000, 960, 680)),
+    "conversion: 260 million values are written": (1000, 2, (10, 17_000, 700, 2_100, 940)),
 }  # taking a piece is the first station; in its order at every other one
 THREADS = (1, 2, 4, 8, 16)
 Each = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -29,7 +30,6 @@ from streammach.files.reading import check_free
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
-from streammach.rows.spellings import spelled_differently
 from streammach.threads import Workers
 
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
@@ -37,6 +37,7 @@ UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
 STAGES = {READ: 10.0, SORT: 1.0, WRITE: 6.0, NAMES: 0.3}  # their times beside one another
 BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
 STORE_BYTES_PER_VALUE = 6
+WHOLE_NUMBER = re.compile(rb"([+-]?\d{1,18})(?:\.0*)?")
 SPILL_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
 
 
@@ -126,7 +127,7 @@ class Build:
         intake.forget()  # the tables go before names are put into order
         labels = self._known.ranked_labels(names[0], counts[0])
         features = self._known.ranked_features(names[1], counts[1])
-        self._warn_of_spellings(labels.names, features.names)
+        _warn_of_spellings(labels.names)
         groups = [features.rank[ids] for ids in groups] or [features.rank]
         told = self._told(WRITE)
         shuffle = Shuffle(
@@ -207,21 +208,25 @@ class Build:
             return NO_COLUMNS
         return trained_columns(features, tally.n_columns, self._sources[0].column_names())
 
-    def _warn_of_spellings(self, labels: Names, features: Names) -> None:
-        """Warn of numbers that are spelled in two ways; words of texts are none."""
-        recipe = self._request.options[0].recipe
-        words = () if recipe is None else recipe.word_spaces
-        for what, become, names, aside in (
-            ("labels", "classes", labels, ()), ("features", "features", features, words),
-        ):  # fmt: skip
-            if (found := spelled_differently(names, aside)) is not None:
-                n, (one, other) = found
-                warnings.warn(
-                    f"{n:,} {'numbers are' if n > 1 else 'number is'} spelled in several ways "
-                    f"among the {what}, such as '{clean(one, 40)}' and '{clean(other, 40)}': these "
-                    f"are different {become}",
-                    stacklevel=5,
-                )
+
+def _warn_of_spellings(labels: Names) -> None:
+    """Warn of labels that are one whole number in several spellings: ``1``, ``01``, ``1.0``."""
+    heads = labels.data[labels.offsets[:-1][np.diff(labels.offsets) > 0]]
+    if labels.kind == "integer" or not np.isin(heads, list(b"+-0123456789")).any():
+        return  # each is written in the usual way, or none is a number
+    spellings: dict[int, list[str]] = {}
+    for i in range(len(labels)):
+        raw = labels.raw(i)
+        if number := WHOLE_NUMBER.fullmatch(raw):
+            spellings.setdefault(int(number[1]), []).append(raw.decode())
+    several = [names for names in spellings.values() if len(names) > 1]
+    if several:
+        n, (one, other, *_) = len(several), several[0]
+        warnings.warn(
+            f"{n:,} {'numbers are' if n > 1 else 'number is'} spelled in several ways among the "
+            f"labels, such as '{one}' and '{other}': these are different classes",
+            stacklevel=6,
+        )
 
 
 def kind_of(

@@ -14,14 +14,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import google_crc32c
 import numpy as np
+from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
-from streammach.data.store.blobs import Blobs, FileFacts
-from streammach.data.store.codecs import WRITTEN, Codec
+from streammach.data.store.blobs import FileFacts, Folder
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
 from streammach.files.reading import disk_error, disk_errors, handle_pieces, sha256
@@ -35,7 +35,10 @@ CRC_OF_SEALED = 0x48674BC7  # crc32c of any bytes followed by their own crc32c
 SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
 CRC_BYTES = 4
 INDEX_BYTES = 16 * SHARD_CHUNKS + CRC_BYTES
+BLOSC_HEADER = struct.Struct("<4s3I")  # flags; bytes decoded, of a block, encoded
 Look = Callable[[NDArray[Any]], None]
+
+blosc.use_threads = False  # with its own threads the encoded bytes differ from run to run
 
 
 def sealed(body: bytes) -> bytes:
@@ -48,9 +51,33 @@ def is_sealed(data: bytes) -> bool:
     return bool(google_crc32c.value(data) == CRC_OF_SEALED)
 
 
+def shuffle_of(dtype: np.dtype[np.generic]) -> Literal["shuffle", "bitshuffle"]:
+    """Return the shuffle that lz4 does best with: bytes of wide integers, bits of the rest."""
+    return "shuffle" if dtype.kind in "iu" and dtype.itemsize >= 4 else "bitshuffle"
+
+
+def packed(values: NDArray[Any]) -> bytes:
+    """Return values, C-contiguous, as Blosc packs them with lz4 behind a shuffle."""
+    mode = Blosc.SHUFFLE if shuffle_of(values.dtype) == "shuffle" else Blosc.BITSHUFFLE
+    return bytes(Blosc("lz4", 5, mode).encode(values))
+
+
+def unpack(body: bytes | memoryview, out: NDArray[Any]) -> None:
+    """Write the values of a chunk to `out`, C-contiguous; ValueError or RuntimeError if it fails.
+
+    Blosc's own header says where its bytes end.
+    """
+    if len(body) < BLOSC_HEADER.size:
+        raise ValueError("it has no header")
+    _, decoded, _, size = BLOSC_HEADER.unpack_from(body)
+    if decoded != out.nbytes or size != len(body):
+        raise ValueError(f"{decoded:,} bytes, not {out.nbytes:,}")
+    blosc.decompress(body, out)
+
+
 def encoded(dtype: np.dtype[np.generic], chunk: NDArray[np.generic]) -> bytes:
     """Return a chunk as it stands in a shard: `CHUNK` values, cast to a type."""
-    return sealed(WRITTEN.encode(np.ascontiguousarray(chunk, dtype)))
+    return sealed(packed(np.ascontiguousarray(chunk, dtype)))
 
 
 class ArrayWriter:
@@ -143,11 +170,11 @@ class ArrayReader:
     """Reads ranges of an array; safe to use from several threads."""
 
     def __init__(
-        self, blobs: Blobs, name: str, dtype: np.dtype[Any], n_values: int,
-        files: dict[str, FileFacts], codec: Codec = WRITTEN,
+        self, blobs: Folder, name: str, dtype: np.dtype[Any], n_values: int,
+        files: dict[str, FileFacts],
     ) -> None:  # fmt: skip
         self.dtype, self.n_values = dtype, n_values
-        self._blobs, self._name, self._files, self._codec = blobs, name, files, codec
+        self._blobs, self._name, self._files = blobs, name, files
         self._indices: dict[int, NDArray[np.uint64]] = {}
         self._local = threading.local()
 
@@ -225,7 +252,7 @@ class ArrayReader:
         if len(body) != size or not is_sealed(body):
             return f"the checksum of chunk {at} is wrong"
         try:
-            self._codec.decode(memoryview(body)[:-CRC_BYTES], out)
+            unpack(memoryview(body)[:-CRC_BYTES], out)
         except (RuntimeError, ValueError) as error:
             return f"chunk {at} cannot be decoded ({clean(error)})"
         return ""

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.store.blobs import FileFacts
-from streammach.data.store.codecs import WRITTEN
 from streammach.data.store.root import Root, RootFacts
 from streammach.data.store.stored_arrays import (
     CHUNK,
@@ -19,6 +18,7 @@ from streammach.data.store.stored_arrays import (
     ArrayWriter,
     HeldArray,
     encoded,
+    shuffle_of,
 )
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
@@ -207,7 +207,12 @@ class StoreWriter(RowsWriter):
             zarr.create_array(
                 store, name=name, shape=(array.n_values,), dtype=array.dtype, chunks=(CHUNK,),
                 shards=(CHUNK * SHARD_CHUNKS,), fill_value=0, attributes=dict(ARRAY_ENCODING),
-                compressors=[*WRITTEN.document(array.dtype), zarr.codecs.Crc32cCodec()],
+                compressors=[
+                    zarr.codecs.BloscCodec(
+                        cname="lz4", clevel=5, shuffle=shuffle_of(array.dtype)
+                    ),
+                    zarr.codecs.Crc32cCodec(),
+                ],
             )  # fmt: skip
         del content["zarr.json"]
         return {name: document.to_bytes() for name, document in content.items()}

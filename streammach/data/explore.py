@@ -23,8 +23,7 @@ from streammach.data.raw_text import GZIP_MAGIC, gzip_error, is_piped, unpacked
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_source
-from streammach.data.store.codecs import WRITTEN
-from streammach.data.store.stored_arrays import CHUNK
+from streammach.data.store.stored_arrays import CHUNK, packed
 from streammach.data.tables.table_source import Table
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -337,7 +336,7 @@ def _packed_bytes(
 
 
 def _encoded(values: NDArray[Any]) -> int:
-    return sum(len(WRITTEN.encode(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
+    return sum(len(packed(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
 
 
 def _names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:

@@ -183,7 +183,7 @@ class Labelled:
         threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.held.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
-        copies = (AHEAD + 1 + threads) * COPIED_BYTES * copied
+        copies = AHEAD * threads * COPIED_BYTES * copied
         names = NAME_BYTES * (min(self.rows.n_columns, nnz) + (n_labels or n))
         return FIXED_BYTES + names + self._buffer_bytes + max(pieces, rows + copies)
 

@@ -245,13 +245,3 @@ def test_an_index_of_pandas_is_a_column_where_it_is_named(tmp_path):
     assert "__index_level_0__^index" in features(tmp_path / "n.zarr")
     frame.reset_index(drop=True).to_parquet(tmp_path / "b.parquet")
     convert(tmp_path / "b.parquet", tmp_path / "t.zarr", like=tmp_path / "s.zarr")
-
-
-@pytest.mark.filterwarnings("error")
-def test_words_that_are_numbers_are_no_spellings(tmp_path):
-    (tmp_path / "a.csv").write_text("y,t,c\n" + "k,the 007 and 7,one\nm,7 again,two\n" * 9)
-    given = {"label": "y", "text": "t", "chars": "1-2"}
-    convert(tmp_path / "a.csv", tmp_path / "s.zarr", category="c", **given)
-    (tmp_path / "b.csv").write_text("y,t,c\n" + "k,the 007 and 7,007\nm,7 again,7\n" * 9)
-    with pytest.warns(UserWarning, match=r"1 number is spelled .* 'c\^007' and 'c\^7'"):
-        convert(tmp_path / "b.csv", tmp_path / "t.zarr", category="c", **given)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streammach.backends.registry import device_text
 from streammach.errors import clean
 from streammach.figures import TopK, words
 from streammach.files.destinations import Destination
@@ -27,6 +26,7 @@ from streammach.prediction.diagnose import (
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.reports import html
+from streammach.reports.about import run_lines
 from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
 from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
@@ -131,7 +131,7 @@ def run_page(
         html.heading("What the model is made of"),
         *_parts(run, model),
         html.heading("What was planned, and why"),
-        html.facts(_plan_rows(run, model)),
+        html.facts(run_lines(run, model)),
     ]
     title = f"streammach: {clean(run.path.resolve().name, 100)}"
     return Page(html.page(title, parts), (*of_rows, *of_run))
@@ -232,35 +232,6 @@ def _sweep_verdict(sweep: Sweep) -> list[str]:
         f"{percent(least)}%, among {sweep.n_classes:,} classes.",
         f"On the frontier, where no smaller one is better: {edge}.",
     ]
-
-
-def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
-    plan, training, facts, result = run.plan, run.settings.training, run.plan.facts, run.result
-    stopped = f"; stopped: {result.stopped}" if result.stopped else ""
-    shape, gpu = model.spec.shape, []
-    made = f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
-    if plan.limits.device:
-        gpu.append(("GPU memory", (
-            f"{size_text(plan.device_projected_bytes)} projected of "
-            f"{size_text(plan.limits.device)} allowed ({plan.limits.device_source}); buffers "
-            f"{size_text(result.device_projected_bytes)} projected, "
-            f"{size_text(result.device_peak_bytes)} measured"
-        )))  # fmt: skip
-    return [
-        ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
-                  f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
-        ("model", f"{made} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{training.text}, {len(result.history)} of {training.epochs} epochs"
-                     f"{stopped}, seed {training.seed}"),
-        ("held out", run.settings.held_out),
-        ("device", device_text(plan)),
-        ("memory", f"{size_text(plan.projected_bytes)} projected, "
-                   f"{size_text(result.peak_bytes)} measured, "
-                   f"{size_text(plan.limits.host)} allowed ({plan.limits.host_source})"),
-        *gpu,
-        ("time", time_text(result.seconds)),
-        *(("" if i else "why", clean(reason, 500)) for i, reason in enumerate(run.reasons)),
-    ]  # fmt: skip
 
 
 def _parts(run: Run, model: Model) -> list[str]:

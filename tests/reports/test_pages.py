@@ -15,9 +15,9 @@ from streammach.prediction.diagnose import QueryTime, RowGroup, query_time
 from streammach.reports import html
 from streammach.reports.pages import run_page, sweep_page, verdict
 from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
-from streammach.reports.run_plots import epochs_plot, size_plot, speed_plot, stages_plot
+from streammach.reports.run_plots import epochs_plot, size_plot, stages_plot
 from streammach.spec.documents import to_json
-from streammach.training.events import LOG, SpeedPoint, read_log
+from streammach.training.events import LOG, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
 from tests.reports.reading import Reader
 
@@ -51,7 +51,7 @@ def test_rows_are_asked_for_where_they_are_missing(pages):
     for name in ("reliability", "deciles", "repetitions"):
         assert name not in without.ids
         assert name in with_rows.ids
-    for name in ("epochs", "memory", "speed"):
+    for name in ("epochs", "memory"):
         assert name in without.ids
 
 
@@ -156,16 +156,6 @@ def test_a_run_without_held_out_rows_has_its_plot():
     assert [row[0] for row in plot.rows] == ["1", "2", "3 (kept)"]
     assert plot.rows[0][2] == "-"
     assert "accuracy" not in plot.svg
-
-
-def test_speed_over_time_is_that_of_the_log(made, tmp_path):
-    run, _ = made
-    beats = read_log(run.path).beats
-    plot = speed_plot(beats)
-    assert [row[2] for row in plot.rows] == [f"{beat.rows_per_second:,.0f}" for beat in beats]
-    many = [SpeedPoint(float(i), 1, 5.0, 0.1) for i in range(1200)]
-    assert len(speed_plot(many).rows) == 400
-    assert speed_plot([]) is None
 
 
 def point(buckets, repetitions, mb, p_at_1, *, test=None, mark=False):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.errors import clean
-from streammach.figures import TopK, words
+from streammach.figures import TopK
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
@@ -129,7 +129,7 @@ def run_page(
         html.heading("How it was trained"),
         html.figures(of_run),
         html.heading("What the model is made of"),
-        *_parts(run, model),
+        _parts(model),
         html.heading("What was planned, and why"),
         html.facts(run_lines(run, model)),
     ]
@@ -234,8 +234,8 @@ def _sweep_verdict(sweep: Sweep) -> list[str]:
     ]
 
 
-def _parts(run: Run, model: Model) -> list[str]:
-    """Return the bytes and weight of each part, and what each way to rank reached."""
+def _parts(model: Model) -> str:
+    """Return the bytes and the weight of each part."""
     both, rows = model.counts is not None, []
     if not model.spec.unhashed:
         hashed = sum(a.nbytes for a in model.hashed.values())
@@ -247,18 +247,7 @@ def _parts(run: Run, model: Model) -> list[str]:
     calibration = sum(a.nbytes for a in model.calibration.arrays.values())
     if calibration:
         rows.append(("calibration", f"{calibration:,}", "-"))
-    parts = [html.table(("part", "bytes", "weight in a score"), rows)]
-    if run.result.validation:
-        ranked = [
-            (f"{name}{' (used)' if name == model.estimator else ''}",
-             "with" if name == "blend" else "without",
-             percent(found.accuracy, 2), percent(found.top_5_accuracy, 2))
-            for name, found in run.result.validation.items()
-        ]  # fmt: skip
-        said = words(model.listed)
-        header = ("ranked by", "counts", f"held-out {said.first} %", f"held-out {said.five} %")
-        parts.append(html.table(header, ranked))
-    return parts
+    return html.table(("part", "bytes", "weight in a score"), rows)
 
 
 def _rows_note(run: Run, diagnosis: AnyDiagnosis | None) -> str:

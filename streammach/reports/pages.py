@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streammach.backends.registry import device_text
 from streammach.errors import clean
-from streammach.figures import TopK, words
+from streammach.figures import TopK
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
@@ -26,6 +25,7 @@ from streammach.prediction.diagnose import (
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.reports import html
+from streammach.reports.about import run_lines
 from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
 from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
@@ -125,9 +125,9 @@ def run_page(run: Run, diagnosis: Diagnosis | None = None, query: QueryTime | No
         html.heading("How it was trained"),
         html.figures(of_run),
         html.heading("What the model is made of"),
-        *_parts(run, model),
+        _parts(model),
         html.heading("What was planned, and why"),
-        html.facts(_plan_rows(run, model)),
+        html.facts(run_lines(run, model)),
     ]
     title = f"streammach: {clean(run.path.resolve().name, 100)}"
     return Page(html.page(title, parts), (*of_rows, *of_run))
@@ -230,37 +230,8 @@ def _sweep_verdict(sweep: Sweep) -> list[str]:
     ]
 
 
-def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
-    plan, training, facts, result = run.plan, run.settings.training, run.plan.facts, run.result
-    stopped = f"; stopped: {result.stopped}" if result.stopped else ""
-    shape, gpu = model.spec.shape, []
-    made = f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
-    if plan.limits.device:
-        gpu.append(("GPU memory", (
-            f"{size_text(plan.device_projected_bytes)} projected of "
-            f"{size_text(plan.limits.device)} allowed ({plan.limits.device_source}); buffers "
-            f"{size_text(result.device_projected_bytes)} projected, "
-            f"{size_text(result.device_peak_bytes)} measured"
-        )))  # fmt: skip
-    return [
-        ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
-                  f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
-        ("model", f"{made} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{training.text}, {len(result.history)} of {training.epochs} epochs"
-                     f"{stopped}, seed {training.seed}"),
-        ("held out", run.settings.held_out),
-        ("device", device_text(plan)),
-        ("memory", f"{size_text(plan.projected_bytes)} projected, "
-                   f"{size_text(result.peak_bytes)} measured, "
-                   f"{size_text(plan.limits.host)} allowed ({plan.limits.host_source})"),
-        *gpu,
-        ("time", time_text(result.seconds)),
-        *(("" if i else "why", clean(reason, 500)) for i, reason in enumerate(run.reasons)),
-    ]  # fmt: skip
-
-
-def _parts(run: Run, model: Model) -> list[str]:
-    """Return the bytes and weight of each part, and what each way to rank reached."""
+def _parts(model: Model) -> str:
+    """Return the bytes and the weight of each part."""
     both, rows = model.counts is not None, []
     if not model.spec.unhashed:
         hashed = sum(a.nbytes for a in model.hashed.values())
@@ -272,18 +243,7 @@ def _parts(run: Run, model: Model) -> list[str]:
     calibration = sum(a.nbytes for a in model.calibration.arrays.values())
     if calibration:
         rows.append(("calibration", f"{calibration:,}", "-"))
-    parts = [html.table(("part", "bytes", "weight in a score"), rows)]
-    if run.result.validation:
-        ranked = [
-            (f"{name}{' (used)' if name == model.estimator else ''}",
-             "with" if name == "blend" else "without",
-             percent(found.accuracy, 2), percent(found.top_5_accuracy, 2))
-            for name, found in run.result.validation.items()
-        ]  # fmt: skip
-        said = words(model.listed)
-        header = ("ranked by", "counts", f"held-out {said.first} %", f"held-out {said.five} %")
-        parts.append(html.table(header, ranked))
-    return parts
+    return html.table(("part", "bytes", "weight in a score"), rows)
 
 
 def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:

@@ -101,7 +101,7 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
     if listed:  # most of them are unlikely
         below.set_yscale("log")
         below.set_ylim(min(sizes) / 3, 2 * max(sizes))
-        plain_log(below.yaxis, min(sizes) / 3, max(sizes))
+        plain_log(below.yaxis)
     else:
         thousands(below.yaxis)
 

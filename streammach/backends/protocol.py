@@ -129,6 +129,11 @@ class Backend(Ranked, Protocol):
     n_waves: int
 
     @property
+    def arrays_stay(self) -> bool:
+        """Whether what :meth:`arrays` returned stays as it is until it is called again."""
+        ...
+
+    @property
     def wants_by_feature(self) -> bool:
         """Whether batches come with lists by feature."""
         ...

@@ -26,6 +26,7 @@ class CpuBackend(Forward):
     """Trains and applies R softmax models with Numba kernels and BLAS; made as :class:`Forward`."""
 
     n_waves = 1
+    arrays_stay = False
     _trains: Steps | None = None
 
     @property

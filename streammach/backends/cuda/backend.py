@@ -73,8 +73,8 @@ class CudaBackend(Ranked):
         self._edges = group_edges(spec, waves)
         self.n_waves, self._most = len(self._edges), widest(spec, waves)
         self._weights_are, self._tf32 = placement.weights, placement.tf32
-        self._steps = np.zeros(1, np.int64)
-        self._wave_steps = 0
+        self._steps = np.zeros(1, np.int64)  # of the host's arrays; the device is ahead of them
+        self._n_steps = self._wave_steps = 0
         self._training: TrainSpec | None = None
         self._basis: RowMap | None = None
         self._forget_buffers()
@@ -123,7 +123,7 @@ class CudaBackend(Ranked):
             for array in self._host.values():
                 array[:] = 0
             self._host["bias"][:] = training.start_bias
-        self._steps[0] = self._wave_steps = 0
+        self._n_steps = self._wave_steps = 0
         with self._memory.use():
             self._group.keep_state(training.optimizer)
             self._group.take(*self._edges[0])
@@ -166,6 +166,11 @@ class CudaBackend(Ranked):
         self.restore()
 
     @property
+    def arrays_stay(self) -> bool:
+        """Whether the host's arrays stay while the device trains: it has all groups."""
+        return self.n_waves == 1
+
+    @property
     def _n_more(self) -> int:
         """D, the columns that rows have beyond their features."""
         return self._wide.n_features - self.spec.n_features
@@ -195,7 +200,7 @@ class CudaBackend(Ranked):
     def select_wave(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before."""
         if wave and not done:
-            self._steps[0] -= self._wave_steps  # every wave takes the steps of the first
+            self._n_steps -= self._wave_steps  # every wave takes the steps of the first
         self._wave_steps = done
         with self._memory.use():
             self._turn_to(wave)
@@ -206,9 +211,9 @@ class CudaBackend(Ranked):
         assert training is not None, "prepare() comes first"
         assert steps is not None
         assert losses is not None
-        self._steps[0] += 1
+        self._n_steps += 1
         self._wave_steps += 1
-        number = int(self._steps[0])
+        number = self._n_steps
         rate, epsilon = training.optimizer_kind.corrected(rate, training.epsilon, number)
         rule = Rule(
             smoothing=np.float32(training.label_smoothing), rate=np.float32(rate),
@@ -244,6 +249,7 @@ class CudaBackend(Ranked):
             with self._memory.use():
                 self._group.copy(self._host, to_host=True)
             self._ahead = False
+        self._steps[0] = self._n_steps
         arrays = {**self._host, "steps": self._steps}
         if isinstance(self._basis, Waves):
             arrays["projection"] = self._basis.projection
@@ -253,7 +259,7 @@ class CudaBackend(Ranked):
         """Take over what was written into the arrays that :meth:`arrays` returned."""
         with self._memory.use():
             self._group.copy(self._host, to_host=False)
-        self._ahead = False
+        self._ahead, self._n_steps = False, int(self._steps[0])
 
     def device_bytes(self) -> tuple[int, int]:
         """Return the most bytes of device memory that buffers took, and what they may take."""

@@ -26,7 +26,7 @@ from streammach.backends.cuda.prediction import CudaPrediction, query_rows
 from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, Resident
-from streammach.backends.protocol import NOTHING, Loss, Ranked
+from streammach.backends.protocol import NOTHING, Loss, Ranked, Rows
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap, Waves
@@ -63,6 +63,7 @@ class CudaBackend(Ranked):
         self._scale = np.asarray(weights["scale"]) if "scale" in weights else None
         self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host
+        self._applied = ""  # what other weights the device has, see apply()
         n_more = 0 if more is None else more.n_more
         self._wide = replace(spec, n_features=spec.n_features + n_more)  # with the table's rows
         waves = placement.waves
@@ -259,7 +260,19 @@ class CudaBackend(Ranked):
         """Take over what was written into the arrays that :meth:`arrays` returned."""
         with self._memory.use():
             self._group.copy(self._host, to_host=False)
-        self._ahead, self._n_steps = False, int(self._steps[0])
+        self._ahead, self._applied, self._n_steps = False, "", int(self._steps[0])
+
+    def apply(self, weights: Rows | None, name: str = "") -> bool:
+        """Predict by other weights until the trained ones are given back: None."""
+        if self.n_waves > 1 or self._weights_are != "float32":
+            return False
+        if name != self._applied:
+            host = self.arrays()
+            table = host["weights"] if weights is None else weights
+            with self._memory.use():
+                self._group.copy({"weights": table, "bias": host["bias"]}, to_host=False)
+            self._applied = name
+        return True
 
     def device_bytes(self) -> tuple[int, int]:
         """Return the most bytes of device memory that buffers took, and what they may take."""

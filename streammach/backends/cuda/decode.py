@@ -159,7 +159,7 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     per_word, second, third = 32 // bits, bits // 8 - 1, 16 if bits == 8 else 0
     start = np.float32(0 if kind == SUM else np.inf)
     step = columns if staged else 0
-    median = median_function(shape) if kind == MEDIAN else None
+    median: Any = median_function(shape) if kind == MEDIAN else None
 
     def scan(
         p: Array, codes: Array, n_rows: int, n_classes: int, code_words: int, n_sets: int,

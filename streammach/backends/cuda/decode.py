@@ -116,10 +116,8 @@ def median_function(shape: ClassSets) -> Callable[..., Any]:
 
 
 def score_function(shape: ClassSets) -> Callable[..., Any]:
-    """Return ``score(p, first, codes, code_words, i, kind)``: class i by any kind of score.
-
-    It is for few classes, and one kernel for all kinds. A value's place in their order is counted.
-    """
+    """Return ``score(p, first, codes, code_words, i, kind)``: class i by any kind of score."""
+    # For few classes, in one kernel for all kinds: a value's place in their order is counted.
     B, R, bucket = shape.n_buckets, shape.n_repetitions, bucket_function(shape.code_bits)
     lower, upper = (R - 1) // 2, R // 2
 

@@ -163,6 +163,7 @@ class Judge:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
+                device=self.session.backend,
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:

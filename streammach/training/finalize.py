@@ -89,6 +89,7 @@ def _whole(
         if size == "auto" and judge.n_rows >= compact.LEAST_ROWS:
             session.begin(SMALLER)
             found = compact.choose(judge)
+            session.backend.apply(None)
             if found.calibration is not None:
                 decided = replace(decided, calibration=found.calibration)
         session.begin(LEARNING)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
+from streammach.rows.arrays import sort_numbers
 from streammach.rows.pairs import PairTable, places
 
 NOWHERE = -1
@@ -90,7 +91,7 @@ def scatter(
 def sort_lists(lists: MarkedLists, first: int, last: int) -> None:
     """Sort the marks of lists ``first:last``."""
     for f in range(first, last):
-        lists.marks[lists.begins[f] : lists.begins[f + 1]].sort()
+        sort_numbers(lists.marks[lists.begins[f] : lists.begins[f + 1]])
 
 
 @kernel(inline=True, fastmath=False)
@@ -319,7 +320,7 @@ def marked_place(marks: Array, first: int, c: int) -> Any:
     return np.int64(marks[w, 1] + bits(word & ((np.uint32(1) << bit) - np.uint32(1))))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=True)
 def find_places(
     row: Array, wanted: Array, n: int, pairs: CountedPairs, slot: Array, place: Array
 ) -> None:
@@ -334,9 +335,11 @@ def find_places(
     place : int32 (v, m)
         Receives each pair's number within its feature's list, or -1.
     """
-    classes, rising = pairs.classes, np.sort(wanted[:n])
+    classes, rising = pairs.classes, np.empty(n, np.int32)
     for k in range(n):
         slot[wanted[k]] = k + 1
+        rising[k] = wanted[k]
+    sort_numbers(rising)
     for j in range(row.shape[0]):
         f, found = row[j], place[j]
         found[:] = -1

@@ -191,7 +191,7 @@ def n_candidates(candidates: Array) -> int:
     return n
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=True)
 def compare_rows(
     rows: RowLists, candidates: Array, n_own: Array, first: int, last: int, pairs: CountedPairs,
     scores: LearntScores, step: Number, slot: Array, place: Array, residuals: Array,

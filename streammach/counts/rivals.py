@@ -68,7 +68,7 @@ class PairScratch(NamedTuple):
         return cls(np.empty(n_classes, np.int32), touched, touched.view(np.float32), slot)
 
 
-@kernel()
+@kernel(allocates=True)
 def cut_lists(
     features: Array, starts: Array, classes: Array, gains: Array, short: ShortLists
 ) -> None:
@@ -83,7 +83,7 @@ def cut_lists(
             short.classes[j, k], short.gains[j, k] = classes[ids[k]], gains[ids[k]]
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=True)
 def listed_candidates(
     rows: RowLists, pairs: CountedPairs, scores: LearntScores, short: ShortLists,
     scratch: PairScratch, ids: Array, n_own: Array, first: int, last: int,
@@ -134,7 +134,7 @@ def listed_candidates(
         n_own[i] = own_first(best, own, pairs.class_rows, rows.weights[i], ids[i])
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=True)
 def scanned_candidates(
     rows: RowLists, pairs: CountedPairs, scores: LearntScores, scratch: PairScratch, ids: Array,
     n_own: Array, first: int, last: int,

@@ -154,7 +154,7 @@ class SetFigures(Figures):
         )  # fmt: skip
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=True)
 def add_rows(
     ids: Array, starts: Array, classes: Array, gains: Array, sums: Array, found: Array,
     there: Array,

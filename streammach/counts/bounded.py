@@ -150,7 +150,7 @@ class BoundedRow(NamedTuple):
     logs: Array  # float32 (R * B,)
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def best_of_rows(
     indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
     hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
@@ -183,7 +183,7 @@ def best_of_rows(
     return last
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def best_of_row(
     features: Array, without: Array, logs: Array, lists: ScoreLists, hashed: HashedScores,
     room: BoundRoom, scores: Array, ids: Array,
@@ -221,7 +221,7 @@ def best_of_row(
     room.units[:] = 0
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def first_bound(
     row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, scores: Array,
     ids: Array,
@@ -251,7 +251,7 @@ def first_bound(
     return scores[k - 1]
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def scan_blocks(
     row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, bound: Number,
     error: Number, scores: Array, ids: Array,
@@ -320,7 +320,7 @@ def add_list(lists: ScoreLists, f: int, units: Array) -> None:
             units[np.uint32(c)] += gains[z]
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def bound_blocks(row: BoundedRow, lists: ScoreLists, room: BoundRoom) -> None:
     """Write what the classes of each block reach at most to ``room.bounds``."""
     most, bounds, rest = room.most, room.bounds, row.rest

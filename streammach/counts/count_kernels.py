@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
+from streammach.rows.arrays import sort_numbers
 from streammach.rows.pairs import PairTable, places
 
 NOWHERE = -1
@@ -89,7 +90,7 @@ def scatter(
 def sort_lists(lists: MarkedLists, first: int, last: int) -> None:
     """Sort the marks of lists ``first:last``."""
     for f in range(first, last):
-        lists.marks[lists.begins[f] : lists.begins[f + 1]].sort()
+        sort_numbers(lists.marks[lists.begins[f] : lists.begins[f + 1]])
 
 
 @kernel(inline=True, fastmath=False)
@@ -311,7 +312,7 @@ def find_pair(pairs: CountedPairs, f: int, c: int) -> Any:
     return first + place if place >= 0 else NOWHERE
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, allocates=True)
 def find_places(
     row: Array, wanted: Array, n: int, pairs: CountedPairs, slot: Array, place: Array
 ) -> None:
@@ -326,9 +327,11 @@ def find_places(
     place : int32 (v, m)
         Receives each pair's number within its feature's list, or -1.
     """
-    classes, rising = pairs.classes, np.sort(wanted[:n])
+    classes, rising = pairs.classes, np.empty(n, np.int32)
     for k in range(n):
         slot[wanted[k]] = k + 1
+        rising[k] = wanted[k]
+    sort_numbers(rising)
     for j in range(row.shape[0]):
         f, found = row[j], place[j]
         found[:] = -1

@@ -24,30 +24,6 @@ TEXT_KINDS = "SUTO"
 
 
 @dataclass(frozen=True)
-class Nullable:
-    """A column of a table, as AnnData writes it: an array, or an array and a mask."""
-
-    values: NDArray[Any]  # array (n,): numbers or strings
-    missing: NDArray[Any] | None = None  # bool (n,), optional: which of them are missing
-
-    @classmethod
-    def of(cls, values: NDArray[Any], missing: NDArray[Any], path: Path, what: str) -> Nullable:
-        """Return a column with its mask, or raise DataError."""
-        if missing.shape != values.shape or missing.dtype.kind != "b":
-            raise DataError(f"{clean(what, 60)}/mask does not fit", path=path)
-        return cls(values, missing)
-
-    @property
-    def strings(self) -> NDArray[Any]:
-        """The values; the empty string stands where one is missing."""
-        if self.missing is None or not self.missing.any():
-            return self.values
-        filled = self.values.astype(object)
-        filled[self.missing] = ""
-        return filled
-
-
-@dataclass(frozen=True)
 class Labels:
     """The label of each row."""
 
@@ -65,7 +41,13 @@ class Labels:
 
     @classmethod
     def of(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
-        """Return integers, whole floats or strings in an array (n,) or (n, 1), or DataError."""
+        """Return integers, whole floats or strings in an array (n,) or (n, 1), or DataError.
+
+        Rows that a masked array masks have no label.
+        """
+        if isinstance(values, np.ma.MaskedArray):
+            labels = cls.of(values.data, path, what)
+            return labels.taken(np.where(np.ma.getmaskarray(values), -1, labels.codes))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
@@ -95,14 +77,6 @@ class Labels:
             for i, x in enumerate(distinct.tolist())
         ]
         return cls(codes.astype(np.int64), names, refused)
-
-    @classmethod
-    def of_nullable(cls, column: Nullable, path: Path, what: str) -> Labels:
-        """Return the labels of a column that may miss some; the rest as for :meth:`of`."""
-        labels = cls.of(column.values, path, what)
-        if column.missing is None:
-            return labels
-        return labels.taken(np.where(column.missing, -1, labels.codes))
 
     @classmethod
     def of_groups(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,13 +163,14 @@ class LabelSets:
         return Labels(codes.astype(np.int64), self.raws(found.tolist()))
 
 
-def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) -> Names:
+def raw_name(name: Any) -> bytes:
+    """Return a name of any type as bytes."""
+    return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+
+
+def column_names(names: Iterable[Any], n_columns: int, path: Path, what: str) -> Names:
     """Return the names of a matrix's columns, or raise DataError."""
-    raws = [
-        v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogatepass")
-        for v in values.tolist()
-    ]
-    wrong = ""
+    raws, wrong = [raw_name(name) for name in names], ""
     if len(raws) != n_columns:
         wrong = f"{len(raws):,} names for {n_columns:,} columns"
     for place, raw in enumerate(raws):

@@ -208,7 +208,7 @@ class TreeSource(MatrixSource):
                 labels = self._labels(tree, self._y)
             names = None
             if self._names is not None:
-                values = self._strings(tree, self._names)
+                values = self._strings(tree, self._names).tolist()
                 names = column_names(values, matrix.n_columns, self.path, self._names)
             yield OpenMatrix(matrix, labels, names)
 

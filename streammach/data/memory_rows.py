@@ -32,7 +32,7 @@ from streammach.data.given import (
     without_weightless,
 )
 from streammach.data.identity import Fingerprint
-from streammach.data.label_arrays import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.matrix import (
     Dense,
     Matrix,
@@ -267,6 +267,4 @@ def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
     kind = "int" if names.kind == "integer" else "str"
     if block.labels is not None:
         return GivenLabels(LabelSets(block.labels.sorted(), raws), kind)
-    known = np.empty(len(raws), object)
-    known[:] = [raw.decode("utf-8", "surrogateescape") for raw in raws]
-    return GivenLabels(given_labels(known[block.classes]).labels, kind)
+    return GivenLabels(Labels(block.classes.astype(np.int64), raws), kind)

@@ -114,10 +114,8 @@ class ArrowRows(TableRows):
         return Cells.of_numbers(out)
 
     def _column(self, name: str) -> Any:
-        place, pa = self._places[name], arrow()
+        place = self._places[name]
         column = self.batch.column(place)
-        if pa.types.is_run_end_encoded(column.type):
-            column = pa.compute.run_end_decode(column)
         try:
             return _plain(column, self.batch.schema.field(place).metadata or {})
         except (ImportError, ValueError, TypeError, LookupError, AttributeError, OverflowError,

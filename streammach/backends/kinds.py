@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:  # the commands' options need the names alone
     from streammach.backends.protocol import Backend
@@ -48,6 +48,15 @@ class Open(Protocol):
         ...
 
 
+class Rates(NamedTuple):
+    """Seconds that a device takes for a unit of work, all of it together."""
+
+    byte: float  # read or written in its memory
+    copied: float  # a byte that one thread brings there from the host's memory
+    key: float  # sorted, of a batch
+    product: float  # a float32 product and its sum, of a product of matrices
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """What a device is to do, as far as it is known: by this it is chosen."""
@@ -89,6 +98,8 @@ class BackendKind:
     keeps_kernels: bool = False  # whether kernels are compiled beforehand and kept on disk
     idle_host: bool = False  # whether the host's cores are free for reading while it trains
     timed: bool = False  # whether it is known how long it takes
+    # Measures the rates of a device of its own; None: work takes the threads of the CPU.
+    rates: Callable[[], Rates] | None = None
     unhashed: bool = False  # whether classes can be ranked there without hashed models
     # How the best classes of many rows are found for a shape, where there are several ways.
     decoding: Callable[[ModelShape], str] = lambda shape: ""

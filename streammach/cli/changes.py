@@ -103,8 +103,8 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
 
 def _projected(run: Path, given: Arguments) -> int:
     """Return the bytes of the work, which fits the memory."""
+    from streammach.model.calibration import CANDIDATES
     from streammach.model.size import size_in_file  # loads on demand
-    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.room import room_before, shrinking_lines
     from streammach.spec.byte_lines import bytes_in
 

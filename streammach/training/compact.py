@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.document import Width
 from streammach.model.model import Model
 from streammach.model.shrink import (
@@ -32,7 +32,6 @@ from streammach.model.shrink import (
     spare_after,
 )
 from streammach.planning.cost import FORMS
-from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import measure
@@ -164,6 +163,7 @@ class Judge:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
+                device=self.session.backend,
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:

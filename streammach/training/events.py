@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streammach.files.reading import disk_error, read_small, regular
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
-from streammach.spec.types import Amount, Count, Share
+from streammach.spec.types import Amount, Share
 from streammach.stages import StageState
 
 LOG = "log.jsonl"
@@ -90,15 +90,6 @@ def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) ->
     }
 
 
-class SpeedPoint(msgspec.Struct, frozen=True):
-    """The speed of a training at some moment, ``t`` going on from session to session."""
-
-    t: Amount
-    epoch: Count
-    rows_per_second: Amount
-    waited_share: Amount
-
-
 class StagePoint(msgspec.Struct, frozen=True):
     """What a stage reached on held-out rows, ``t`` going on from session to session."""
 
@@ -112,7 +103,6 @@ class StagePoint(msgspec.Struct, frozen=True):
 class RunLog:
     """What is read from a run's log, in its order."""
 
-    beats: tuple[SpeedPoint, ...] = ()
     stages: tuple[StagePoint, ...] = ()  # epochs of the hashed models, and what was measured beside
     held: dict[str, int] = field(default_factory=dict)  # bytes of the run's large arrays
 
@@ -120,19 +110,17 @@ class RunLog:
 def read_log(folder: Path) -> RunLog:
     """Return what a run's log says, without lines that say something else, or raise DiskError."""
     path, before, latest = folder / LOG, 0.0, 0.0
-    beats, stages, held = list[SpeedPoint](), list[StagePoint](), dict[str, int]()
+    stages, held = list[StagePoint](), dict[str, int]()
     for text in read_small(path, MAX_LOG).splitlines() if path.exists() else ():
         try:
             line = msgspec.json.decode(text, type=dict[str, Any])
             event = line["event"]
             before = latest if event == "start" else before
             latest = max(latest, before + line["t"])
-            if event == "progress":
-                beats.append(msgspec.convert(line | {"t": latest}, SpeedPoint))
-            elif event in ("validation", "measured"):
+            if event in ("validation", "measured"):
                 stages.append(msgspec.convert(line | {"t": latest}, StagePoint))
             elif event == "memory":
                 held = {name: n for name, n in line.items() if isinstance(n, int) and n >= 0}
         except (msgspec.MsgspecError, RecursionError, KeyError, TypeError):
             continue
-    return RunLog(tuple(beats), tuple(stages), held)
+    return RunLog(tuple(stages), held)

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Reached, words
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, scores_text
-from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
@@ -90,6 +89,7 @@ def _whole(
         if size == "auto" and judge.n_rows >= compact.LEAST_ROWS:
             session.begin(SMALLER)
             found = compact.choose(judge)
+            session.backend.apply(None)
             if found.calibration is not None:
                 decided = replace(decided, calibration=found.calibration)
         session.begin(LEARNING)

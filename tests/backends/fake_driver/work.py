@@ -31,7 +31,7 @@ compiled = []  # names of kernels
 def watch():
     """Write down every launch that the backend asks for, and what it compiles."""
     from streammach.backends.cuda import launcher
-    from streammach.backends.cuda.device_memory import CudaMemory, DeviceArray, _kind
+    from streammach.backends.cuda.device_memory import CudaMemory, DeviceArray, kind_of
 
     compile_it, kinds = launcher._compiled, {}
 
@@ -44,7 +44,7 @@ def watch():
 
     def watched(memory, kernel, grid, threads, *arguments):
         words = sum(ARRAY_WORDS if isinstance(a, DeviceArray) else 1 for a in arguments)
-        types = [_kind(a) for a in arguments]
+        types = [kind_of(a) for a in arguments]
         assert kinds.setdefault(kernel, types) == types, "compiled for its first arguments"
         asked.append((kernel.function.__name__, words))
         launch(memory, kernel, grid, threads, *arguments)

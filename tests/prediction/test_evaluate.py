@@ -69,11 +69,14 @@ def test_estimators_are_those_of_evaluations_of_their_own(trained, path):
     for name, figures in found.estimators.items():
         with Predictor(model, estimator=name) as predictor:
             own = evaluate(predictor, path)
+        assert own.estimator == name
         assert figures["accuracy"] == pytest.approx(own.accuracy)
         assert figures["top_5_accuracy"] == pytest.approx(own.top_5_accuracy)
 
 
-def test_a_namespace_that_a_model_does_not_have_is_refused(trained, path):
+def test_what_a_model_does_not_have_is_refused(trained, path):
+    with pytest.raises(UsageError, match="'max' is not one of"):
+        Predictor(trained[1], estimator="max")
     with pytest.raises(UsageError, match="no feature of the model is in the namespace q: by"):
         evaluate(trained[1], path, by="q")
 

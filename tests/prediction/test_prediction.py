@@ -47,35 +47,6 @@ def test_integer_labels_come_back_as_integers(tiny):
     assert sorted(labels[:, 0].tolist()) == [7, 12]
 
 
-def test_matrices_of_any_kind_give_the_same(trained):
-    data, model = trained
-    block = data.rows(0, 20)
-    sparse = scipy.sparse.csr_array(
-        (block.values.astype(float), block.features, block.indptr), (20, data.n_features)
-    )
-    names = [data.features.label(i) for i in range(data.n_features)]
-    with Predictor(model) as predictor:
-        with pytest.raises(DataError, match=r"have names, .* columns none\. .*columns=NAMES"):
-            predictor.topk(sparse)
-        wanted = predictor.topk(block, 4)
-        for matrix in (sparse, sparse.tocoo(), sparse.toarray(), scipy.sparse.csc_matrix(sparse)):
-            labels, scores = predictor.topk(matrix, 4, columns=names)
-            assert labels.tolist() == wanted[0].tolist()
-            assert scores.tolist() == wanted[1].tolist()
-
-
-def test_a_batch_gives_what_single_rows_give(trained):
-    data, model = trained
-    block = data.rows(0, 70)
-    for estimator in ("mean", "min", "median", "logsum"):
-        with Predictor(model, estimator=estimator) as predictor:
-            labels, scores = predictor.topk(block, 5)
-            for i in (0, 33, 69):
-                alone = predictor.topk(block.part(i, i + 1), 5)
-                assert alone[0][0].tolist() == labels[i].tolist()
-                assert alone[1][0].tolist() == scores[i].tolist()
-
-
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((1, 1), np.nan)])
 def test_wrong_matrices_are_refused(rows, trained):
     data, model = trained
@@ -83,6 +54,11 @@ def test_wrong_matrices_are_refused(rows, trained):
         rows = np.full((1, data.n_features), np.nan)
     with Predictor(model) as predictor, pytest.raises(DataError):
         predictor.topk(rows)
+    with (
+        Predictor(model) as predictor,
+        pytest.raises(DataError, match=r"have names, .* columns none\. .*columns=NAMES"),
+    ):
+        predictor.topk(np.zeros((2, data.n_features)))
 
 
 def test_text_and_store_of_the_same_rows_give_the_same_predictions(trained, tiny, monkeypatch):
@@ -168,16 +144,6 @@ def test_evaluation_of_a_store_with_other_ids_is_the_same(trained, tiny):
         (f.n_rows, f.n_unseen, f.accuracy, f.top_5_accuracy, round(f.log_loss, 10)) for f in found
     ]
     assert figures[0] == figures[1] == figures[2]
-
-
-def test_the_estimator_of_the_call_is_used(trained, tiny):
-    _, model = trained
-    path = tiny.text("t.vw", tiny.lines(60, 20))
-    for name in ("mean", "min", "median", "logsum"):
-        with Predictor(model, estimator=name) as predictor:
-            assert evaluate(predictor, path).estimator == name
-    with pytest.raises(UsageError, match="estimator"):
-        Predictor(model, estimator="max")
 
 
 def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):

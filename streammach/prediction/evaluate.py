@@ -224,7 +224,6 @@ def _labelled_rows(
         block = predictor.rows.block(rows[0], unknown=unknown)
         block = _with_labels(block, rows[1], predictor.model.labels)
     seen.rows += block.n_rows
-    seen.unseen_labels += int((block.lists.classes < 0).sum())
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
     return block
 

@@ -289,5 +289,4 @@ def cuts(n_rows: int, n: int, unit: int) -> list[tuple[int, int]]:
 def _add(seen: InputCounts, more: InputCounts) -> None:
     """Add what was met in a range to what was met before it."""
     seen.rows += more.rows
-    seen.unseen_labels += more.unseen_labels
     seen.unknown_values += more.unknown_values

@@ -97,26 +97,19 @@ def diagnose(
     )  # fmt: skip
 
 
-def first_repetitions(model: Model, n_repetitions: int) -> Model:
-    """Return the model with its first repetitions and all counts."""
-    total = model.spec.n_repetitions
-    if n_repetitions == total:
-        return model
-    hashed = replace(model, counts=None)
-    small = shrink(hashed, Size(model.stored or "float32", n_repetitions, 0))
-    if model.counts is None:
-        return small
-    weight = model.counts.hashed * (n_repetitions / total) ** TRUST
-    return replace(small, counts=replace(model.counts, hashed=weight))
-
-
 def depth_of(
     model: Model, n_repetitions: int, blocks: Iterable[RowBlock], names: Sequence[Ranker],
     **computing: Any,
 ) -> Depth:  # fmt: skip
-    """Return the accuracy of a model's first repetitions by the way to rank."""
+    """Return the accuracy of a model's first repetitions and all counts, by the way to rank."""
+    counts, share = model.counts, n_repetitions / model.spec.n_repetitions
+    if share < 1:
+        size = Size(model.stored or "float32", n_repetitions, 0)
+        model = shrink(replace(model, counts=None), size)
+    if counts is not None:
+        counts = replace(counts, hashed=counts.hashed * share**TRUST)
     right, n = dict.fromkeys(names, 0), 0
-    with Predictor(first_repetitions(model, n_repetitions), **computing) as predictor:
+    with Predictor(replace(model, counts=counts), **computing) as predictor:
         for block in blocks:
             n += block.n_rows
             for name in names:

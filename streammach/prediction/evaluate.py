@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,42 +176,34 @@ def evaluate(
     BudgetError
         If it does not fit the predictor's memory.
     """
-    began, skip = time.monotonic(), skipping(on_bad_row, max_bad)
-    place = located(path) if isinstance(path, str | os.PathLike) else PLACE
+    began, skip, seen = time.monotonic(), skipping(on_bad_row, max_bad), InputCounts()
+    given = not isinstance(path, str | os.PathLike)
+    place = PLACE if given else located(path)
     listed = rejects_list(rejects, skip=skip, force=force, inputs=[place])
+    request = EvaluationRequest(
+        threshold=threshold, propensity=propensity, estimators=estimators, by=by
+    )
     with ExitStack() as stack:
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))
-        request = EvaluationRequest(
-            threshold=threshold, propensity=propensity, estimators=estimators, by=by
-        )
-        sums, given = EvaluationSums(predictor.model, request), path if place is PLACE else None
-        found = _added_up(predictor, place, given, sums, options, bad_rows, progress)
-    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
-
-
-def _added_up(
-    predictor: Predictor, path: Path, given: Any, sums: EvaluationSums, options: SourceOptions,
-    bad_rows: BadRows, progress: Wanted,
-) -> Evaluation:  # fmt: skip
-    """Return what all rows of an input add up to: those of a path, or that were given."""
-    seen, model, source = InputCounts(), predictor.model, path if given is None else None
-    room = predictor.room("evaluate", source, CANDIDATES, options)
-    if given is None:
-        blocks = rows_of(path, model, seen, room, options=options, bad_rows=bad_rows)
-    else:
-        blocks = room.cut(_labelled_rows(predictor, given, seen, bad_rows))
-    with shown(progress, "rows") as told:
+        model, sums = predictor.model, EvaluationSums(predictor.model, request)
+        room = predictor.room("evaluate", None if given else place, CANDIDATES, options)
+        if given:
+            blocks = room.cut(_labelled_rows(predictor, path, seen, bad_rows))
+        else:
+            blocks = rows_of(place, model, seen, room, options=options, bad_rows=bad_rows)
+        told = stack.enter_context(shown(progress, "rows"))
         told("evaluate", 0, 0)
         for block in blocks:
-            sums.take(sums.sums_of(predictor, block, path))
+            sums.take(sums.sums_of(predictor, block, place))
             told("evaluate", seen.rows, seen.total)
     if not seen.rows:
-        raise DataError("it holds no rows", path=clean(path, 300))
+        raise DataError("it holds no rows", path=clean(place, 300))
     room.done()
-    return evaluation_of(sums, seen, predictor.estimator)
+    found = evaluation_of(sums, seen, predictor.estimator)
+    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
 
 def _labelled_rows(
@@ -233,7 +224,6 @@ def _labelled_rows(
         block = predictor.rows.block(rows[0], unknown=unknown)
         block = _with_labels(block, rows[1], predictor.model.labels)
     seen.rows += block.n_rows
-    seen.unseen_labels += int((block.lists.classes < 0).sum())
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
     return block
 

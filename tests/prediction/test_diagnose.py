@@ -9,7 +9,7 @@ from streammach.errors import UsageError
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
-from streammach.prediction.sums import binned, deciles, macro_recall, reliability
+from streammach.prediction.sums import deciles, macro_recall
 from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData, fit, listed_lines
 
@@ -75,21 +75,6 @@ def test_only_the_first_rows_are_used(made):
     assert found.accuracy == (ids[:, 0] == block.classes).mean()
     with pytest.raises(UsageError, match="no such store"):
         diagnose(model, test.with_name("nothing"))
-
-
-def test_reliability_by_hand():
-    stated = np.array([0.1, 0.11, 0.9, 1.0, 1.0])
-    right = np.array([True, False, True, True, False])
-    found = reliability(binned(stated, right))
-    assert [(b.n_rows, round(b.stated, 3), round(b.right, 3)) for b in found.bins] == [
-        (2, 0.105, 0.5), (1, 0.9, 1.0), (2, 1.0, 0.5),
-    ]  # fmt: skip
-    assert found.ece == pytest.approx((2 * 0.395 + 0.1 + 2 * 0.5) / 5)
-    assert found.means == (pytest.approx(3.11 / 5), pytest.approx(3 / 5))
-    nothing = reliability(binned(np.empty(0), np.empty(0, bool)))
-    assert (nothing.bins, nothing.ece) == ((), 0.0)
-    first, second = (binned(stated[part], right[part]) for part in (slice(0, 3), slice(3, 5)))
-    assert reliability(first + second) == found
 
 
 def test_groups_of_classes_by_hand():

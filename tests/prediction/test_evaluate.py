@@ -35,7 +35,7 @@ def best_and_truth(model, path, k=20):
 
 
 def test_calibration_errors_are_those_of_plain_arithmetic(trained, path):
-    _, model, _ = trained
+    _, model = trained
     model = replace(model, calibration=Calibration(1.3, -4.0))
     found = evaluate(model, path)
     labels, scores, truth = best_and_truth(model, path)
@@ -48,7 +48,7 @@ def test_calibration_errors_are_those_of_plain_arithmetic(trained, path):
 
 
 def test_recall_by_class_is_that_of_plain_arithmetic(trained, path):
-    data, model, _ = trained
+    data, model = trained
     found = evaluate(model, path)
     labels, _, truth = best_and_truth(model, path)
     right, names = labels[:, 0] == truth, sorted(set(truth) - {"never"})
@@ -62,18 +62,21 @@ def test_recall_by_class_is_that_of_plain_arithmetic(trained, path):
 
 
 def test_estimators_are_those_of_evaluations_of_their_own(trained, path):
-    _, model, _ = trained
+    _, model = trained
     with Predictor(model, estimator="median") as predictor:
         found = evaluate(predictor, path, estimators=True)
         assert list(found.estimators) == rankings_of(model) == ["logsum", "mean", "median", "min"]
     for name, figures in found.estimators.items():
         with Predictor(model, estimator=name) as predictor:
             own = evaluate(predictor, path)
+        assert own.estimator == name
         assert figures["accuracy"] == pytest.approx(own.accuracy)
         assert figures["top_5_accuracy"] == pytest.approx(own.top_5_accuracy)
 
 
-def test_a_namespace_that_a_model_does_not_have_is_refused(trained, path):
+def test_what_a_model_does_not_have_is_refused(trained, path):
+    with pytest.raises(UsageError, match="'max' is not one of"):
+        Predictor(trained[1], estimator="max")
     with pytest.raises(UsageError, match="no feature of the model is in the namespace q: by"):
         evaluate(trained[1], path, by="q")
 
@@ -101,7 +104,7 @@ def test_rows_by_the_values_of_a_namespace():
 
 
 def test_all_of_it_is_told(trained, path):
-    _, model, _ = trained
+    _, model = trained
     with Predictor(model) as predictor:
         found = evaluate(predictor, path, estimators=True, by="w")
     text = "\n".join(f"{name:<12}{said}" for name, said in evaluation_lines(found))

@@ -79,17 +79,6 @@ def test_tenths_go_from_rare_labels_to_frequent_ones():
     assert tenths[-1] == 1
 
 
-def test_an_example_by_hand():
-    figures = SetFigures(np.array([9, 9, 9]), 1)  # of one row: every propensity is 1
-    figures.take(figures.of_lists(np.array([[2, 0]]), LabelLists.of([[0, 1]])))
-    found = figures.metrics()
-    assert found.precision == {1: 0.0, 3: pytest.approx(1 / 3), 5: pytest.approx(1 / 5)}
-    assert found.recall == {1: 0.0, 3: 0.5, 5: 0.5}
-    dcg = 1 / math.log2(3)
-    assert found.ndcg[5] == pytest.approx(dcg / (1 + dcg))
-    assert found.psp[5] == pytest.approx(0.5)
-
-
 def test_propensities_rise_with_counts_and_follow_the_paper():
     p = propensities(np.array([0, 1, 10, 1000]), 15_000)
     c = (math.log(15_000) - 1) * 2.5**0.55

@@ -33,12 +33,13 @@ from streammach.data.source import START, AnyPiece, Large, PieceRows, RowReader,
 from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
+from streammach.forks import Turn
 from streammach.machine import size_text
 from streammach.rows.arrays import keys
 from streammach.rows.canonical import merge_repeats
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
-from streammach.rows.vocabulary import LocalNames, SharedVocabulary, Vocabulary
+from streammach.rows.vocabulary import LocalNames, Vocabulary
 from streammach.threads import Workers
 
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
@@ -62,14 +63,15 @@ class Intake:
         progress: Callable[[int, int], None],
     ) -> None:  # fmt: skip
         self._sources, self._bad_rows = sources, bad_rows
-        self._shared = SharedVocabulary(vocabulary)
+        self.vocabulary = vocabulary  # all names
         self._folder, self._seed, self._memory = folder, seed, memory
         self._workers, self._progress = workers, progress  # which is told of bytes, and of all
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         n = workers.n_threads
-        self._names = [self._shared.local(alone=n == 1) for _ in range(n)]
+        lock = Turn() if n > 1 else None
+        self._names = [LocalNames(vocabulary, lock) for _ in range(n)]
         self._desks: SimpleQueue[_Desk] = SimpleQueue()
         for group, names in enumerate(self._names):
             self._desks.put(_Desk(names, group, strict=not bad_rows.skip))
@@ -82,11 +84,6 @@ class Intake:
         self.spills: list[Spill] = []  # the others
         self.tally = Tally()  # what was read
         self.rows = RowBuffer(0)  # the rows that are in memory
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """All names."""
-        return self._shared.whole
 
     def resume(self) -> None:
         """Go on from the spills that are there.
@@ -162,11 +159,10 @@ class Intake:
         tally.reasons = dict(self._bad_rows.reasons)
         tally.unknown_values = self._bad_rows.unknown_values
         tally.listed_bytes = self._bad_rows.saved()
-        with self._shared.lock:
-            names = {
-                table: self.vocabulary.names_since(table, n)
-                for table, n in zip(("labels", "features"), self._named, strict=True)
-            }
+        names = {
+            table: self.vocabulary.names_since(table, n)
+            for table, n in zip(("labels", "features"), self._named, strict=True)
+        }
         self._named = [n + len(new) for n, new in zip(self._named, names.values(), strict=True)]
         counts = self._counted(*self._named)
         added = {
@@ -181,7 +177,7 @@ class Intake:
 
     def forget(self) -> None:
         """Give up the tables of names."""
-        self._shared, self._names = SharedVocabulary(Vocabulary()), []
+        self.vocabulary, self._names = Vocabulary(), []
         self._desks = SimpleQueue()
 
     def groups(self) -> list[NDArray[np.int32]]:
@@ -375,8 +371,7 @@ class _Desk:
                 source,
                 source.reader(self._names.vocabulary, label_needed=True, strict=self._strict),
             )
-        with self._names.filling():
-            part = self._reader.read(piece)
+        part = self._reader.read(piece)
         block, facts = part.block, np.zeros(2, np.int64)
         indptr = np.empty(len(block.indptr), np.int64)
         largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)

@@ -23,7 +23,6 @@ from streammach.errors import clean
 from streammach.serve.bodies import Question, RequestReader
 from streammach.serve.limits import Refused, beyond, mistake, too_late
 from streammach.serve.messages import (
-    ENDPOINTS,
     HTML,
     JSON,
     METRICS,
@@ -33,7 +32,6 @@ from streammach.serve.messages import (
     Models,
     Refusal,
     document,
-    endpoint,
 )
 from streammach.serve.service import Service
 
@@ -50,8 +48,6 @@ class Handlers:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    @endpoint("POST", "/predict", Answer)
-    @endpoint("POST", "/models/{name}/predict", Answer)
     async def predict(self, request: Request) -> Response:
         """Predict rows."""
         lane = self._service.lane(request.path_params.get("name"))
@@ -110,34 +106,28 @@ class Handlers:
 
         return await self._service.bodies.do(read)
 
-    @endpoint("GET", "/models", Models)
     async def models(self, _: Request) -> Response:
         """List the models."""
         return _json(Models(self._service.models))
 
-    @endpoint("GET", "/health", Health)
     async def health(self, _: Request) -> Response:
         """Say that the process lives."""
         return _json(Health("ok"))
 
-    @endpoint("GET", "/ready", Health)
     async def ready(self, _: Request) -> Response:
         """Say whether requests are taken."""
         if self._service.stopping:
             raise Refused(503, "the service is stopping", retry=1)
         return _json(Health("ready"))
 
-    @endpoint("GET", "/metrics", METRICS)
     async def metrics(self, _: Request) -> Response:
         """Return what was counted, for Prometheus."""
         return Response(self._service.metrics.text(), media_type=METRICS)
 
-    @endpoint("GET", "/openapi.json", JSON)
     async def openapi(self, _: Request) -> Response:
         """Describe all of this."""
-        return _json(document(self._service.models, self._service.limits))
+        return _json(document(ENDPOINTS, self._service.models, self._service.limits))
 
-    @endpoint("GET", "/", HTML)
     async def page(self, _: Request) -> Response:
         """Return a page to try it by hand."""
         policy = (  # what the page may run is its own script
@@ -149,20 +139,30 @@ class Handlers:
         return Response(PAGE, headers=headers, media_type=HTML)
 
 
+ENDPOINTS = (
+    Endpoint("POST", "/predict", Answer, Handlers.predict),
+    Endpoint("POST", "/models/{name}/predict", Answer, Handlers.predict),
+    Endpoint("GET", "/models", Models, Handlers.models),
+    Endpoint("GET", "/health", Health, Handlers.health),
+    Endpoint("GET", "/ready", Health, Handlers.ready),
+    Endpoint("GET", "/metrics", METRICS, Handlers.metrics),
+    Endpoint("GET", "/openapi.json", JSON, Handlers.openapi),
+    Endpoint("GET", "/", HTML, Handlers.page),
+)
+
+
 def app_of(service: Service, *, local: bool, hosts: tuple[str, ...] = ()) -> Starlette:
     """Return the ASGI application of a service."""
     handlers = Handlers(service)
     own = frozenset({*LOCAL, *(host.lower() for host in hosts)}) if local else None
 
     def route(one: Endpoint) -> Route:
-        handler = getattr(handlers, one.handler)
-
         async def answered(request: Request) -> Response:
             begun = time.perf_counter()
             try:
                 if own is not None:
                     check_meant(request, own)
-                response = await handler(request)
+                response = await one.handler(handlers, request)
             except Refused as error:
                 response = refusal(error)
             except Exception as error:

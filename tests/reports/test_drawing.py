@@ -5,12 +5,11 @@ import re
 import pytest
 
 from streammach.reports.drawing import NIGHT, SERIES, as_file, plain_log
-from streammach.reports.pages import run_page
 from streammach.reports.run_plots import memory_plot
 
 
-def test_plots_are_turned_on_dark_screens(pages, lists):
-    for page in (*pages[:2], run_page(*lists).html):
+def test_plots_are_turned_on_dark_screens(pages, list_page):
+    for page in (*pages[:2], list_page.html):
         assert page.count(NIGHT) == 1
         assert "'DejaVu Sans', Verdana" in page
         drawings = re.findall(r"<svg[^>]*>", page)

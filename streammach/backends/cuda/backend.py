@@ -86,7 +86,7 @@ class CudaBackend(Ranked):
         if memory is None:
             memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
             if config.optimizer is not None and facts is not None and not SIMULATED:
-                self._rehearsal = Rehearsal(spec, config, facts, memory.capability)
+                self._rehearsal = Rehearsal(type(self), spec, config, facts, memory.capability)
         self._memory = memory
         if self._tf32:
             memory.check_tf32()

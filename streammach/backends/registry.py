@@ -103,7 +103,7 @@ def _check(kind: BackendKind, work: Work, why: str) -> None:
         kind.launches(*shape)
     if work.timed and not kind.timed:
         what = f"how long anything takes on a {kind.title} is not known yet"
-        raise UsageError(what, path="--time, --latency, --pilot", hint="Use --device cpu.")
+        raise UsageError(what, path="--time, --latency", hint="Use --device cpu.")
     if work.weights not in kind.weight_types:
         places = _titles(lambda other: work.weights in other.weight_types)
         what = f"{work.weights} weights are for {places}{said}"

@@ -21,8 +21,8 @@ from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
 from streammach.files.urls import absolute, located
 from streammach.machine import size_text
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, Room, is_store, source_order
 from streammach.prediction.order import Order, Predictions, in_source_order

@@ -13,7 +13,6 @@ from streammach.parts.registry import planned
 from streammach.planning.speed import rates_of
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
-from streammach.spec.plan import Stage
 
 EPOCHS = {False: 5, True: 12}  # of a training, by dense
 SEARCH_SHARE = 0.15  # of the rows that a training passes, what the trials of its search pass
@@ -71,16 +70,7 @@ class Cost:
     @property
     def seconds(self) -> float:
         """All of it."""
-        return sum(stage.seconds for stage in self.stages)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """It by stage, in their order; those that take no time are left out."""
-        named = {
-            "start": START, **self.parts, "search": self.search, "epochs": self.epochs,
-            "end of hashed models": self.finish, "smaller model": self.smaller,
-        }  # fmt: skip
-        return tuple(Stage(name, seconds) for name, seconds in named.items() if seconds)
+        return START + sum(self.parts.values()) + self.hashed + self.smaller
 
     @property
     def hashed(self) -> float:

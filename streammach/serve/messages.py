@@ -94,14 +94,6 @@ class Models(msgspec.Struct, frozen=True):
     models: list[About]
 
 
-class Reloaded(msgspec.Struct, frozen=True):
-    """A model that was loaded again: its version, and the one before."""
-
-    model: str
-    version: str
-    former: str
-
-
 class Health(msgspec.Struct, frozen=True):
     """What a service says of itself: ``ok`` or ``ready``."""
 
@@ -112,7 +104,7 @@ JSON, HTML = "application/json", "text/html; charset=utf-8"
 METRICS = "text/plain; version=1.0.0; charset=utf-8"
 VERSION = "1"  # of what is described here
 PLACE = "#/components/schemas/{name}"
-RECORDS = (FeatureRows, FieldRows, Answer, Models, Reloaded, Health, Refusal)
+RECORDS = (FeatureRows, FieldRows, Answer, Models, Health, Refusal)
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 

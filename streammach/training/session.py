@@ -37,6 +37,7 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
+from streammach.processes import StopSignals
 from streammach.rows.dense import RowMap
 from streammach.spec.byte_lines import bytes_in
 from streammach.spec.documents import encoded
@@ -57,7 +58,6 @@ from streammach.training.run import (
     workplace,
 )
 from streammach.training.run_part import COUNT, PartNumber, RunPart, settings_of
-from streammach.training.signals import StopSignals
 
 
 @dataclass(frozen=True, kw_only=True)

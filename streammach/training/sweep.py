@@ -73,38 +73,18 @@ class Infeasible(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a sweep found, as in its ``sweep.json``.
+    """What a sweep found, as in its ``sweep.json``."""
 
-    Attributes
-    ----------
-    store, digest : str
-        The training store and its content.
-    n_classes : int
-        Its classes.
-    memory : int
-        The budget in bytes.
-    options : dict
-        How every point was trained.
-    test, test_digest : str or None
-        The test store, if any, and its content.
-    listed : bool
-        Whether rows have lists of labels; only written where they have.
-    points : tuple of Point
-        The trained points, by rising bytes of the model.
-    refused : tuple of Infeasible
-        The points that do not fit.
-    """
-
-    store: str
+    store: str  # store, digest: the training store and its content
     digest: str
     n_classes: Index
-    memory: Count
-    options: dict[str, str | int | float | None]
-    test: str | None
+    memory: Count  # the budget in bytes
+    options: dict[str, str | int | float | None]  # how every point was trained
+    test: str | None  # test, test_digest: the test store, if any, and its content
     test_digest: str | None
-    points: tuple[Point, ...] = ()
-    refused: tuple[Infeasible, ...] = ()
-    listed: bool | msgspec.UnsetType = msgspec.UNSET
+    points: tuple[Point, ...] = ()  # those that are trained, by rising bytes of the model
+    refused: tuple[Infeasible, ...] = ()  # those that do not fit
+    listed: bool = False  # whether rows have lists of labels
 
     @property
     def tested(self) -> bool:
@@ -187,7 +167,7 @@ def sweep(
             memory=parse_size(memory), options={**asdict(training), **constraints.parts},
             test=None if test is None else name_of(test),
             test_digest=None if test is None else _digest(test),
-            listed=data.listed or msgspec.UNSET,
+            listed=data.listed,
         ))  # fmt: skip
         grid = itertools.product(sorted(set(buckets)), sorted(set(repetitions)))
         plans, refused = _plans(data, constraints, grid)

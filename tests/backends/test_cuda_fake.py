@@ -144,7 +144,7 @@ def test_what_the_card_cannot_do_goes_to_the_cpu_unless_it_is_asked_for(done, ki
             assert (code, where) == (refused, [] if refused else ["cuda"]), (name, said)
             assert not refused or said.startswith("streammach: "), said
             continue
-        if any(option in call for option in ("--time", "--latency", "--pilot", "--decode")):
+        if any(option in call for option in ("--time", "--latency", "--decode")):
             place = "cpu"
         no_way = kind == "counts alone" and "--decode" in call
         assert code == (2 if no_way else 0), (name, said)

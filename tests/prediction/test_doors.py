@@ -9,7 +9,6 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import zarr
 
 import streammach as sm
 from streammach.cli.main import main
@@ -254,8 +253,3 @@ def test_a_predictor_works_in_a_forked_child(job):
         assert os.read(reader, 9) == b"same"
     with pytest.raises(UsageError, match="it was closed"):
         list(predictor.stream("new.vw", 3))
-
-
-def test_zarr_and_anndata_ignore_what_is_new(job):
-    store = zarr.open_group("train.zarr", mode="r")
-    assert sorted(store["row"][:].tolist()) == list(range(300))

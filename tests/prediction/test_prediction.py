@@ -1,6 +1,7 @@
 """Predictions and what is measured on them."""
 
 import gzip
+import math
 
 import numpy as np
 import pytest
@@ -8,13 +9,13 @@ import scipy.sparse
 
 from streammach.data.convert import convert
 from streammach.errors import DataError, ModelError, UsageError
+from streammach.figures import Reached
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
-from streammach.prediction.calibrate import own_logs
 from streammach.prediction.evaluate import choose_estimator, evaluate
-from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.ranking import TILTS, largest_tilt
 from tests.builders import block_of, open_backend, spec_of, training
 
 
@@ -179,30 +180,6 @@ def test_the_estimator_of_the_call_is_used(trained, tiny):
         Predictor(model, estimator="max")
 
 
-def test_probabilities_sum_to_one_over_all_classes(rng):
-    ids = np.array([[4, 1, 7], [0, 2, 5]])
-    scores = -rng.random((2, 3)).astype(np.float32)
-    for n_classes, other in ((9, -1.0), (3, 0.0)):
-        map_ = Calibration(1.7, other)
-        wanted = range(n_classes) if n_classes > 3 else None
-        for row in range(2):
-            classes = wanted or ids[row]
-            logs = [own_logs(scores[[row]], ids[[row]] == y, n_classes, map_)[0] for y in classes]
-            assert np.exp(logs).sum() == pytest.approx(1)
-
-
-def test_a_fitted_map_beats_the_one_before(trained):
-    data, _, backend = trained
-    rows = data.rows(0, 200)
-    ids, scores = backend.topk(rows, 20, "logsum")
-    fitted = fit_calibration(rows, lambda *_: (ids, scores), 20)
-    before, after = (
-        -own_logs(scores, ids == rows.classes[:, None], 20, map_).mean()
-        for map_ in (Calibration(), fitted)
-    )
-    assert after < before
-
-
 def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
     """Ranks planted in a model whose mean is right and whose log-sum one bucket spoils."""
     spec = spec_of(40, 5, 6, 4)
@@ -236,3 +213,21 @@ def test_what_is_not_there_is_refused(trained, tiny):
             evaluate(predictor, empty)
     with pytest.raises(ModelError):
         Model.load(tiny.folder)
+
+
+def test_the_largest_tilt_within_a_standard_error_of_the_best_is_taken():
+    n, best, asked = 400, 0.4, []
+    error = math.sqrt(best * (1 - best) / n)
+    scores = dict.fromkeys(TILTS, 0.1)
+    scores |= {0.0: best - 1.6 * error, 0.1: best, 0.2: best - 0.4 * error}
+    scores |= {0.3: best - 0.8 * error, 0.5: best - 1.2 * error, 0.7: best - 3 * error}
+
+    def reached(tilt):
+        asked.append(tilt)
+        return Reached(scores[tilt], 0.0)
+
+    assert largest_tilt(reached, n) == 0.3
+    assert asked == list(TILTS[:6])
+    assert largest_tilt(reached, 100 * n) == 0.1
+    assert asked[6:] == list(TILTS[:3])
+    assert largest_tilt(lambda tilt: Reached(0.0, 0.0), 0) == TILTS[-1]

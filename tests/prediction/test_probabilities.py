@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from streammach.errors import UsageError
-from streammach.model.calibration import Calibration
-from streammach.prediction.calibrate import (
+from streammach.model.calibration import (
     CANDIDATES,
+    Calibration,
     class_probabilities,
     label_probabilities,
     own_logs,

@@ -139,7 +139,6 @@ def calls_with(folder, kind, run):
         weights = weights.get(kind, ("--weights", "float16"))
         yield "shrink", command("shrink", run, *weights, *on, "--out", next(made))
     if kind == "hashed":
-        yield "evaluate --first", command("evaluate", run, store, "--first", "1,2")
         yield "add", command("add", run, folder / "new.vw", *on, "--out", next(made))
     loader = Loader(ServiceLimits(), Computing())
     yield "serve", python(lambda: loader.load("one", run, 0).close())

@@ -48,8 +48,6 @@ class CudaBackend(Ranked):
     ``projection`` float32 (d + 2, D) rows get D more columns, and weights have d + D rows.
     """
 
-    wants_by_feature = False  # entries are sorted on the device
-
     def __init__(
         self, spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None,
         weights: Mapping[str, Table] | None, device_bytes: int, logistic: bool,

@@ -67,7 +67,6 @@ class Work:
     shape: tuple[int, int] | None = None  # B and R of what is trained, where they are given
     unhashed: bool = False  # whether there are no hashed models
     decode: Decoding = "auto"  # how the best classes are found: `auto`, or a way of the CPU
-    timed: bool = False  # whether the time that it takes must be known
     weights: Weights = "float32"  # type of the weights while they are trained
     tf32: bool = False  # whether dense rows are multiplied in TensorFloat-32
 
@@ -94,10 +93,9 @@ class BackendKind:
     resident: tuple[bool, ...] = (False,)  # whether it may keep a store's rows, the better first
     weight_types: tuple[Weights, ...] = ("float32",)  # of weights while they are trained
     tf32: bool = False  # whether it multiplies dense rows in TensorFloat-32 where asked
-    wants_by_feature: bool = False  # whether batches of sparse rows come with lists by feature
+    sorts: bool = False  # whether it sorts the entries of sparse rows by feature itself
     keeps_kernels: bool = False  # whether kernels are compiled beforehand and kept on disk
     idle_host: bool = False  # whether the host's cores are free for reading while it trains
-    timed: bool = False  # whether it is known how long it takes
     # Measures the rates of a device of its own; None: work takes the threads of the CPU.
     rates: Callable[[], Rates] | None = None
     unhashed: bool = False  # whether classes can be ranked there without hashed models
@@ -105,6 +103,10 @@ class BackendKind:
     decoding: Callable[[ModelShape], str] = lambda shape: ""
     # Has a backend find them in another way; raises UsageError where that is not allowed.
     decode_by: Callable[[Backend, Decoding], None] | None = None
+
+    def by_feature(self, config: RunConfig) -> bool:
+        """Return whether batches come with lists by feature."""
+        return not (config.dense or self.sorts)
 
     def reading_threads(self, config: RunConfig) -> int:
         """Return how many threads decode rows, and make batches, for a training."""

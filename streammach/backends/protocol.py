@@ -147,11 +147,6 @@ class Backend(Ranked, Protocol):
         ...
 
     @property
-    def wants_by_feature(self) -> bool:
-        """Whether batches come with lists by feature."""
-        ...
-
-    @property
     def row_cache(self) -> RowCache | None:
         """Where rows are kept, if they are."""
         ...

@@ -142,15 +142,12 @@ class Constraints:
         """Most time of a query."""
         return None if self.latency is None else parse_seconds(self.latency)
 
-    def work(self, n_classes: int, *, timed: bool = False) -> Work:
+    def work(self, n_classes: int) -> Work:
         """Return what a device is chosen by, for so many classes."""
         shape = (n_classes, 1) if self.exact else None
         if self.n_buckets is not None and self.n_repetitions:
             shape = min(self.n_buckets, n_classes), self.n_repetitions
-        return Work(
-            shape=shape, unhashed=self.unhashed, weights=self.weights, tf32=self.tf32,
-            timed=timed or self.time is not None or self.latency is not None,
-        )  # fmt: skip
+        return Work(shape=shape, unhashed=self.unhashed, weights=self.weights, tf32=self.tf32)
 
     @property
     def unhashed(self) -> bool:

@@ -124,7 +124,10 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     search = sum(times * (rows * passes * of + measure) for times, of in tried)
     search += sum(work.search for work in works)
     finish = held * (step + ranked)
-    epoch = (n * step + measure) * scale + written
+    kept = written  # the best epoch: on disk, or in the memory of the host
+    if device is not None and config.placement.waves == 1:
+        kept = weights * device.copied
+    epoch = (n * step + measure) * scale + kept
     if config.dense:
         needed = not any(part.ranks_untrained for part in planned(config))
         elastic += (epochs - needed) * epoch + (SEARCH_ELASTIC if needed else 1) * search * scale

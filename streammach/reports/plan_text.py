@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from streammach.backends.registry import BACKENDS, device_text
+from streammach.backends.registry import device_text
 from streammach.errors import clean
 from streammach.machine import size_text, time_range_text, time_text
 from streammach.parts.registry import parts_text
@@ -102,11 +102,9 @@ def _option_line(option: Option, plan: Plan) -> str:
 
 def _times(option: Option, plan: Plan) -> tuple[str, str]:
     """Return the time of a query and of a training, for people."""
-    time = query = "not known"
-    if BACKENDS[plan.config.placement.device].timed:
-        time, query = time_text(option.seconds), time_text(option.query_seconds)
-        if option.seconds_spread > 1:
-            time = _range_text(option)
+    time, query = time_text(option.seconds), time_text(option.query_seconds)
+    if option.seconds_spread > 1:
+        time = _range_text(option)
     return query, time if option.fits else "does not fit"
 
 

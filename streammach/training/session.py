@@ -291,10 +291,11 @@ class Session:
             gc.collect()  # frames in which kernels were compiled hang in cycles, with arrays
 
     def expect_epochs(self, epochs: int, seconds: float) -> None:
-        """Note what so many epochs should take, of so many seconds each and a checkpoint."""
+        """Note what so many epochs should take, of so many seconds each, and being kept."""
         config = self.plan.config
         tables = 1 + len(config.optimizer_kind.per_weight)
         saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
+        saved *= not self.backend.arrays_stay  # else the best epoch stays in memory
         self.stages.expect({EPOCHS: epochs * (seconds + saved) * self.trained_share})
 
     def keep_findings(self) -> None:

@@ -29,11 +29,6 @@ class CpuBackend(Forward):
     arrays_stay = False
     _trains: Steps | None = None
 
-    @property
-    def wants_by_feature(self) -> bool:
-        """Whether batches come with lists by feature."""
-        return not self.dense
-
     @staticmethod
     def footprint(config: RunConfig) -> dict[str, int]:
         """Return the bytes of every buffer of such a backend, by name."""

@@ -48,8 +48,6 @@ class CudaBackend(Ranked):
     ``projection`` float32 (d + 2, D) rows get D more columns, and weights have d + D rows.
     """
 
-    wants_by_feature = False  # entries are sorted on the device
-
     def __init__(
         self, spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None,
         weights: Mapping[str, Table] | None, device_bytes: int, logistic: bool,
@@ -86,7 +84,7 @@ class CudaBackend(Ranked):
         if memory is None:
             memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
             if config.optimizer is not None and facts is not None and not SIMULATED:
-                self._rehearsal = Rehearsal(spec, config, facts, memory.capability)
+                self._rehearsal = Rehearsal(type(self), spec, config, facts, memory.capability)
         self._memory = memory
         if self._tf32:
             memory.check_tf32()

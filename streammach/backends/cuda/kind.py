@@ -192,5 +192,5 @@ CUDA = BackendKind(
     name="cuda", title="GPU", probe=lambda: find_card().name, usual=_usual, open=_open,
     footprint=_footprint, memory=lambda: find_card().free_bytes, launches=_launches,
     holds=_holds, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
-    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True, timed=True, rates=_rates,
+    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True, sorts=True, rates=_rates,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from streammach.backends.cuda.device_memory import (
     kind_of,
 )
 from streammach.backends.cuda.launcher import machine_code
+from streammach.backends.protocol import Backend
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -57,12 +59,13 @@ class CompilingMemory(DeviceMemory):
 
 
 class Rehearsal:
-    """A rehearsal under way."""
+    """A rehearsal under way, on a backend that is opened for it."""
 
     def __init__(
-        self, spec: ModelSpec, config: RunConfig, facts: DataFacts, capability: tuple[int, int]
-    ) -> None:
-        self._memory = CompilingMemory(capability)
+        self, opened: Callable[..., Any], spec: ModelSpec, config: RunConfig, facts: DataFacts,
+        capability: tuple[int, int],
+    ) -> None:  # fmt: skip
+        self._opened, self._memory = opened, CompilingMemory(capability)
         self._thread = threading.Thread(
             target=self._run, args=(spec, config, facts), name="compile", daemon=True
         )
@@ -76,20 +79,18 @@ class Rehearsal:
     def _run(self, spec: ModelSpec, config: RunConfig, facts: DataFacts) -> None:
         # What fails here fails again where the kernel is wanted, and is said there.
         with contextlib.suppress(Exception):
-            _rehearse(self._memory, spec, config, facts)
+            n_classes = spec.n_classes if spec.exact else min(spec.n_classes, CLASSES)
+            small = replace(spec, n_classes=n_classes, n_features=FEATURES, added_codes=())
+            one = replace(facts, n_rows=1, nnz=1, n_labels=int(facts.listed))
+            backend = self._opened(
+                small, config, facts=one, weights=None, device_bytes=0, logistic=False,
+                memory=self._memory,
+            )  # fmt: skip
+            _rehearse(backend, config, facts)
 
 
-def _rehearse(
-    memory: CompilingMemory, spec: ModelSpec, config: RunConfig, facts: DataFacts
-) -> None:
-    from streammach.backends.cuda.backend import CudaBackend  # which begins it
-
-    n_classes = spec.n_classes if spec.exact else min(spec.n_classes, CLASSES)
-    small = replace(spec, n_classes=n_classes, n_features=FEATURES, added_codes=())
-    one = replace(facts, n_rows=1, nnz=1, n_labels=int(facts.listed))
-    backend = CudaBackend(
-        small, config, facts=one, weights=None, device_bytes=0, logistic=False, memory=memory
-    )
+def _rehearse(backend: Backend, config: RunConfig, facts: DataFacts) -> None:
+    """Take a step by each loss that there may be, and find best classes by each estimator."""
     starts, first = np.arange(2), np.zeros(1, np.int32)
     batch: Batch | RowIdBatch = Batch(
         indptr=starts, features=first, values=ONE, classes=first, importance=ONE,

@@ -107,7 +107,7 @@ def trainings(folder, kind):
     yield "train --time", command(*train, next(out), "--time", "1min")
     yield (
         "train --time --device cuda",
-        command(*train, next(out), "--time", "1s", "--device", "cuda"),
+        command(*train, next(out), "--time", "1min", "--device", "cuda"),
     )
     text = folder / "train.zarr.vw"
     yield "fit", command("fit", text, *options, *FEW, "--progress", "none", "--out", next(out))

@@ -38,6 +38,7 @@ MOST = 32767  # units in an int16
 LEFT_OUT = np.int32(-(1 << 30))  # units of a class that is not looked at
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
 ROOM_UNITS = 250.0  # of the largest room
+ANYWHERE = np.float32(np.inf)  # how far below the best class others are looked for
 ERROR = 2.0**-21  # twice what rounding one addition takes or gives, and more
 ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
 NO_PEAKS = np.zeros(0, np.int16)
@@ -179,14 +180,14 @@ def best_of_rows(
             if peak > MOST:
                 return i
         logs = hashed.logs[i if hashed.n_repetitions > 0 else 0]
-        best_of_row(row, row[:0], logs, lists, hashed, room, scores[i], ids[i])
+        best_of_row(row, row[:0], logs, ANYWHERE, lists, hashed, room, scores[i], ids[i])
     return last
 
 
 @kernel(fastmath=False)
 def best_of_row(
-    features: Array, without: Array, logs: Array, lists: ScoreLists, hashed: HashedScores,
-    room: BoundRoom, scores: Array, ids: Array,
+    features: Array, without: Array, logs: Array, far: Number, lists: ScoreLists,
+    hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
 ) -> None:  # fmt: skip
     """Write the best classes of a row, as :func:`best_of_rows` does.
 
@@ -213,6 +214,7 @@ def best_of_row(
     row = BoundedRow(room.columns[:n_wide], rest, cap, np.float32(max(lists.unit, 1)) * STEP, logs)
     bound_blocks(row, lists, room)
     bound = first_bound(row, lists, hashed, room, scores, ids)
+    bound = max(bound, scores[0] - far)
     # What rounding may add to a score or take from what bounds it, with room to spare.
     error = hashed.weight * size + abs(cap) + abs(room.highest[0]) + abs(bound)
     error = error + lists.sizes[0] + abs(rest) * lists.sizes[1]

@@ -22,7 +22,7 @@ from streammach.counts.count_kernels import (
 )
 from streammach.jit import Array, Number, kernel
 
-FAR = np.float32(6)  # nats below the best candidate: another class there is no rival
+FAR = np.float32(8)  # nats below the best class: what is there is no candidate
 
 
 class RowLists(NamedTuple):
@@ -65,8 +65,8 @@ def compare_rows(
 ) -> None:  # fmt: skip
     """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
 
-    The candidates are the m best classes by weights by group, without those that are FAR below the
-    best one. n of them are the row's own, whose target is 1 each.
+    The candidates are the m best classes by weights by group that are not FAR below the best one. n
+    of them are the row's own, whose target is 1 each.
 
     Parameters
     ----------
@@ -88,7 +88,8 @@ def compare_rows(
         if own.shape[0] == 0:
             continue
         best_of_row(
-            row, own, scores.unhashed.logs[0], scores.lists, scores.unhashed, room.bound, tops, best
+            row, own, scores.unhashed.logs[0], FAR, scores.lists, scores.unhashed, room.bound,
+            tops, best,
         )
         for c in own:
             score = score_without(row, weight, c, scores)
@@ -126,16 +127,12 @@ def score_without(row: Array, weight: Number, c: int, scores: LearntScores) -> A
 @kernel(inline=True)
 def own_first(tops: Array, best: Array, own: Array, s: Array, rivals: Array) -> Any:
     """Write candidates and their scores, the row's own classes first; return how many each are."""
-    n = 0
-    for j in range(best.shape[0]):
-        if tops[j] > -np.inf and is_one(best[j], own):
-            rivals[n], s[n] = best[j], tops[j]
-            n += 1
-    n_own, least = n, tops[0] - FAR
-    for j in range(best.shape[0]):
-        if tops[j] >= least and not is_one(best[j], own):
-            rivals[n], s[n] = best[j], tops[j]
-            n += 1
+    n, n_own, least = 0, 0, tops[0] - FAR
+    for wanted in (True, False):
+        for j in range(best.shape[0]):
+            if tops[j] >= least and is_one(best[j], own) == wanted:
+                rivals[n], s[n] = best[j], tops[j]
+                n, n_own = n + 1, n_own + wanted
     return n_own, n
 
 

@@ -23,7 +23,7 @@ from streammach.data.identity import files_in
 from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, OBJECT_BYTES, Tree, TreeSource
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, clean
-from streammach.files.reading import disk_errors, read_small
+from streammach.files.reading import disk_error, disk_errors, read_small
 from streammach.spec.documents import from_json
 
 MAX_DOCUMENT = 16 << 20  # the root of a group may repeat the metadata of all its members
@@ -192,10 +192,13 @@ class ZarrArray:
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         if not self._looked:
-            self._look_for_chunks()
+            with disk_errors(self._folder):
+                self._look_for_chunks()
         try:
             return np.asarray(self._array[start:stop]).astype(self.dtype, copy=False)
         except Exception as error:  # of zarr-python and its codecs
+            if isinstance(error, OSError) and error.errno:
+                raise disk_error(error, self._folder) from error
             what = f"a chunk is damaged ({clean(error, 100)})"
             raise DataError(what, path=self._folder, hint=COPY_HINT) from None
 
@@ -213,13 +216,14 @@ class ZarrArray:
     def _look_into(self, path: Path, at: tuple[int, ...], sharding: dict[str, Any]) -> None:
         shape = [a // b for a, b in zip(self._array.shards, self._array.chunks, strict=True)]
         size = 16 * math.prod(shape)  # a place and a size for each chunk, perhaps a checksum
-        behind = -size - 4 * (len(sharding["index_codecs"]) - 1)
-        with disk_errors(path), open(path, "rb") as file:
-            at_end = sharding.get("index_location", "end") == "end"
-            file.seek(max(0, os.fstat(file.fileno()).st_size + behind) if at_end else 0)
-            table = file.read(size)
-        if len(table) < size:
+        start, at_end = 0, sharding.get("index_location", "end") == "end"
+        if at_end:
+            start = path.stat().st_size - size - 4 * (len(sharding["index_codecs"]) - 1)
+        if start < 0 or path.stat().st_size < size:
             return  # zarr-python says so
+        with open(path, "rb") as file:
+            file.seek(start)
+            table = file.read(size)
         # The last shard may reach beyond the array.
         chunks = zip(at, shape, self.shape, self._array.chunks, strict=True)
         there = tuple(slice(-(-n // c) - i * each) for i, each, n, c in chunks)

@@ -64,12 +64,6 @@ def test_paths_and_labels_of_strings(tmp_path):
     assert stored(tmp_path / "o") == wanted(X, names)
 
 
-def test_labels_beside_the_file(tmp_path):
-    np.save(tmp_path / "l.npy", LABELS)
-    convert(made(tmp_path / "a.h5", X=X), tmp_path / "o", labels=tmp_path / "l.npy")
-    assert stored(tmp_path / "o") == wanted(X, LABELS)
-
-
 def external(folder):
     made(folder / "b.h5", X=X, y=LABELS)
     with h5py.File(folder / "a.h5", "w") as file:

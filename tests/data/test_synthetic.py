@@ -12,13 +12,11 @@ from streammach.errors import UsageError
 from streammach.files.destinations import Destination
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import LabelLists
 from tests.builders import rows_by_name
 from tools.synthetic import kernels as k
 from tools.synthetic.files import ROWS, write_rows
 from tools.synthetic.lists import LONG, LONG_ROWS, Lists
 from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, text_pieces
-from tools.synthetic.text import text_lines
 
 COUNTS = Shape("counts", 900, 300, 40, 700)
 ACTIVATIONS = Shape("activations", 500, 200, 20, 64)
@@ -70,19 +68,6 @@ def test_text_is_what_python_prints(shape, xmc):
             else:
                 lines.append(" ".join([f"{labels} |" if labels else "|", *words]) + "\n")
         assert bytes(text).decode() == "".join(lines)
-
-
-def test_numbers_have_four_digits_as_python_rounds_them(rng):
-    numbers = np.concatenate([10 ** rng.uniform(-4, 3.999, 3000), [1e-4, 0.1, 1, 9.9996, 9999]])
-    values = np.array([np.float32(f"{x:.4g}") for x in numbers], np.float32)
-    values = values[values != 1]
-    out = np.empty(40 * len(values), np.uint8)
-    indptr, features = np.array([0, len(values)]), np.arange(len(values), dtype=np.int32)
-    labels = LabelLists.of([[6]])
-    n = text_lines(indptr, features, values, labels.starts, labels.classes, False, out)
-    words = bytes(out[:n]).decode().split()
-    assert words[:2] == ["7", "|"]
-    assert [w.split(":")[1] for w in words[2:]] == [f"{x:.4g}" for x in values]
 
 
 def test_a_row_of_counts_is_that_of_the_plain_version():

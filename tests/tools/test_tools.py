@@ -1,6 +1,5 @@
 """The scripts beside the package, as a newcomer runs them."""
 
-import ast
 import json
 import subprocess
 import sys
@@ -45,16 +44,6 @@ def folder(tiny):
     tiny.text("train.vw.gz", lines, zipped=True)
     tiny.text("test.vw", lines[:20])
     return tiny.folder
-
-
-def test_scripts_only_parse_and_call():
-    for file in TOOLS.glob("*.py"):
-        assert len(file.read_text().splitlines()) < 120, file
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            known = {"sys", "pathlib", "click", "streammach", "tools"}
-            assert {name.partition(".")[0] for name in names} <= known, file
 
 
 def test_a_script_runs_as_it_is_typed(tmp_path):

@@ -182,8 +182,13 @@ class ProgressBar:
         now = time.monotonic()
         if state.moment == "within" and now - self._told_at < JSON_SECONDS:
             return
-        self._told_at = now
-        self.write("progress", state_fields(state))
+        self._told_at, left, share = now, state.left_seconds, state.share
+        self.write("progress", {
+            "stage": state.stage, "moment": state.moment,
+            "share": None if share is None else round(share, 4),
+            "stage_seconds": round(state.stage_seconds, 2), "seconds": round(state.seconds, 2),
+            "left_seconds": None if left is None else round(left, 2),
+        })  # fmt: skip
 
     def _show_bar(self, state: StageState) -> None:
         if self._bar is None:
@@ -215,17 +220,6 @@ def shown(
     else:
         with ProgressBar(wanted, unit, expected) as progress:
             yield progress
-
-
-def state_fields(state: StageState) -> dict[str, Any]:
-    """Return how far a piece of work is for JSON: seconds to the hundredth, shares to 1e-4."""
-    left, share = state.left_seconds, state.share
-    return {
-        "stage": state.stage, "moment": state.moment,
-        "share": None if share is None else round(share, 4),
-        "stage_seconds": round(state.stage_seconds, 2), "seconds": round(state.seconds, 2),
-        "left_seconds": None if left is None else round(left, 2),
-    }  # fmt: skip
 
 
 def clock_text(seconds: float) -> str:

@@ -20,7 +20,6 @@ from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
-from streammach.training.events import Pulse
 from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
 from streammach.training.run_part import RunPart
 from streammach.training.session import Session
@@ -106,13 +105,11 @@ class Epochs:
         """Train on the rest of the epoch, after so many seconds; return the state then."""
         epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
         reader.waited_seconds, state = 0.0, self.state()
-        pulse = Pulse(self._events.log, epoch + 1, first_row)
         for step in train_epoch(self._backend, reader, self._spec, epoch, start=self.progress):
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._done()
             self._session.at(self.progress.epoch * reader.n_rows + done, self._rows)
-            pulse.beat(done, reader.waited_seconds, last=done == reader.n_rows)
             self._events.call("on_progress", state)
             self._asked = self._asked or state.stop_reason
             if self._session.clock.left <= 0 and done < reader.n_rows:

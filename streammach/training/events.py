@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from streammach.stages import StageState
 
 LOG = "log.jsonl"
 LOGGER = logging.getLogger("streammach")
-PULSE_SECONDS = 10.0
 MAX_LOG = 256 << 20
 
 
@@ -55,27 +54,6 @@ class Events:
                 log.write(msgspec.json.encode(line) + b"\n")
         except OSError as error:
             raise disk_error(error, self._path) from error
-
-
-class Pulse:
-    """Notes the speed of an epoch every few seconds and at its end."""
-
-    def __init__(self, log: Callable[..., None], epoch: int, row: int) -> None:
-        self._log, self._epoch = log, epoch
-        self._row, self._waited, self._at = row, 0.0, time.monotonic()
-
-    def beat(self, row: int, waited: float, *, last: bool) -> None:
-        """Note rows and seconds waited since the last note, if it is time for another one."""
-        now = time.monotonic()
-        seconds = now - self._at
-        if seconds <= 0 or not (last or seconds >= PULSE_SECONDS):
-            return
-        self._log(
-            "progress", epoch=self._epoch, row=row, seconds=round(seconds, 3),
-            rows_per_second=round((row - self._row) / seconds, 1),
-            waited_share=round((waited - self._waited) / seconds, 5),
-        )  # fmt: skip
-        self._row, self._waited, self._at = row, waited, now
 
 
 def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) -> dict[str, int]:

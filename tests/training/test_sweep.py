@@ -10,8 +10,7 @@ from streammach.errors import BudgetError, Interrupted, MismatchError, UsageErro
 from streammach.planning.constraints import Constraints
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
-from streammach.training import events
-from streammach.training.events import LOG, Pulse, RunLog, read_log
+from streammach.training.events import LOG, RunLog, read_log
 from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
 from tests.builders import Stop
 
@@ -170,17 +169,3 @@ def test_a_log_is_read_over_its_sessions(tmp_path):
     assert [one.t for one in log.stages] == [5.0, 7.0]
     assert log.held == {"weights": 7}
     assert read_log(tmp_path / "none") == RunLog()
-
-
-def test_a_pulse_notes_what_happened_since_the_last_one(monkeypatch):
-    now, noted = [100.0], []
-    monkeypatch.setattr(events.time, "monotonic", lambda: now[0])
-    pulse = Pulse(lambda event, **fields: noted.append(fields), 2, 50)
-    for seconds, row, waited, last in ((4, 90, 1.0, False), (12, 170, 3.0, False),
-                                       (15, 200, 3.3, True)):  # fmt: skip
-        now[0] = 100.0 + seconds
-        pulse.beat(row, waited, last=last)
-    assert noted == [
-        dict(epoch=2, row=170, seconds=12.0, rows_per_second=10.0, waited_share=0.25),
-        dict(epoch=2, row=200, seconds=3.0, rows_per_second=10.0, waited_share=0.1),
-    ]  # fmt: skip

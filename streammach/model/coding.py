@@ -211,8 +211,10 @@ def values_of(
         return words.astype(dtype)
     if coded.how == "nibbles":
         wide = words.astype("<u2")
-        wide = (wide | wide << 4) & 0x0F0F
-        numbers: NDArray[np.int8] = wide.view(np.int8) ^ np.int8(8)  # from 0 on
+        wide |= wide << 4
+        wide &= 0x0F0F
+        numbers = wide.view(np.int8)  # from 0 on, in the order of the numbers
+        numbers ^= np.int8(8)
         numbers -= np.int8(8)
         return numbers[:n]
     return words

@@ -12,45 +12,11 @@ from streammach.rows.label_lists import LabelLists
 from tests.builders import dense_block
 
 
-def by_the_book(x, y, n_classes, prior_rows):
-    """Weights (d, K) and bias (K,), class by class, in float64."""
-    x, d = x.astype(np.float64), x.shape[1]
-    within = np.zeros((d, d))
-    rows = np.bincount(y, minlength=n_classes)
-    for i in np.flatnonzero(rows):
-        centred = x[y == i] - x[y == i].mean(axis=0)
-        within += centred.T @ centred
-    within /= len(x) - np.count_nonzero(rows)
-    within += RIDGE * np.trace(within) / d * np.eye(d)
-    weights, bias = np.empty((d, n_classes)), np.empty(n_classes)
-    for i in range(n_classes):
-        total = x[y == i].sum(axis=0) + prior_rows * x.mean(axis=0)
-        mean = total / (rows[i] + prior_rows) if rows[i] + prior_rows else x.mean(axis=0)
-        weights[:, i] = np.linalg.solve(within, mean)
-        bias[i] = np.log(max(rows[i], 0.5)) - mean @ weights[:, i] / 2
-    return weights, bias
+def by_the_book(x, rows, shares, n_classes, prior_rows):
+    """Weights (d, K) and bias (K,) where each row counts under its labels with shares, in float64.
 
-
-@pytest.mark.parametrize("prior_rows", [0.0, 0.3, 2.0])
-def test_weights_are_those_of_the_formulas(prior_rows, monkeypatch):
-    monkeypatch.setattr(dense, "PIECE_BYTES", 700)  # several pieces
-    monkeypatch.setattr(discriminant, "SOLVED", 3)
-    rng = np.random.default_rng(1)
-    y = rng.integers(0, 7, 90).astype(np.int32)
-    y[y == 4] = 5  # a class without rows
-    x = (rng.normal(size=(90, 6)) @ rng.normal(size=(6, 6)) + y[:, None]).astype(np.float32)
-    sums = Discriminant(np.full((7, 6), 9, np.float32))
-    sums.add(dense_block(x[:50], y[:50]))
-    sums.add(dense_block(x[50:], y[50:]))
-    weights = np.empty((6, 7), np.float32)
-    bias = sums.solve(prior_rows, weights)
-    expected = by_the_book(x, y, 7, prior_rows)
-    np.testing.assert_allclose(weights, expected[0], rtol=2e-3, atol=2e-3)
-    np.testing.assert_allclose(bias, expected[1], rtol=2e-3, atol=2e-3)
-
-
-def lists_by_the_book(x, rows, shares, n_classes, prior_rows):
-    """The same where each row counts under its labels with shares."""
+    And the weights and the bias that all classes have in common.
+    """
     x, d = x.astype(np.float64), x.shape[1]
     own = [[(i, w) for i, row in enumerate(rows) for c, w in zip(row, shares[i], strict=True)
             if c == y] for y in range(n_classes)]  # fmt: skip
@@ -76,46 +42,40 @@ def lists_by_the_book(x, rows, shares, n_classes, prior_rows):
     return weights, bias, common, shift
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("prior_rows", [0.0, 0.3])
-def test_a_row_counts_under_each_of_its_labels_with_its_share(prior_rows, weighted, monkeypatch):
-    monkeypatch.setattr(dense, "PIECE_BYTES", 700)
+def solved(sums, prior_rows, **how):
+    weights = np.empty((5, 7), np.float32)
+    return weights, sums.solve(prior_rows, weights, **how)
+
+
+def alike(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("of", ["one label", "lists", "weighted lists"])
+@pytest.mark.parametrize("prior_rows", [0.0, 0.3, 2.0])
+def test_weights_are_those_of_the_formulas(prior_rows, of, monkeypatch):
+    monkeypatch.setattr(dense, "PIECE_BYTES", 700)  # several pieces
     monkeypatch.setattr(discriminant, "SOLVED", 3)
     rng = np.random.default_rng(1)
-    rows = [sorted(rng.choice(6, int(n), replace=False).tolist()) for n in rng.integers(0, 4, 90)]
+    lengths = np.ones(90, int) if of == "one label" else rng.integers(0, 4, 90)
+    rows = [sorted(rng.choice(6, int(n), replace=False).tolist()) for n in lengths]
     x = rng.normal(size=(90, 5)) @ rng.normal(size=(5, 5))
     x += np.array([[sum(row), len(row), 0, 0, 1] for row in rows])
-    x = x.astype(np.float32)
-    lists = LabelLists.of(rows)
-    if weighted:
+    x, lists = x.astype(np.float32), LabelLists.of(rows)
+    if of == "weighted lists":
         weights = rng.uniform(0.5, 3, lists.n_labels).astype(np.float32)
         lists = LabelLists(lists.starts, lists.classes, weights)
     block = dense_block(x).with_labels(lists)
+    if of == "one label":
+        block = dense_block(x, lists.classes)
     sums = Discriminant(np.full((7, 5), 9, np.float32))  # a class without rows
     sums.add(block.part(0, 40))
     sums.add(block.part(40, 90))
     shares = [lists.shares[a:b] for a, b in zip(lists.starts, lists.starts[1:], strict=False)]
-    expected = lists_by_the_book(x, rows, shares, 7, prior_rows)
-    weights = np.empty((5, 7), np.float32)
-    bias = sums.solve(prior_rows, weights)
-    np.testing.assert_allclose(weights, expected[0], rtol=2e-3, atol=2e-3)
-    np.testing.assert_allclose(bias, expected[1], rtol=2e-3, atol=2e-3)
-    bias = sums.solve(prior_rows, weights, centred=True)
-    np.testing.assert_allclose(weights, expected[0] - expected[2][:, None], rtol=2e-3, atol=2e-3)
-    np.testing.assert_allclose(bias, expected[1] - expected[3], rtol=2e-3, atol=2e-3)
-
-
-def test_lists_of_one_label_give_the_same_weights():
-    rng = np.random.default_rng(2)
-    x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 5, 60).astype(np.int32)
-    block, found = dense_block(x, y), []
-    for rows in (block, block.with_labels(LabelLists.single(y))):
-        sums = Discriminant(np.zeros((5, 4), np.float32))
-        sums.add(rows)
-        weights = np.empty((4, 5), np.float32)
-        found.append((weights, sums.solve(0.3, weights)))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    weights, bias, common, shift = by_the_book(x, rows, shares, 7, prior_rows)
+    alike(solved(sums, prior_rows), (weights, bias))
+    alike(solved(sums, prior_rows, centred=True), (weights - common[:, None], bias - shift))
 
 
 def test_ranks_of_labels_are_their_places_in_a_sort():

@@ -21,14 +21,6 @@ def stretched(rng, n, d, classes):
     return x.astype(np.float32), labels
 
 
-def within(x, labels):
-    """The pooled covariance within classes."""
-    residual = x.astype(np.float64)
-    for c in np.unique(labels):
-        residual[labels == c] -= residual[labels == c].mean(axis=0)
-    return residual.T @ residual / (len(x) - len(np.unique(labels)))
-
-
 def power_of(covariance, exponent):
     values, vectors = np.linalg.eigh(covariance)
     return vectors @ np.diag(values**exponent) @ vectors.T
@@ -42,19 +34,7 @@ def basis_of(x, labels, pieces=1):
     return spread, spread.basis()
 
 
-def test_the_basis_is_a_power_of_the_covariance_within_classes(rng):
-    x, labels = stretched(rng, 4000, 6, 10)
-    spread, basis = basis_of(x, labels)
-    assert spread.enough
-    covariance = within(x, labels)
-    covariance += whitening.RIDGE * np.trace(covariance) / 6 * np.eye(6)
-    expected = power_of(covariance, -whitening.POWER / 2)
-    scale = basis.rotation[0, 0] / expected[0, 0]
-    np.testing.assert_allclose(basis.rotation, scale * expected, rtol=2e-3, atol=1e-5)
-    np.testing.assert_allclose(basis.shift, x.mean(axis=0) @ basis.rotation, rtol=2e-3, atol=1e-4)
-
-
-def within_lists(x, rows):
+def within(x, rows):
     """The covariance of pairs of rows and labels, 1/n of each, around the means of the labels."""
     x, total, free = x.astype(np.float64), np.zeros((x.shape[1],) * 2), 0.0
     for c in range(max(max(row, default=-1) for row in rows) + 1):
@@ -67,7 +47,8 @@ def within_lists(x, rows):
 
 
 @pytest.mark.parametrize("most", [1, 4])
-def test_a_row_spreads_within_each_of_its_labels_with_its_share(most, rng, monkeypatch):
+def test_the_basis_is_a_power_of_the_covariance_within_labels(most, rng, monkeypatch):
+    """Of rows with one label each, and of lists, under each of whose labels a row has a share."""
     monkeypatch.setattr(whitening, "PIECE_BYTES", 1 << 16)  # pairs in several steps
     x, labels = stretched(rng, 4000, 6, 10)
     rows = [[c] for c in labels.tolist()]
@@ -75,11 +56,11 @@ def test_a_row_spreads_within_each_of_its_labels_with_its_share(most, rng, monke
         more = rng.integers(0, most, 4000).tolist()
         rows = [[*{*row, *rng.choice(10, n, replace=False)}] if n else [] for row, n in
                 zip(rows, more, strict=True)]  # fmt: skip
+    lists = dense_block(x).with_labels(LabelLists.of(rows))
     spread = Spread(6)
-    spread.add(dense_block(x).with_labels(LabelLists.of(rows)))
-    covariance = within_lists(x, rows)
-    if most == 1:
-        np.testing.assert_allclose(covariance, within(x, labels), rtol=1e-6)
+    spread.add(dense_block(x, labels) if most == 1 else lists)
+    assert spread.enough
+    covariance = within(x, rows)
     covariance += whitening.RIDGE * np.trace(covariance) / 6 * np.eye(6)
     expected = power_of(covariance, -whitening.POWER / 2)
     basis = spread.basis()

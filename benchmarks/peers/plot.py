@@ -163,7 +163,7 @@ def draw(name, marks, axis, path, lines=()):
             xscale="log", xlim=(10**low, 10**high), ylim=(100 * bottom, 100 * top), xlabel=text
         )
         axes.set_ylabel("accuracy (%)")
-        plain_log(axes.xaxis, 10**low * 1.3, 10**high / 1.3, unit)
+        plain_log(axes.xaxis, unit)
         ours, _ = FAMILIES[OURS]
         for called, style, line in lines:
             axes.plot([m.x for m in line], [100 * m.y for m in line], style, color=ours,

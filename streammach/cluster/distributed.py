@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streammach.cluster.at_work import AtWork
 from streammach.cluster.ranges import evaluate, predict
-from streammach.cluster.worker import WorkerTask, alone
+from streammach.cluster.worker import LAST, WorkerTask, alone
 from streammach.cluster.workers import ClusterWorkers, check_installed
 from streammach.data.class_weights import BALANCED, weighed
 from streammach.data.store.dataset import Dataset
@@ -189,6 +189,7 @@ class PartTask:
 def train_part(task: PartTask) -> tuple[str, int]:
     """Train a part from its last checkpoint on; return the worker's address and peak memory."""
     with alone("the part is") as wanted:
+        LAST.close()  # of a client that was lost
         _train(task, wanted)
     return wanted.worker.address, peak_bytes()
 

@@ -21,10 +21,10 @@ from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
 from streammach.files.urls import absolute, located
 from streammach.machine import size_text
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Evaluation, evaluation_of
-from streammach.prediction.inputs import InputCounts, Room, is_store, source_order
+from streammach.prediction.inputs import InputCounts, is_store, source_order
 from streammach.prediction.order import Order, Predictions, in_source_order
 from streammach.prediction.predict import (
     UNITS,
@@ -105,8 +105,8 @@ def predict(
     goal = target(table, force=force, inputs=[located(store), folder])
     if not isinstance(goal, Destination):
         raise UsageError("a cluster writes to a file: --out", path=clean(table, 300))
-    site = Site.of(client, store, folder, "predict", request.best, memory, output.beside)
-    model, room = Model.load(folder), site.room
+    site = Site.of(client, store, folder, request, memory, decode, beside=output.beside)
+    model, room = Model.load(folder), site.task.room
     if threshold is not None and not model.listed:
         raise UsageError("rows have one label each: --threshold")
     shape, seen = request.shape(model), InputCounts(total=site.order.n_rows)
@@ -117,7 +117,7 @@ def predict(
     pieces = site.cut(ranges, most, unit)
     with (
         shown(progress, UNITS) as told,
-        closing(site.results(site.task(request, decode), pieces, tell)) as results,
+        closing(site.results(pieces, tell)) as results,
     ):
         told("predict", 0, seen.total)
 
@@ -184,19 +184,18 @@ def evaluate(
     wanted = EvaluationRequest(
         threshold=threshold, propensity=propensity, estimators=estimators, by=by
     )
-    site = Site.of(client, store, folder, "evaluate", CANDIDATES, memory)
-    pieces = site.cut(ranges, MOST_ROWS, site.room.rows)
+    site = Site.of(client, store, folder, wanted, memory, decode, estimator)
+    pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = EvaluationSums(model, wanted)
-    task = site.task(wanted, decode, estimator)
-    with shown(progress, "rows") as told, closing(site.results(task, pieces, tell)) as results:
+    with shown(progress, "rows") as told, closing(site.results(pieces, tell)) as results:
         told("evaluate", 0, 0)
         for done in results:
             for more in done.measured:
                 sums.take(more)
             _add(seen, done.seen)
             told("evaluate", seen.rows, seen.total)
-    found = evaluation_of(sums, seen, task.estimator or model.estimator)
+    found = evaluation_of(sums, seen, estimator or model.estimator)
     return replace(found, seconds=time.monotonic() - began)
 
 
@@ -205,18 +204,16 @@ class Site:
     """A cluster, what it works at, and what each worker takes."""
 
     client: Client
-    store: str  # store, model: by names that all workers know
-    model: Path
-    digest: str  # of the store
+    task: RowsTask  # by names that all workers know
     order: Order
-    room: Room
     able: list[str] | None
     n_workers: int
 
     @classmethod
     def of(
-        cls, client: Client, store: str, model: Path, what: Task, best: int,
-        memory: str | int | None, beside: Mapping[str, int] = NOTHING,
+        cls, client: Client, store: str, model: Path, wanted: PredictionRequest | EvaluationRequest,
+        memory: str | int | None, decode: Decoding, estimator: str | None = None,
+        beside: Mapping[str, int] = NOTHING,
     ) -> Site:  # fmt: skip
         """Look at a store and at the workers; refuse what they cannot do."""
         path = located(store)
@@ -231,15 +228,22 @@ class Site:
             digest = data.digest
         order = source_order(path)
         assert order is not None, "it is a store"
-        workers = ClusterWorkers(client)
+        what: Task = "evaluate"
+        workers, best = ClusterWorkers(client), CANDIDATES
+        if isinstance(wanted, PredictionRequest):
+            what, best = "predict", wanted.best
         room = room_before(
             model, what, path, best, memory=memory, device="cpu",
             threads=max(client.nthreads().values(), default=1), beside=beside,
         )  # fmt: skip
         able = workers.able(room.projected_bytes, "a range of rows")
+        task = RowsTask(
+            run=str(model), document=document_digest(model), store=store, digest=digest, room=room,
+            decode=decode, estimator=estimator, wanted=wanted,
+        )  # fmt: skip
         return cls(
-            client=client, store=store, model=model, digest=digest, order=order, room=room,
-            able=able, n_workers=len(workers) if able is None else len(able),
+            client=client, task=task, order=order, able=able,
+            n_workers=len(workers) if able is None else len(able),
         )  # fmt: skip
 
     def cut(self, wanted: int | None, most: int, unit: int) -> list[tuple[int, int]]:
@@ -250,22 +254,12 @@ class Site:
         n = RANGES_A_WORKER * self.n_workers if wanted is None else wanted
         return cuts(self.order.n_rows, max(n, least), unit)
 
-    def task(
-        self, wanted: PredictionRequest | EvaluationRequest, decode: Decoding,
-        estimator: str | None = None,
-    ) -> RowsTask:  # fmt: skip
-        """Return what workers are told of the rows."""
-        return RowsTask(
-            run=str(self.model), document=document_digest(self.model), store=self.store,
-            digest=self.digest, room=self.room, decode=decode, estimator=estimator, wanted=wanted,
-        )  # fmt: skip
-
     def results(
-        self, task: RowsTask, pieces: list[tuple[int, int]], tell: Tell | None
+        self, pieces: list[tuple[int, int]], tell: Tell | None
     ) -> Generator[RangeDone, None, None]:
         """Yield what workers say of ranges, in order; tell in the end what each of them did."""
         peaks: dict[str, list[int]] = {}
-        calls = [(f"rows-{i + 1}", do_range, (task, *piece)) for i, piece in enumerate(pieces)]
+        calls = [(f"rows-{i + 1}", do_range, (self.task, *piece)) for i, piece in enumerate(pieces)]
         with closing(in_turn(self.client, calls, self.able)) as results:
             for done in results:
                 peaks.setdefault(done.worker, []).append(done.peak_bytes)
@@ -289,5 +283,4 @@ def cuts(n_rows: int, n: int, unit: int) -> list[tuple[int, int]]:
 def _add(seen: InputCounts, more: InputCounts) -> None:
     """Add what was met in a range to what was met before it."""
     seen.rows += more.rows
-    seen.unseen_labels += more.unseen_labels
     seen.unknown_values += more.unknown_values

@@ -27,9 +27,9 @@ from streammach.prediction.predict import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.sums import BlockSums
+from streammach.processes import StopSignals
 from streammach.spec.types import Decoding
 from streammach.stages import StageState
-from streammach.training.signals import StopSignals
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 ONE = threading.Lock()  # held by the task that this process works at
 ELSEWHERE_SECONDS = 2.0  # a task waits here before another worker is asked
 AGAIN_SECONDS = 0.05
-IDLE_SECONDS = 10.0  # for which a worker keeps a model after its last range
 
 _at_work: set[str] = set()  # the keys of tasks that this process has begun and not ended
 
@@ -49,15 +48,7 @@ def dask_setup(worker: Worker) -> None:
 
 
 class WorkerTask:
-    """Says whether the task that this thread works at is still wanted.
-
-    Attributes
-    ----------
-    worker : Worker
-        Dask's worker.
-    key : str
-        What Dask calls the task.
-    """
+    """Says whether the task that this thread works at is still wanted; `what` is in the error."""
 
     def __init__(self, worker: Worker, what: str) -> None:
         self.worker, self.key, self._what = worker, worker.get_current_task(), what
@@ -109,10 +100,15 @@ def alone(what: str) -> Iterator[WorkerTask]:
 
 
 async def left(keys: Sequence[str], seconds: float) -> None:
-    """Wait, on a worker, until it works at none of some tasks, but not for ever."""
+    """Wait, on a worker, until it works at none of some tasks, but not for ever; free its model."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and not _at_work.isdisjoint(keys):
         await asyncio.sleep(AGAIN_SECONDS)
+    if ONE.acquire(blocking=False):
+        try:
+            LAST.close()
+        finally:
+            ONE.release()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +176,7 @@ class _RangeRanker:
         measured = list[BlockSums]()
         for block in blocks:
             assert self._measured is not None, "it was asked for"
-            measured.append(self._measured.block_sums(predictor, block, located(self._task.store)))
+            measured.append(self._measured.sums_of(predictor, block, located(self._task.store)))
             check(seen.rows)
         return seen, [], measured
 
@@ -191,50 +187,36 @@ def _alone(part: Predictions) -> Predictions:
     return replace(part, tags=tags)
 
 
-class _LastRanker:
-    """What was opened last; it is closed when no range has asked for it for a while."""
+class LastRanker:
+    """What was opened last, until a task needs another one or all ranges are done."""
 
     def __init__(self) -> None:
-        self._key: object = None
-        self._ranker: _RangeRanker | None = None
+        self._opened: tuple[RowsTask, int, _RangeRanker] | None = None
         self._stack = ExitStack()
-        self._timer: threading.Timer | None = None
 
-    @contextmanager
-    def of(self, task: RowsTask, threads: int) -> Iterator[_RangeRanker]:
-        """Hold what a task needs, while nobody else works in this process."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._ranker is None or self._key != (task, threads):
-            self._close()
+    def of(self, task: RowsTask, threads: int) -> _RangeRanker:
+        """Return what a task needs, while nobody else works in this process."""
+        if self._opened is None or self._opened[:2] != (task, threads):
+            self.close()
             with ExitStack() as stack:
-                self._ranker, self._key = _RangeRanker(task, threads, stack), (task, threads)
+                self._opened = task, threads, _RangeRanker(task, threads, stack)
                 self._stack = stack.pop_all()
-        try:
-            yield self._ranker
-        finally:
-            self._timer = threading.Timer(IDLE_SECONDS, self._close_idle)
-            self._timer.daemon = True
-            self._timer.start()
+        return self._opened[2]
 
-    def _close(self) -> None:
-        self._ranker = None
+    def close(self) -> None:
+        """Free it."""
+        self._opened = None
         self._stack.close()
 
-    def _close_idle(self) -> None:
-        with ONE:
-            if self._timer is threading.current_thread():  # no range came meanwhile
-                self._close()
 
-
-_last = _LastRanker()
+LAST = LastRanker()
 
 
 def do_range(task: RowsTask, start: int, stop: int) -> RangeDone:
     """Rank or measure rows ``start:stop`` of a store, while this process does nothing else."""
     with alone("the rows are") as wanted:
-        with _last.of(task, wanted.threads) as ranker:
-            seen, predicted, measured = ranker.done(start, stop, wanted.check)
+        ranker = LAST.of(task, wanted.threads)
+        seen, predicted, measured = ranker.done(start, stop, wanted.check)
         task.room.done()
     return RangeDone(
         seen=seen, predicted=predicted, measured=measured, worker=wanted.worker.address,

@@ -184,8 +184,6 @@ def explore(
         raise UsageError("no source was named")
     if any(is_piped(path) for path in files):
         raise UsageError("standard input can be read once, by convert: -")
-    if given and len(given) != len(files):
-        raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,
         multilabel=multilabel, table=table or TableOptions(), layout=layout or Layout(),

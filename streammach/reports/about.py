@@ -1,4 +1,4 @@
-"""What stores, plans, runs, models and measurements are, for people: as text and as tables."""
+"""What stores, plans, runs, models and measurements are, as text for people."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.order import Predictions
 from streammach.prediction.reached import Slice
 from streammach.prediction.set_metrics import SetMetrics
-from streammach.reports import html as pieces
-from streammach.reports.plan_text import plan_lines, plan_tables
+from streammach.reports.plan_text import plan_lines
 from streammach.spec.plan import Plan
 from streammach.spec.reported import FigureTable
 from streammach.training.events import read_log
@@ -41,23 +40,6 @@ def text(value: Any) -> str:
     if isinstance(value, Predictions):
         return str(predictions_table(value))
     return "\n".join(f"{name:<12}{said}" for name, said in lines_of(value))
-
-
-def html(value: Any) -> str:
-    """Return the report of a record as tables of a notebook; everything is escaped."""
-    if isinstance(value, FigureTable):
-        return pieces.table(tuple(value), value.cells)
-    if isinstance(value, Predictions):
-        return pieces.paragraph(repr(value)) + html(predictions_table(value))
-    found = [pieces.paragraph(repr(value))]
-    if isinstance(value, Plan):
-        found += [pieces.table(header, rows) for header, rows in plan_tables(value)]
-        found += [pieces.facts([("why", reason) for reason in value.reasons])]
-    else:
-        found.append(pieces.facts(lines_of(value)))
-    if isinstance(value, Run) and value.history.n_rows:
-        found.append(html(value.history))
-    return "\n".join(found)
 
 
 def lines_of(value: Any) -> Lines:
@@ -206,17 +188,13 @@ def evaluation_lines(found: Evaluation) -> Lines:
 
 
 def _beside_lines(found: Evaluation) -> Lines:
-    """Return what is told where it was asked for: estimators, first repetitions, values."""
+    """Return what is told where it was asked for: estimators, values."""
     lines = []
     if found.estimators:
         both = words(found.sets is not None).both
         said = [f"{name} {each['accuracy']:.3f} / {each['top_5_accuracy']:.3f}"
                 for name, each in found.estimators.items()]  # fmt: skip
         lines.append(("estimators", f"{', '.join(said)}  {both}"))
-    if found.first:
-        said = [f"{depth.n_repetitions}: {depth.accuracy[found.estimator]:.3f}"
-                for depth in found.first]  # fmt: skip
-        lines.append(("first", f"{', '.join(said)}  repetitions alone, {found.estimator}"))
     if found.by is not None:
         lines.append(("by value", f"{found.by.n_values:,} values of {clean(found.by.by)}"))
         lines += _slice_lines("frequent", found.by.frequent)

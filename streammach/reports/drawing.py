@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +47,6 @@ SETTINGS = {
     "svg.hashsalt": "streammach",
 }
 STEPS = (1.0, 2.0, 5.0)
-FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 WIDTH = 4.5  # of a figure, in inches: letters of 9 points are no smaller on a phone
 LETTER, MARK = 0.066, 0.42  # width of a legend's letter and of what stands before it, in inches
 ROOM = 4.3  # for a legend, in inches
@@ -121,26 +118,13 @@ def as_file(svg: str) -> str:
     return f"{begin}>\n<style>{NIGHT}</style>{rest}\n"
 
 
-def plain_log(axis: Any, low: float, high: float, unit: float = 1.0) -> None:
-    """Give a logarithmic axis ticks with plain numbers."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # an optional library
+def plain_log(axis: Any, unit: float = 1.0) -> None:
+    """Give a logarithmic axis ticks with plain numbers of a unit, a power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # an optional library
 
-    ticks = _log_ticks(low / unit, high / unit)
-    axis.set_major_locator(FixedLocator([t * unit for t in ticks]))
+    axis.set_major_locator(LogLocator(subs=STEPS))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value / unit)))
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Return three to eight round numbers around a range."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every: list[float] = []
-    for steps in ((1.0,), STEPS, FINE_STEPS):
-        every = [s * 10.0**e for e in range(first, last + 1) for s in steps]
-        inside = [t for t in every if low / 1.3 <= t <= high * 1.3]
-        if len(inside) >= 4:
-            return inside
-    return inside or every
 
 
 def number(value: float) -> str:
@@ -184,17 +168,8 @@ def thousands(axis: Any) -> None:
 def legend_above(axes: Any) -> None:
     """Put the legend of axes on top of their figure, in as many columns as there is room for."""
     handles, names = axes.get_legend_handles_labels()
-    columns = next(n for n in range(len(names), 0, -1) if n == 1 or _legend_width(names, n) < ROOM)
+    columns = max(1, int(ROOM / (MARK + LETTER * max(map(len, names)))))
     axes.figure.legend(
         handles, names, loc="outside upper left", ncols=columns, borderaxespad=0.2,
         columnspacing=1.2, handlelength=1.8,
     )  # fmt: skip
-
-
-def _legend_width(names: list[str], columns: int) -> float:
-    """Return the inches of a legend, whose columns are filled one after the other."""
-    longer, rows = len(names) % columns, len(names) // columns
-    sizes = [rows + 1] * longer + [rows] * (columns - longer)
-    ends = list(itertools.accumulate(sizes))
-    lengths = [max(map(len, names[end - n : end])) for n, end in zip(sizes, ends, strict=True)]
-    return sum(MARK + LETTER * length for length in lengths)

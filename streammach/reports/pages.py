@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from streammach.backends.registry import device_text
 from streammach.errors import clean
-from streammach.figures import TopK, words
+from streammach.figures import TopK
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.diagnose import (
     ROWS,
     Diagnosis,
-    ListDiagnosis,
     QueryTime,
     diagnose,
     query_time,
@@ -27,6 +25,7 @@ from streammach.prediction.diagnose import (
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.reports import html
+from streammach.reports.about import run_lines
 from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
 from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
@@ -34,7 +33,6 @@ from streammach.training.run import PAGE, Run
 from streammach.training.sweep import Sweep
 
 STAGES = {"rank": 2.0, "repetitions": 2.0, "queries": 0.2, "draw": 1.0}  # their times, relative
-AnyDiagnosis = Diagnosis | ListDiagnosis
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Report:
 
     path: Path  # the file
     page: Page  # what it holds
-    rows: AnyDiagnosis | None = None  # what was measured for it on rows of a store
+    rows: Diagnosis | None = None  # what was measured for it on rows of a store
     query: QueryTime | None = None  # how long the model takes for one of these rows
     projected_bytes: int | None = None  # memory that this was to take
 
@@ -115,9 +113,7 @@ def report(
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 
-def run_page(
-    run: Run, diagnosis: AnyDiagnosis | None = None, query: QueryTime | None = None
-) -> Page:
+def run_page(run: Run, diagnosis: Diagnosis | None = None, query: QueryTime | None = None) -> Page:
     """Return the page of a run, with the sweep that its folder lies in."""
     model = run.model
     of_run, of_rows = run_plots(run), () if diagnosis is None else row_plots(diagnosis)
@@ -129,9 +125,9 @@ def run_page(
         html.heading("How it was trained"),
         html.figures(of_run),
         html.heading("What the model is made of"),
-        *_parts(run, model),
+        _parts(model),
         html.heading("What was planned, and why"),
-        html.facts(_plan_rows(run, model)),
+        html.facts(run_lines(run, model)),
     ]
     title = f"streammach: {clean(run.path.resolve().name, 100)}"
     return Page(html.page(title, parts), (*of_rows, *of_run))
@@ -160,7 +156,7 @@ def sweep_page(sweep: Sweep, folder: Path) -> str:
 
 
 def verdict(
-    run: Run, model: Model, diagnosis: AnyDiagnosis | None = None, query: QueryTime | None = None
+    run: Run, model: Model, diagnosis: Diagnosis | None = None, query: QueryTime | None = None
 ) -> tuple[str, ...]:
     """Return what a run came to, in sentences; the first one says the most."""
     first, *more = _right(run, model, diagnosis)
@@ -181,7 +177,7 @@ def verdict(
     )
 
 
-def _right(run: Run, model: Model, diagnosis: AnyDiagnosis | None) -> Iterator[str]:
+def _right(run: Run, model: Model, diagnosis: Diagnosis | None) -> Iterator[str]:
     """Yield how often answers are right, on labelled rows and on held-out ones."""
     among, best = f", among {model.spec.n_classes:,}", run.result.best
     if not model.listed:
@@ -234,37 +230,8 @@ def _sweep_verdict(sweep: Sweep) -> list[str]:
     ]
 
 
-def _plan_rows(run: Run, model: Model) -> list[tuple[str, str]]:
-    plan, training, facts, result = run.plan, run.settings.training, run.plan.facts, run.result
-    stopped = f"; stopped: {result.stopped}" if result.stopped else ""
-    shape, gpu = model.spec.shape, []
-    made = f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
-    if plan.limits.device:
-        gpu.append(("GPU memory", (
-            f"{size_text(plan.device_projected_bytes)} projected of "
-            f"{size_text(plan.limits.device)} allowed ({plan.limits.device_source}); buffers "
-            f"{size_text(result.device_projected_bytes)} projected, "
-            f"{size_text(result.device_peak_bytes)} measured"
-        )))  # fmt: skip
-    return [
-        ("store", f"{clean(facts.path, 300)}: {facts.n_rows:,} rows, {facts.n_features:,} features,"
-                  f" {facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row"),
-        ("model", f"{made} {model.weights.dtype}, ranked by {model.estimator}"),
-        ("training", f"{training.text}, {len(result.history)} of {training.epochs} epochs"
-                     f"{stopped}, seed {training.seed}"),
-        ("held out", run.settings.held_out),
-        ("device", device_text(plan)),
-        ("memory", f"{size_text(plan.projected_bytes)} projected, "
-                   f"{size_text(result.peak_bytes)} measured, "
-                   f"{size_text(plan.limits.host)} allowed ({plan.limits.host_source})"),
-        *gpu,
-        ("time", time_text(result.seconds)),
-        *(("" if i else "why", clean(reason, 500)) for i, reason in enumerate(run.reasons)),
-    ]  # fmt: skip
-
-
-def _parts(run: Run, model: Model) -> list[str]:
-    """Return the bytes and weight of each part, and what each way to rank reached."""
+def _parts(model: Model) -> str:
+    """Return the bytes and the weight of each part."""
     both, rows = model.counts is not None, []
     if not model.spec.unhashed:
         hashed = sum(a.nbytes for a in model.hashed.values())
@@ -276,29 +243,18 @@ def _parts(run: Run, model: Model) -> list[str]:
     calibration = sum(a.nbytes for a in model.calibration.arrays.values())
     if calibration:
         rows.append(("calibration", f"{calibration:,}", "-"))
-    parts = [html.table(("part", "bytes", "weight in a score"), rows)]
-    if run.result.validation:
-        ranked = [
-            (f"{name}{' (used)' if name == model.estimator else ''}",
-             "with" if name == "blend" else "without",
-             percent(found.accuracy, 2), percent(found.top_5_accuracy, 2))
-            for name, found in run.result.validation.items()
-        ]  # fmt: skip
-        said = words(model.listed)
-        header = ("ranked by", "counts", f"held-out {said.first} %", f"held-out {said.five} %")
-        parts.append(html.table(header, ranked))
-    return parts
+    return html.table(("part", "bytes", "weight in a score"), rows)
 
 
-def _rows_note(run: Run, diagnosis: AnyDiagnosis | None) -> str:
+def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
     if diagnosis is None:
         what = "Reliability, recall by class frequency and accuracy by repetitions"
         if run.plan.facts.listed:
             what = "Precision, recall by label frequency, reliability and P@1 by repetitions"
         return f"{what} need labelled rows: streammach report {clean(run.path, 200)} --on STORE"
     note = f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}."
-    if isinstance(diagnosis, ListDiagnosis):
-        note += _labels_note(diagnosis)
+    if diagnosis.sets is not None:
+        note += _labels_note(diagnosis, diagnosis.sets.n_labels)
     elif diagnosis.n_unseen:
         note += (
             f" {diagnosis.n_unseen:,} of them carry a label never seen in training: they count as "
@@ -310,7 +266,7 @@ def _rows_note(run: Run, diagnosis: AnyDiagnosis | None) -> str:
     return note
 
 
-def _labels_note(diagnosis: ListDiagnosis) -> str:
+def _labels_note(diagnosis: Diagnosis, n_labels: int) -> str:
     """Return what rows with lists of labels hold, and what their figures mean."""
     unseen = without = ""
     if diagnosis.n_unseen:
@@ -322,7 +278,7 @@ def _labels_note(diagnosis: ListDiagnosis) -> str:
     if n:
         without = f" {n:,} rows have no label; they count as rows in all means."
     return (
-        f" They have {diagnosis.n_labels / diagnosis.n_rows:.3g} labels each in the mean."
+        f" They have {n_labels / diagnosis.n_rows:.3g} labels each in the mean."
         f"{unseen}{without} P@k is the mean share of the first k that are labels of the row, N@k "
         "the nDCG, R@k the mean share of a row's labels among the first k; PSP@k weighs rare "
         "labels more. Probabilities are those of the 32 best candidates of each row, each label "

@@ -1,4 +1,4 @@
-"""Plots of a training and of a sweep: accuracy, loss, memory, speed; accuracy over size."""
+"""Plots of a training and of a sweep: accuracy, loss, memory; accuracy over size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from streammach.machine import size_text, time_text
 from streammach.reports.drawing import (
     BLUE,
     DARK,
-    GREEN,
     GREY,
     ORANGE,
     SERIES,
@@ -22,18 +21,16 @@ from streammach.reports.drawing import (
     number,
     percent,
     plain_log,
-    thousands,
     whole_ticks,
 )
 from streammach.spec.plan import Plan
-from streammach.training.events import SpeedPoint, StagePoint, read_log
+from streammach.training.events import StagePoint, read_log
 from streammach.training.run import Run
 from streammach.training.sweep import Point, Sweep, open_sweep
 
 GB, MB = 1e9, 1e6
 SEEN = 0.02  # of the sum: the least that a bar is drawn for
 NEAR = 0.95  # of the best accuracy
-MOST_POINTS = 500  # of a curve over time
 Term = tuple[str, int, int | None]  # of a ledger: name, bytes projected, bytes measured
 
 
@@ -45,7 +42,7 @@ def run_plots(run: Run) -> tuple[Plot, ...]:
     counts, plots = run.model.counts is not None, [size, stages_plot(log.stages, said)]
     if result.history:
         plots.append(epochs_plot(result.history, result.best_epoch + 1, counts=counts, said=said))
-    plots += [memory_plot(run.plan, result.peak_bytes, log.held), speed_plot(log.beats)]
+    plots += [memory_plot(run.plan, result.peak_bytes, log.held)]
     return tuple(plot for plot in plots if plot is not None)
 
 
@@ -177,53 +174,12 @@ def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
     legend_above(axes)
 
 
-def speed_plot(beats: Sequence[SpeedPoint]) -> Plot | None:
-    """Return rows per second and the share of time waiting, over time; None without notes."""
-    if not beats:
-        return None
-    step = -(-len(beats) // MOST_POINTS)
-    shown = [beats[i : i + step] for i in range(0, len(beats), step)]
-    times = [part[-1].t for part in shown]
-    speeds = [sum(beat.rows_per_second for beat in part) / len(part) for part in shown]
-    waits = [sum(beat.waited_share for beat in part) / len(part) for part in shown]
-    finding = (
-        f"Training read {min(speeds):,.0f} to {max(speeds):,.0f} rows/s and waited for data "
-        f"at most {percent(max(waits))}% of the time"
-    )
-
-    def draw(figure: Any) -> None:
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        mark = "o" if len(times) <= 60 else ""
-        above.plot(times, speeds, color=BLUE, marker=mark)
-        above.set(ylim=(0, 1.15 * max(*speeds, 1.0)), ylabel="rows/s")
-        thousands(above.yaxis)
-        below.plot(times, [100 * w for w in waits], color=GREEN, marker=mark and "^")
-        below.set(ylim=(0, max(5.0, 115 * max(waits))), ylabel="waiting (%)",
-                  xlabel="time since the start (s)")  # fmt: skip
-        for axes in (above, below):
-            for before, after in itertools.pairwise(shown):
-                if before[-1].epoch != after[0].epoch:
-                    middle = (before[-1].t + after[0].t) / 2
-                    axes.axvline(middle, color=GREY, linestyle=":", linewidth=0.8)
-
-    return Plot(
-        name="speed", draw=draw, height=2.9, finding=finding,
-        alt=f"{len(shown)} points from {times[0]:.0f} to {times[-1]:.0f} s after the start. "
-            f"{finding}",
-        header=("time s", "epoch", "rows/s", "waiting %"),
-        rows=tuple(
-            (number(round(t, 1)), f"{part[-1].epoch}", f"{speed:,.0f}", percent(wait))
-            for t, part, speed, wait in zip(times, shown, speeds, waits, strict=True)
-        ),
-    )  # fmt: skip
-
-
 def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
     """Return accuracy against model size, a line for each B; None without an accuracy."""
     points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
     if not points:
         return None
-    what = f"{'test' if sweep.tested else 'held-out'} {words(bool(sweep.listed)).first}"
+    what = f"{'test' if sweep.tested else 'held-out'} {words(sweep.listed).first}"
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -244,7 +200,7 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
                           color=DARK, linestyle="none", label="this run", zorder=5)  # fmt: skip
         axes.set_xscale("log")
         axes.margins(x=0.14, y=0.16)
-        plain_log(axes.xaxis, points[0][0].model_bytes / MB, points[-1][0].model_bytes / MB)
+        plain_log(axes.xaxis)
         axes.set(xlabel="model (MB)", ylabel=f"{what} (%)")
         legend_above(axes)
 
@@ -260,7 +216,7 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
 
 def point_header(sweep: Sweep) -> tuple[str, ...]:
     """Return what stands in the columns of a point."""
-    said = words(bool(sweep.listed))
+    said = words(sweep.listed)
     return (
         "B x R", "model MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
         f"test {said.first} %", f"{said.five} %", "frontier",

@@ -11,6 +11,7 @@ from streammach.errors import StoreError
 from streammach.forks import Turn
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
+    NO_SPACE,
     NameTable,
     add_all,
     find,
@@ -136,8 +137,8 @@ def _cut_at_spaces(
             cut += 1
         if cut < end:
             if cut > start:
-                state = hash_name(data, start, cut - start, 0)
-                owners[i] = find_or_add(spaces, data, start, cut - start, 0, state) + 1
+                state = hash_name(data, start, cut - start, NO_SPACE)
+                owners[i] = find_or_add(spaces, data, start, cut - start, NO_SPACE, state) + 1
                 if owners[i] == 0:
                     return i
             starts[i] = cut + 1

@@ -6,13 +6,10 @@ import asyncio
 import base64
 import hashlib
 import re
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,10 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streammach.errors import clean
-from streammach.serve.bodies import SMALL, Question, RequestReader
+from streammach.serve.bodies import Question, RequestReader
 from streammach.serve.limits import Refused, beyond, mistake, too_late
 from streammach.serve.messages import (
-    ENDPOINTS,
     HTML,
     JSON,
     METRICS,
@@ -35,47 +31,35 @@ from streammach.serve.messages import (
     Health,
     Models,
     Refusal,
-    Reloaded,
     document,
-    endpoint,
 )
 from streammach.serve.service import Service
 
 PAGE = (Path(__file__).parent / "page.html").read_text("utf-8")
 VERSION = "x-model-version"
-FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 LOCAL = ("localhost", "127.0.0.1", "::1")
+SMALL = 1 << 16  # bytes of a body that is read in less time than handing it over takes others
 SAFE = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
-T = TypeVar("T")
 
 
 class Handlers:
     """Answers requests."""
 
-    def __init__(self, service: Service, *, local: bool) -> None:
-        self._service, self._local, self._held = service, local, 0
-        self._turn = threading.Lock()  # of large bodies: one is read at a time
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
-    @endpoint("POST", "/predict", Answer)
-    @endpoint("POST", "/models/{name}/predict", Answer)
     async def predict(self, request: Request) -> Response:
         """Predict rows."""
         lane = self._service.lane(request.path_params.get("name"))
         n_bytes = self._announced(request)
-        self._service.room.take(2 * n_bytes)  # in pieces, and whole
-        self._held += n_bytes
-        try:
+        with self._service.room.lent(2 * n_bytes):  # in pieces, and whole
             body = await self._body(request, n_bytes)
             served = lane.served
             question = await self._question(served.reader, body)
             del body
-            if question.rows:
-                answer = await lane.ask(question, served.reader.kind)
-            else:
-                answer = Answer(served.name, served.version, [])
-        finally:
-            self._held -= n_bytes
-            self._service.room.give(2 * n_bytes)
+        answer = Answer(served.name, served.version, [])
+        if question.rows:
+            answer = await lane.ask(question, served.reader.kind)
         return _json(answer, headers={VERSION: answer.version})
 
     def _announced(self, request: Request) -> int:
@@ -89,9 +73,6 @@ class Handlers:
         n_bytes = int(length[:19])
         if n_bytes > limits.body_bytes:
             raise beyond(413, f"{length} bytes", limits.body_bytes, "body_bytes")
-        if self._held + n_bytes > limits.held_bytes:
-            what = f"{self._held + n_bytes:,} bytes of requests"
-            raise beyond(429, what, limits.held_bytes, "held_bytes", retry=1)
         return n_bytes
 
     async def _body(self, request: Request, most: int) -> bytes:
@@ -112,56 +93,41 @@ class Handlers:
         return b"".join(pieces)
 
     async def _question(self, reader: RequestReader, body: bytes) -> Question:
-        """Return what is asked, or raise Refused; a large body is read by a thread, in its turn."""
+        """Return what is asked, or raise Refused; large bodies are read one after the other."""
         room, seconds = self._service.room, self._service.limits.deadline
         if len(body) <= SMALL:
             return room.question(reader, body)
         until = time.monotonic() + seconds
 
         def read() -> Question:
-            with self._turn:
-                if time.monotonic() > until:
-                    raise too_late(seconds)
-                return room.question(reader, body)
+            if time.monotonic() > until:
+                raise too_late(seconds)
+            return room.question(reader, body)
 
-        return await _apart(read)
+        return await self._service.bodies.do(read)
 
-    @endpoint("POST", "/models/{name}/reload", Reloaded)
-    async def reload(self, request: Request) -> Response:
-        """Load a model again, for programs of the same machine."""
-        if not self._local or any(name in request.headers for name in FORWARDED):
-            raise Refused(403, "models are loaded again for programs of this machine alone")
-        name = request.path_params["name"]
-        return _json(await _apart(lambda: self._service.reload(name)))
-
-    @endpoint("GET", "/models", Models)
     async def models(self, _: Request) -> Response:
         """List the models."""
         return _json(Models(self._service.models))
 
-    @endpoint("GET", "/health", Health)
     async def health(self, _: Request) -> Response:
         """Say that the process lives."""
         return _json(Health("ok"))
 
-    @endpoint("GET", "/ready", Health)
     async def ready(self, _: Request) -> Response:
         """Say whether requests are taken."""
         if self._service.stopping:
             raise Refused(503, "the service is stopping", retry=1)
         return _json(Health("ready"))
 
-    @endpoint("GET", "/metrics", METRICS)
     async def metrics(self, _: Request) -> Response:
         """Return what was counted, for Prometheus."""
         return Response(self._service.metrics.text(), media_type=METRICS)
 
-    @endpoint("GET", "/openapi.json", JSON)
     async def openapi(self, _: Request) -> Response:
         """Describe all of this."""
-        return _json(document(self._service.models, self._service.limits))
+        return _json(document(ENDPOINTS, self._service.models, self._service.limits))
 
-    @endpoint("GET", "/", HTML)
     async def page(self, _: Request) -> Response:
         """Return a page to try it by hand."""
         policy = (  # what the page may run is its own script
@@ -173,20 +139,30 @@ class Handlers:
         return Response(PAGE, headers=headers, media_type=HTML)
 
 
+ENDPOINTS = (
+    Endpoint("POST", "/predict", Answer, Handlers.predict),
+    Endpoint("POST", "/models/{name}/predict", Answer, Handlers.predict),
+    Endpoint("GET", "/models", Models, Handlers.models),
+    Endpoint("GET", "/health", Health, Handlers.health),
+    Endpoint("GET", "/ready", Health, Handlers.ready),
+    Endpoint("GET", "/metrics", METRICS, Handlers.metrics),
+    Endpoint("GET", "/openapi.json", JSON, Handlers.openapi),
+    Endpoint("GET", "/", HTML, Handlers.page),
+)
+
+
 def app_of(service: Service, *, local: bool, hosts: tuple[str, ...] = ()) -> Starlette:
     """Return the ASGI application of a service."""
-    handlers = Handlers(service, local=local)
+    handlers = Handlers(service)
     own = frozenset({*LOCAL, *(host.lower() for host in hosts)}) if local else None
 
     def route(one: Endpoint) -> Route:
-        handler = getattr(handlers, one.handler)
-
         async def answered(request: Request) -> Response:
             begun = time.perf_counter()
             try:
                 if own is not None:
                     check_meant(request, own)
-                response = await handler(request)
+                response = await one.handler(handlers, request)
             except Refused as error:
                 response = refusal(error)
             except Exception as error:
@@ -237,21 +213,6 @@ def _host(url: str) -> tuple[str | None, str | None]:
         return parts.hostname, parts.netloc.lower() or None
     except ValueError:
         return None, None
-
-
-async def _apart(work: Callable[[], T]) -> T:
-    """Return what a function returns, which a thread runs that no end of the process waits for."""
-    future = Future[T]()
-    future.set_running_or_notify_cancel()  # nobody can cancel it from now on
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except Exception as error:  # raised again where it is awaited
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return await asyncio.wrap_future(future)
 
 
 def refusal(error: Refused) -> Response:

@@ -7,11 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 from prometheus_client import (
@@ -32,6 +33,7 @@ WAIT_SECONDS = 0.01
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 256, 1024)
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 MODEL = ("model",)
+T = TypeVar("T")
 
 
 class ServiceMetrics:
@@ -94,6 +96,47 @@ class ServiceMetrics:
         return generate_latest(self._registry)
 
 
+class Helper:
+    """A thread that does one thing after the other; no end of the process waits for it."""
+
+    def __init__(self, name: str) -> None:
+        self._inbox, self._ended = SimpleQueue[Callable[[], object]](), False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        """Do what is given; nothing here holds it, for its memory is taken while it is."""
+        while not self._ended:
+            self._inbox.get()()
+
+    def give(self, work: Callable[[], object]) -> None:
+        """Let it do something, that raises nothing, after all else."""
+        self._inbox.put(work)
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Let it do something after all else; return what that returns."""
+        future = Future[T]()
+        future.set_running_or_notify_cancel()  # nobody can cancel it from now on
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except Exception as error:  # raised again where it is awaited
+                future.set_exception(error)
+
+        self.give(run)
+        return await asyncio.wrap_future(future)
+
+    def close(self, seconds: float) -> bool:
+        """Let it end after all else; return whether it did in time."""
+        self.give(self._end)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _end(self) -> None:
+        self._ended = True
+
+
 @dataclass(eq=False)
 class Ticket:
     """A request in the queue of a model."""
@@ -111,20 +154,12 @@ class Lane:
 
     def __init__(self, served: Served, limits: ServiceLimits, metrics: ServiceMetrics) -> None:
         self.served, self._limits = served, limits
-        self._count = metrics.model(served.name, lambda: self.waiting)
-        # Rows that came, which the loop counts, and those that were taken, which the thread counts.
-        self._came = self._gone = 0
+        self.waiting = 0  # rows
         self._tickets: deque[Ticket] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None  # while the thread predicts
-        self._closing = self._closed = False
-        self._inbox = SimpleQueue[Callable[[], None]]()  # what the thread does next
-        self._thread = threading.Thread(target=self._work, name=f"serve-{served.name}", daemon=True)
-        self._thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """Rows that wait."""
-        return self._came - self._gone
+        self._closing = False
+        self._helper = Helper(f"serve-{served.name}")
+        self._count = metrics.model(served.name, lambda: self.waiting)
 
     async def ask(self, question: Question, kind: tuple[object, ...]) -> Answer:
         """Return the answer to a question, or raise Refused."""
@@ -134,7 +169,7 @@ class Lane:
         if self.waiting + n_rows > queue:
             what = f"{self.waiting:,} rows wait, {queue:,} may"
             raise Refused(429, what, limit="queue", retry=1)
-        self._came += n_rows
+        self.waiting += n_rows
         loop = asyncio.get_running_loop()
         ticket = Ticket(question, kind, loop.create_future())
         self._tickets.append(ticket)
@@ -148,35 +183,25 @@ class Lane:
     def swap(self, served: Served) -> None:
         """Let another model answer all that is not yet being predicted; the old one is closed."""
         self.served, former = served, self.served
-        self._inbox.put(former.close)  # after what it predicts now
+        self._helper.give(former.close)  # after what it predicts now
 
     def close(self, seconds: float) -> bool:
         """Answer what waits, stop; return whether that was done in time."""
         self._closing, until = True, time.monotonic() + seconds
         while self._loop and not self._loop.is_closed() and time.monotonic() < until:
             time.sleep(WAIT_SECONDS)
-        self._inbox.put(self._end)
-        self._thread.join(max(until - time.monotonic(), 0))
-        return not self._thread.is_alive()
-
-    def _work(self) -> None:
-        """Do what is in the inbox; nothing here holds it, for its memory is taken while it is."""
-        while not self._closed:
-            self._inbox.get()()
-
-    def _end(self) -> None:
-        self.served.close()
-        self._closed = True
+        self._helper.give(self.served.close)
+        return self._helper.close(max(until - time.monotonic(), 0))
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the thread predict what waits, if anything does."""
+        """Let the thread predict some of what waits, if anything does."""
         self._loop = loop if self._tickets else None
         if self._loop is not None:
-            self._inbox.put(partial(self._predict, loop))
+            self._helper.give(partial(self._predict, self._batch(), loop))
 
-    def _predict(self, loop: asyncio.AbstractEventLoop) -> None:
-        results = self._results(self._taken())
-        with suppress(RuntimeError):  # closed: nobody waits
+    def _predict(self, tickets: list[Ticket], loop: asyncio.AbstractEventLoop) -> None:
+        results = self._results(tickets)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(self._tell, results, loop)
 
     def _tell(self, results: Sequence[Result], loop: asyncio.AbstractEventLoop) -> None:
@@ -190,7 +215,7 @@ class Lane:
             else:
                 ticket.future.set_result(result)
 
-    def _taken(self) -> list[Ticket]:
+    def _batch(self) -> list[Ticket]:
         """Take requests of rows for one batch, one request at least."""
         tickets, rows = list[Ticket](), 0
         while self._tickets:
@@ -199,7 +224,7 @@ class Lane:
                 break
             tickets.append(self._tickets.popleft())
             rows += more
-        self._gone += rows
+        self.waiting -= rows
         return tickets
 
     def _results(self, tickets: Sequence[Ticket]) -> list[Result]:
@@ -219,15 +244,13 @@ class Lane:
 
     def _together(self, served: Served, questions: list[Question]) -> list[Answer | Refused]:
         """Return the answers to requests; where one is refused, each is predicted for itself."""
-        begun = time.perf_counter()
+        began = time.perf_counter()
         try:
-            found = served.predicted(questions)
+            predictions = served.predicted(questions)
         except Exception as error:
-            refused = error if isinstance(error, Refused) else mistake(error)
             if len(questions) == 1:
-                return [refused]
+                return [error if isinstance(error, Refused) else mistake(error)]
             return [one for question in questions for one in self._together(served, [question])]
-        rows = [row for of_one in found for row in of_one]
-        seconds, unknown = time.perf_counter() - begun, sum(row.unknown for row in rows)
-        self._count(len(rows), seconds, unknown)
-        return [Answer(served.name, served.version, one) for one in found]
+        seconds, rows = time.perf_counter() - began, [row for one in predictions for row in one]
+        self._count(len(rows), seconds, sum(row.unknown for row in rows))
+        return [Answer(served.name, served.version, one) for one in predictions]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
-import math
 import threading
 import time
 import unicodedata
@@ -20,7 +18,7 @@ from msgspec import UNSET
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import give_back, size_text
-from streammach.prediction.calibrate import CANDIDATES
+from streammach.model.calibration import CANDIDATES
 from streammach.rows.names import MAX_NAME
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, FeatureRows, FieldRows
@@ -33,13 +31,10 @@ MOST_K = 1 << 30  # that is said in full
 MOST_DEPTH = 3  # of a cell: a list of pairs of a name and a value
 # Bytes of what JSON is read into, for each of these characters in it: a value in a list or a dict,
 # half a string, a key's place in a dict (and among names that are counted), a list, a dict.
-BECOMES = {b",": 50, b'"': 28, b":": 60, b"[": 60, b"{": 90}
+BECOMES = {b",": 65, b'"': 28, b":": 60, b"[": 60, b"{": 90}
 WIDEST = 4  # bytes of a character, where one is not ASCII
 ANSWER_BYTES = 130  # of a label that is answered: its id, its score, both as objects and in JSON
-# Of rows that are brought into a model's ids together: of a row of most features, or of several.
-WORK_BYTES = 33_000_000
 LARGE = 16_000_000  # of what is given to the system when it is free
-SMALL = 1 << 16  # bytes of a body that is read in less time than handing it over takes others
 WAIT_SECONDS = 0.05
 Row = Mapping[str, Any]
 
@@ -50,9 +45,9 @@ class Question:
 
     rows: list[Row]  # values by feature, or cells by column
     unknown: list[int]  # what of each row no model of the kind can know
-    sizes: list[int]  # bytes that the work on each row takes at most
     k: int  # how many labels each row gets
     probabilities: bool  # whether scores are probabilities
+    n_bytes: int  # that the work on its rows, and its answer, take at most
 
     @property
     def together(self) -> tuple[bool, int]:
@@ -82,12 +77,15 @@ class RequestReader:
         if not body:
             raise Refused(400, "the body is empty: a JSON object with rows is expected")
         try:
-            request = self._decoded(body)
-            # Of a key that is there twice one was lost with its colon; 3A is an escaped colon.
-            if b"\\u003" in body or body.count(b":") != msgspec.json.encode(request).count(b":"):
-                del request  # not both are in memory
-                check_unique(body)
-                request = self._decoded(body)
+            request = self._decoder.decode(body)
+        except UnicodeDecodeError:
+            raise Refused(400, "the JSON is not UTF-8") from None
+        except msgspec.ValidationError as error:
+            raise Refused(422, str(error)) from None
+        except msgspec.DecodeError as error:
+            no_json = b"NaN" in body or b"Infinity" in body
+            more = ": NaN and Infinity are no JSON" if no_json else ""
+            raise Refused(400, f"{error}{more}") from None
         except RecursionError:
             raise Refused(400, "the JSON is nested too deeply") from None
         k, limits, n = request.k, self._limits, len(request.rows)
@@ -97,24 +95,13 @@ class RequestReader:
             raise beyond(422, f"k is {said}", limits.k, "k")
         if n > limits.rows_a_request:
             raise beyond(413, f"{n:,} rows", limits.rows_a_request, "rows")
-        question = Question([], [], [], k, request.probabilities is True)
-        for number, row in enumerate(request.rows):
-            cells = self._features if self.columns is None else self._cells
-            read, unknown, size = cells(number, row)
-            question.rows.append(read)
-            question.unknown.append(unknown)
-            question.sizes.append(size)
-        return question
-
-    def _decoded(self, body: bytes) -> Any:
-        try:
-            return self._decoder.decode(body)
-        except UnicodeDecodeError:
-            raise Refused(400, "the JSON is not UTF-8") from None
-        except msgspec.ValidationError as error:
-            raise Refused(422, str(error)) from None
-        except msgspec.DecodeError as error:
-            raise not_finite(body) or Refused(400, str(error)) from None
+        read = self._features if self.columns is None else self._cells
+        rows = [read(number, row) for number, row in enumerate(request.rows)]
+        return Question(
+            rows=[row for row, _, _ in rows], unknown=[unknown for _, unknown, _ in rows],
+            k=k, probabilities=request.probabilities is True,
+            n_bytes=ANSWER_BYTES * n * k + sum(size for _, _, size in rows),
+        )  # fmt: skip
 
     def _features(self, number: int, row: Any) -> tuple[Row, int, int]:
         """Return a row's values by feature, how many none can have, and its size."""
@@ -128,7 +115,8 @@ class RequestReader:
         strange = 0
         for name, value in found.items():
             if not isinstance(value, str) and not -MAX_FLOAT32 <= value <= MAX_FLOAT32:
-                raise _infinite(number, name, value)
+                what = f"row {number:,}, feature '{clean(name, 60)}'"
+                raise Refused(422, f"{what}: {value:g} is not a finite float32")
             strange += not 0 < _size(name, value) <= MAX_NAME
         if strange:
             found = {n: v for n, v in found.items() if 0 < _size(n, v) <= MAX_NAME}
@@ -174,42 +162,6 @@ class RequestReader:
                 raise Refused(422, what)
 
 
-def check_unique(body: bytes) -> None:
-    """Refuse JSON in which an object has a key twice."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> None:
-        if len({name for name, _ in pairs}) < len(pairs):
-            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-            raise Refused(400, f"the JSON has the key '{clean(twice, 60)}' twice in an object")
-
-    try:
-        json.loads(body, object_pairs_hook=unique)
-    except ValueError as error:  # what one parser takes and another one does not
-        raise Refused(400, str(error)) from None
-
-
-def not_finite(body: bytes) -> Refused | None:
-    """Return what is said of NaN or infinity in what would be JSON without; None without."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    rows = found.get("rows") if isinstance(found, dict) else None
-    for number, row in enumerate(rows if isinstance(rows, list) else []):
-        own = row.get("features", row) if isinstance(row, dict) else None
-        if isinstance(own, list):
-            own = dict(enumerate(own))
-        for name, value in own.items() if isinstance(own, dict) else ():
-            if isinstance(value, float) and not math.isfinite(value):
-                return _infinite(number, name, value)
-    return None
-
-
-def _infinite(number: int, name: object, value: float) -> Refused:
-    what = f"row {number:,}, feature '{clean(name, 60)}': {value:g} is not a finite float32"
-    return Refused(422, what)
-
-
 def _size(name: str, value: object) -> int:
     """Return the bytes of the name of a feature."""
     own = len(name) if name.isascii() else len(name.encode())
@@ -238,10 +190,9 @@ def _some(names: Sequence[str]) -> str:
 
 
 def may_become(body: bytes) -> int:
-    """Return the bytes that a body takes at most while it is read, and what is read of it."""
+    """Return the bytes of what a body is read into, at most."""
     wide = not body.isascii() or b"\\u" in body
-    # What looks for keys that are there twice takes all of it as text, or writes it once more.
-    texts = len(body) * (2 * WIDEST + 1 if wide else 3)
+    texts = len(body) * (WIDEST + 1 if wide else 1)
     return texts + sum(n_bytes * body.count(one) for one, n_bytes in BECOMES.items())
 
 
@@ -253,15 +204,18 @@ class RequestRoom:
         self.most = limits.held_bytes  # bytes that they may take
         self._lock = threading.RLock()
 
-    def take(self, n_bytes: int) -> None:
-        """Take some bytes, or raise Refused: 413 for what never fits, 503 for what does not now."""
+    def take(self, n_bytes: int, own: int = 0) -> None:
+        """Take bytes for a request that has some, or raise Refused.
+
+        413 is for what never fits, 503 for what does not now.
+        """
         with self._lock:
-            if n_bytes > self.most:
-                what = f"the request may take {size_text(n_bytes)} of memory"
+            if own + n_bytes > self.most:
+                what = f"the request may take {size_text(own + n_bytes)} of memory"
                 may = f"{size_text(self.most)} may be used for requests: send fewer rows at a time"
                 raise Refused(413, f"{what}, {may}, or serve with more --memory", limit="memory")
             if self._taken + n_bytes > self.most:
-                what = f"memory is short: other requests take {size_text(self._taken)}"
+                what = f"memory is short: other requests take {size_text(self._taken - own)}"
                 raise Refused(503, what, limit="memory", retry=1)
             self._taken += n_bytes
 
@@ -272,6 +226,15 @@ class RequestRoom:
         if n_bytes > LARGE:
             give_back()
 
+    @contextmanager
+    def lent(self, n_bytes: int) -> Iterator[None]:
+        """Take some bytes while a block needs them, or raise Refused."""
+        self.take(n_bytes)
+        try:
+            yield
+        finally:
+            self.give(n_bytes)
+
     def question(self, reader: RequestReader, body: bytes) -> Question:
         """Return what is asked, whose memory is taken until it is no more; or raise Refused."""
         taken = may_become(body)
@@ -280,9 +243,7 @@ class RequestRoom:
         try:
             gc.disable()  # JSON has no cycles, and each look for some takes longer
             question = reader.question(body)
-            more = ANSWER_BYTES * len(question.rows) * question.k
-            self.take(more)
-            taken += more
+            self.take(question.n_bytes, own=taken)
         except BaseException as error:
             error.__context__ = None  # frames hold what was read
             error.with_traceback(None)
@@ -291,7 +252,7 @@ class RequestRoom:
         finally:
             if collected:
                 gc.enable()
-        weakref.finalize(question, self.give, taken)
+        weakref.finalize(question, self.give, taken + question.n_bytes)
         return question
 
     @contextmanager

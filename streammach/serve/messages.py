@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -94,14 +93,6 @@ class Models(msgspec.Struct, frozen=True):
     models: list[About]
 
 
-class Reloaded(msgspec.Struct, frozen=True):
-    """A model that was loaded again: its version, and the one before."""
-
-    model: str
-    version: str
-    former: str
-
-
 class Health(msgspec.Struct, frozen=True):
     """What a service says of itself: ``ok`` or ``ready``."""
 
@@ -112,36 +103,21 @@ JSON, HTML = "application/json", "text/html; charset=utf-8"
 METRICS = "text/plain; version=1.0.0; charset=utf-8"
 VERSION = "1"  # of what is described here
 PLACE = "#/components/schemas/{name}"
-RECORDS = (FeatureRows, FieldRows, Answer, Models, Reloaded, Health, Refusal)
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+RECORDS = (FeatureRows, FieldRows, Answer, Models, Health, Refusal)
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """Something that a service is asked for."""
 
     method: str
     path: str
     answer: type | str  # its record, or the type of its content
-    handler: str  # the name of the method that answers
-    summary: str
+    handler: Callable[..., Any]  # a method that answers, which its docstring describes
 
 
-ENDPOINTS: list[Endpoint] = []
-
-
-def endpoint(method: str, path: str, answer: type | str) -> Callable[[Handler], Handler]:
-    """Let a method answer requests to a path; its docstring describes it."""
-
-    def register(handler: Handler) -> Handler:
-        summary = handler.__doc__ or ""
-        ENDPOINTS.append(Endpoint(method, path, answer, handler.__name__, summary))
-        return handler
-
-    return register
-
-
-def document(models: Sequence[About], limits: ServiceLimits) -> dict[str, Any]:
+def document(
+    endpoints: Sequence[Endpoint], models: Sequence[About], limits: ServiceLimits
+) -> dict[str, Any]:
     """Return the description; limits stand in the schemas of requests."""
     _, schemas = msgspec.json.schema_components(RECORDS, ref_template=PLACE)
     for record in (FeatureRows, FieldRows):
@@ -149,7 +125,7 @@ def document(models: Sequence[About], limits: ServiceLimits) -> dict[str, Any]:
         fields["rows"]["maxItems"] = limits.rows_a_request
         fields["k"] |= {"maximum": limits.k, "default": DEFAULT_K}
         fields["probabilities"]["default"] = False
-    paths = {e.path: {e.method.lower(): _described(e, models)} for e in ENDPOINTS}
+    paths = {e.path: {e.method.lower(): _described(e, models)} for e in endpoints}
     info = {"title": "streammach", "version": VERSION, "description": "The best classes of rows."}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
@@ -161,9 +137,9 @@ def _described(one: Endpoint, models: Sequence[About]) -> dict[str, Any]:
         "description": "A request that gets no answer, and why.",
         "content": _content(Refusal), "headers": {"Retry-After": seconds},
     }  # fmt: skip
-    answer = {"description": one.summary, "content": _content(one.answer)}
+    answer = {"description": one.handler.__doc__, "content": _content(one.answer)}
     said: dict[str, Any] = {
-        "summary": one.summary, "responses": {"200": answer, "default": refused}
+        "summary": one.handler.__doc__, "responses": {"200": answer, "default": refused}
     }  # fmt: skip
     if "{name}" in one.path:
         names = {"type": "string", "enum": [model.name for model in models]}

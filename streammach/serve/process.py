@@ -9,7 +9,6 @@ import ipaddress
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -93,9 +92,7 @@ async def _served(service: Service, port: Port, ready: Callable[[list[About]], N
 
     for number in heeded():
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(
-        signal.SIGHUP, lambda: threading.Thread(target=service.reload_all, daemon=True).start()
-    )
+    loop.add_signal_handler(signal.SIGHUP, lambda: service.loading.give(service.reload_all))
     running = asyncio.create_task(server.serve([port.socket]))
     while not server.started and not running.done():
         await asyncio.sleep(0)

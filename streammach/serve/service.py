@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from streammach.errors import StreammachError, UsageError, clean
 from streammach.progress import tell
-from streammach.serve.batches import Lane, ServiceMetrics
+from streammach.serve.batches import Helper, Lane, ServiceMetrics
 from streammach.serve.limits import Refused, ServiceLimits, mistake
-from streammach.serve.messages import About, Reloaded
+from streammach.serve.messages import About
 from streammach.serve.models import Computing, Loader
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -45,8 +44,8 @@ class Service:
         self.lanes: dict[str, Lane] = {}
         self._loader = Loader(limits, computing)
         self.room = self._loader.room  # the memory of requests
-        self._reloading: set[str] = set()
-        self._lock = threading.Lock()
+        # What takes long beside predictions: large bodies, models that are loaded again.
+        self.bodies, self.loading = Helper("serve-bodies"), Helper("serve-loading")
         try:
             for name, folder in self.folders.items():
                 self.lanes[name] = Lane(
@@ -85,38 +84,25 @@ class Service:
             raise Refused(404, f"there is no model '{clean(name, 60)}': {known}")
         return self.lanes[name]
 
-    def reload(self, name: str) -> Reloaded:
+    def reload(self, name: str) -> None:
         """Load a model again and let it answer; the one before goes on where that fails."""
-        lane = self.lane(name)
-        with self._lock:
-            if self.stopping or name in self._reloading:
-                why = "the service is stopping" if self.stopping else "it is being loaded already"
-                raise Refused(409, f"'{name}' was not loaded again: {why}", retry=1)
-            self._reloading.add(name)
         result = "failed"
         try:
-            former = lane.served.version
-            served = self._loader.load(name, self.folders[name], self._takes)
-            lane.swap(served)
+            self.lanes[name].swap(self._loader.load(name, self.folders[name], self._takes))
             self._settle()
             result = "done"
-        except (StreammachError, MemoryError) as error:
-            what: object = error if isinstance(error, StreammachError) else "out of memory"
-            raise Refused(409, f"the former model of '{name}' stays: {what}") from None
         finally:
             self.metrics.reloads.labels(name, result).inc()
-            with self._lock:
-                self._reloading.discard(name)
-        return Reloaded(name, served.version, former)
 
     def reload_all(self) -> None:
         """Load all models again, and say what became of each."""
-        for name in self.lanes:
+        for name, lane in self.lanes.items():
             try:
-                done = self.reload(name)
-                tell(f"streammach: {name} was loaded again: version {done.version}")
-            except Refused as error:
-                tell(f"streammach: warning: {error.reason}")
+                self.reload(name)
+                tell(f"streammach: {name} was loaded again: version {lane.served.version}")
+            except (StreammachError, MemoryError) as error:
+                what: object = error if isinstance(error, StreammachError) else "out of memory"
+                tell(f"streammach: warning: the former model of '{name}' stays: {clean(what, 300)}")
             except Exception as error:
                 mistake(error)
 

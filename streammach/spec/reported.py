@@ -1,12 +1,18 @@
-"""How records show themselves: one line as ``repr``, a report as ``str``, tables in a notebook."""
+"""How records show themselves: one line as ``repr``, a report as ``str``, and in a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from importlib import import_module
 from typing import Any
 
 REPORTS = "streammach.reports.about"  # far above, and loaded when someone looks
+
+
+def preformatted(text: str) -> str:
+    """Return text as a notebook shows it, in columns."""
+    return f"<pre>{escape(text)}</pre>"
 
 
 class Reported:
@@ -25,8 +31,7 @@ class Reported:
         return text
 
     def _repr_html_(self) -> str:
-        html: str = import_module(REPORTS).html(self)
-        return html
+        return preformatted(str(self))
 
 
 class FigureTable(dict[str, list[Any]]):
@@ -52,16 +57,12 @@ class FigureTable(dict[str, list[Any]]):
         """How many rows it has."""
         return len(next(iter(self.values()), []))
 
-    @property
-    def cells(self) -> list[tuple[str, ...]]:
-        """Its rows as text."""
-        return list(zip(*([_cell(x) for x in column] for column in self.values()), strict=True))
-
     def __repr__(self) -> str:
         return f"Table({self.n_rows:,} rows: {', '.join(self)})"
 
     def __str__(self) -> str:
-        lines = [tuple(self), *self.cells]
+        columns = ([_cell(x) for x in column] for column in self.values())
+        lines = [tuple(self), *zip(*columns, strict=True)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self))]
         return "\n".join(
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -69,8 +70,7 @@ class FigureTable(dict[str, list[Any]]):
         )
 
     def _repr_html_(self) -> str:
-        html: str = import_module(REPORTS).html(self)
-        return html
+        return preformatted(str(self))
 
 
 def _cell(value: Any) -> str:

@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 
 from streammach.files.reading import disk_error, read_small, regular
 from streammach.model.model import Model
-from streammach.progress import state_fields
 from streammach.rows.block import RowBlock
-from streammach.spec.types import Amount, Count, Share
+from streammach.spec.types import Amount, Share
 from streammach.stages import StageState
 
 LOG = "log.jsonl"
 LOGGER = logging.getLogger("streammach")
 PULSE_SECONDS = 10.0
 MAX_LOG = 256 << 20
-STAGE_SECONDS = 20.0  # between two lines that say how far the run is
 
 
 class Events:
@@ -31,18 +29,13 @@ class Events:
 
     def __init__(self, folder: Path, callbacks: Sequence[object]) -> None:
         self.folder, self._path, self._callbacks = folder, folder / LOG, tuple(callbacks)
-        self._began = self._beaten = time.monotonic()
+        self._began = time.monotonic()
 
     def stage(self, state: StageState) -> None:
         """Note how far the run is, and tell those who watch it; called by a thread of its own."""
         self.call("on_stage", state)
-        now = time.monotonic()
         if state.moment == "end":
             self.log("stage", stage=state.stage, seconds=round(state.stage_seconds, 3))
-        elif state.moment == "within" and now - self._beaten >= STAGE_SECONDS:
-            self._beaten, known = now, state_fields(state)
-            names = ("stage", "share", "stage_seconds", "left_seconds")
-            self.log("progress", **{name: known[name] for name in names})
 
     def call(self, method: str, *args: object) -> None:
         """Call a method of every callback that has it, in their order."""
@@ -97,15 +90,6 @@ def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) ->
     }
 
 
-class SpeedPoint(msgspec.Struct, frozen=True):
-    """The speed of a training at some moment, ``t`` going on from session to session."""
-
-    t: Amount
-    epoch: Count
-    rows_per_second: Amount
-    waited_share: Amount
-
-
 class StagePoint(msgspec.Struct, frozen=True):
     """What a stage reached on held-out rows, ``t`` going on from session to session."""
 
@@ -119,7 +103,6 @@ class StagePoint(msgspec.Struct, frozen=True):
 class RunLog:
     """What is read from a run's log, in its order."""
 
-    beats: tuple[SpeedPoint, ...] = ()
     stages: tuple[StagePoint, ...] = ()  # epochs of the hashed models, and what was measured beside
     held: dict[str, int] = field(default_factory=dict)  # bytes of the run's large arrays
 
@@ -127,19 +110,17 @@ class RunLog:
 def read_log(folder: Path) -> RunLog:
     """Return what a run's log says, without lines that say something else, or raise DiskError."""
     path, before, latest = folder / LOG, 0.0, 0.0
-    beats, stages, held = list[SpeedPoint](), list[StagePoint](), dict[str, int]()
+    stages, held = list[StagePoint](), dict[str, int]()
     for text in read_small(path, MAX_LOG).splitlines() if path.exists() else ():
         try:
             line = msgspec.json.decode(text, type=dict[str, Any])
             event = line["event"]
             before = latest if event == "start" else before
             latest = max(latest, before + line["t"])
-            if event == "progress":
-                beats.append(msgspec.convert(line | {"t": latest}, SpeedPoint))
-            elif event in ("validation", "measured"):
+            if event in ("validation", "measured"):
                 stages.append(msgspec.convert(line | {"t": latest}, StagePoint))
             elif event == "memory":
                 held = {name: n for name, n in line.items() if isinstance(n, int) and n >= 0}
         except (msgspec.MsgspecError, RecursionError, KeyError, TypeError):
             continue
-    return RunLog(tuple(beats), tuple(stages), held)
+    return RunLog(tuple(stages), held)

@@ -97,32 +97,3 @@ def test_training_killed_in_epoch_2_resumes_to_the_same_bytes(data, undisturbed)
     assert sorted(p.name for p in (data / "run").iterdir()) == [
         "log.jsonl", "model", "plan.json", "result.json", "streammach.json", "training.json",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_leaves_with_130(number, data, undisturbed):
-    process = start(SLOW, *TRAIN, cwd=data)
-    wait_for(lambda: steps_in(data / "run/checkpoints") >= 10, process)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert b"streammach: interrupted: saved step" in err
-    assert b"--resume goes on" in err
-    assert b"Traceback" not in err
-    finish(*TRAIN, "--resume", cwd=data)
-    assert digest(data / "run") == undisturbed
-
-
-def test_an_interrupted_conversion_leaves_nothing(data, rng):
-    lines = TinyData(data, rng).lines(300_000, 50)
-    (data / "big.vw").write_text("\n".join(lines))
-    process = start(None, "convert", "big.vw", "big.zarr", cwd=data)
-    wait_for((data / ".big.zarr.lock").exists, process)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
-    if process.returncode == 0:
-        pytest.fail("the conversion was faster than the signal")
-    assert process.returncode == 130
-    assert err == b"streammach: interrupted\n"
-    assert not (data / "big.zarr").exists()
-    assert [p.name for p in data.iterdir() if p.name.startswith(".big")] == []

@@ -52,7 +52,7 @@ def info():
     assert code in (0, 2, 4, 6, 7), said.getvalue()
 
 def service():
-    from streammach.serve.limits import Refused, ServiceLimits
+    from streammach.serve.limits import ServiceLimits
     from streammach.serve.models import Computing
     from streammach.serve.service import Service
     one = Service({"m": Path(sys.argv[2])}, ServiceLimits(), Computing(threads=1))
@@ -61,9 +61,8 @@ def service():
     while True:
         try:
             one.reload("m")
-        except Refused as error:
-            assert error.status == 409, error.reason
-            found["409"] += 1
+        except StreammachError:
+            found["not reloaded"] += 1
         else:
             found["reloaded"] += 1
         yield
@@ -73,7 +72,7 @@ serving = service()
 next(serving)
 ways, needed = {"checkpoint": checkpoint}, ["checkpoint done", "checkpoint refused"]
 if of == "model":
-    needed = ["load done", "load refused", "reloaded", "409"]
+    needed = ["load done", "load refused", "reloaded", "not reloaded"]
     ways = {
         "load": load, "held": lambda: size_in_file(folder), "info": info,
         "service": lambda: next(serving),

@@ -45,3 +45,8 @@ def lists(tmp_path_factory):
         run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.5,
                   transform="binary", model_size="full")  # fmt: skip
     return run, diagnose(run.model, test)
+
+
+@pytest.fixture(scope="session")
+def list_page(lists):
+    return run_page(*lists)

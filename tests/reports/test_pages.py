@@ -11,13 +11,14 @@ import streammach as sm
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnose import QueryTime, RowGroup, query_time
+from streammach.prediction.diagnose import QueryTime, query_time
+from streammach.prediction.set_metrics import RowGroup
 from streammach.reports import html
 from streammach.reports.pages import run_page, sweep_page, verdict
 from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
-from streammach.reports.run_plots import epochs_plot, size_plot, speed_plot, stages_plot
+from streammach.reports.run_plots import epochs_plot, size_plot, stages_plot
 from streammach.spec.documents import to_json
-from streammach.training.events import LOG, SpeedPoint, read_log
+from streammach.training.events import LOG, read_log
 from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
 from tests.reports.reading import Reader
 
@@ -51,7 +52,7 @@ def test_rows_are_asked_for_where_they_are_missing(pages):
     for name in ("reliability", "deciles", "repetitions"):
         assert name not in without.ids
         assert name in with_rows.ids
-    for name in ("epochs", "memory", "speed"):
+    for name in ("epochs", "memory"):
         assert name in without.ids
 
 
@@ -72,12 +73,6 @@ def test_numbers_are_those_of_the_files(made, pages):
     held = next(event for event in noted if event["event"] == "memory")
     for name in ("weights", "optimizer", "held-out rows", "names"):
         assert int(terms[name][1].replace(",", "")) == held[name] > 0
-    ranked = {row[0].split()[0]: row[2:] for row in read.table("ranked by")}
-    for name, figures in result["validation"].items():
-        assert ranked[name] == [
-            f"{100 * figures[key]:.2f}" for key in ("accuracy", "top_5_accuracy")
-        ]
-    assert "blend" in ranked
     parts = read.table("part")
     assert sum(int(row[1].replace(",", "")) for row in parts) == run.model.n_bytes
     assert parts[0][2] == f"{run.model.hashed_weight:.3f}"
@@ -86,7 +81,7 @@ def test_numbers_are_those_of_the_files(made, pages):
 def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
     _, page, found = pages
     read = Reader(page)
-    for row, group in zip(read.table("group"), found.deciles, strict=True):
+    for row, group in zip(read.table("group"), found.recall_by_decile, strict=True):
         assert [row[1], row[2]] == [str(group.n_classes), str(group.n_rows)]
     for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
@@ -156,16 +151,6 @@ def test_a_run_without_held_out_rows_has_its_plot():
     assert [row[0] for row in plot.rows] == ["1", "2", "3 (kept)"]
     assert plot.rows[0][2] == "-"
     assert "accuracy" not in plot.svg
-
-
-def test_speed_over_time_is_that_of_the_log(made, tmp_path):
-    run, _ = made
-    beats = read_log(run.path).beats
-    plot = speed_plot(beats)
-    assert [row[2] for row in plot.rows] == [f"{beat.rows_per_second:,.0f}" for beat in beats]
-    many = [SpeedPoint(float(i), 1, 5.0, 0.1) for i in range(1200)]
-    assert len(speed_plot(many).rows) == 400
-    assert speed_plot([]) is None
 
 
 def point(buckets, repetitions, mb, p_at_1, *, test=None, mark=False):
@@ -262,9 +247,8 @@ def test_a_run_that_is_not_worth_its_bytes_is_told_so():
     assert size_plot(swept([point(8, 8, 20, None)])) is None
 
 
-def test_a_page_of_lists_has_its_plots_and_words(lists):
-    run, found = lists
-    page = run_page(run, found)
+def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):
+    (_, found), page = lists, list_page
     names = [plot.name for plot in page.plots]
     assert names[:5] == ["figures", "labels", "tenths", "reliability", "repetitions"]
     assert all(plot.rows and plot.alt and plot.finding for plot in page.plots)
@@ -280,7 +264,7 @@ def test_a_page_of_lists_has_its_plots_and_words(lists):
     assert f"{found.by_labels[0].n_rows} rows have no label" in text
     for row, k in zip(read.table("k"), (1, 3, 5), strict=True):
         assert row[0] == str(k)
-        shown = [found.figures[f"{kind}@{k}"] for kind in ("P", "N", "R", "PSP", "PSN")]
+        shown = [found.sets.named()[f"{kind}@{k}"] for kind in ("P", "N", "R", "PSP", "PSN")]
         assert row[2:] == [f"{100 * x:.2f}" for x in shown]
     assert [row[1] for row in read.table("labels of a row")] == [
         str(group.n_rows) for group in found.by_labels
@@ -288,7 +272,6 @@ def test_a_page_of_lists_has_its_plots_and_words(lists):
     assert [row[1] for row in read.table("training rows")] == [
         str(tenth.n_labels) for tenth in reversed(found.tenths)
     ]
-    assert run_page(run, found).html == page.html
 
 
 def test_a_page_of_lists_asks_for_rows(lists):

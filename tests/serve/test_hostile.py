@@ -66,10 +66,8 @@ HOSTILE = {
     "names and numbers": (features('["a", 1]'), WORDS, 422, "row 0 lists both names and numbers"),
     "numbers without columns": (features("[1, 2]"), WORDS, 422, "the model's features have names"),
     "too few numbers": (features("[1]"), "/models/matrix/predict", 422, "the model has 5 columns"),
-    "NaN": (features('{"a b": NaN}'), WORDS, 422, "row 0, feature 'a b': nan is not a finite"),
-    "infinity": (features('{"a": -Infinity}'), WORDS, 422, "row 0, feature 'a': -inf is not"),
-    "NaN in a list": (features("[1, NaN]"), WORDS, 422, "row 0, feature '1': nan is not a finite"),
-    "NaN in a cell": (b'{"rows": [{"pages": NaN}]}', TABLE, 422, "feature 'pages': nan is not"),
+    "NaN": (features('{"a b": NaN}'), WORDS, 400, "NaN and Infinity are no JSON"),
+    "infinity": (features('{"a": -Infinity}'), WORDS, 400, "NaN and Infinity are no JSON"),
     "NaN elsewhere": (b'{"rows": [], "k": NaN}', WORDS, 400, "malformed"),
     "past float32": (features('{"a": 1, "b": 1e39}'), WORDS, 422, "row 0, feature 'b': 1e+39 is"),
     "past float64": (features('{"a": 1e400}'), WORDS, 422, "Number out of range"),
@@ -87,13 +85,6 @@ HOSTILE = {
     "k that is no integer": (rows(k=2.5), WORDS, 422, "got `float`"),
     "k that is true": (rows(k=True), WORDS, 422, "got `bool`"),
     "probabilities that are 1": (rows(probabilities=1), WORDS, 422, "Expected `bool`, got `int`"),
-    "a key twice": (b'{"rows": [], "rows": []}', WORDS, 400, "the key 'rows' twice"),
-    "a feature twice": (features('{"a": 1, "b": 2, "a": 3}'), WORDS, 400, "the key 'a' twice"),
-    "a feature twice, escaped": (features(r'{"a": 1, "\u0061": 3}'), WORDS, 400, "the key 'a' twi"),
-    "a column twice": (b'{"rows": [{"x:": 1, "x:": 2}]}', TABLE, 400, "the key 'x:' twice"),
-    "a key twice, far down": (
-        b'{"rows": [{"y": {"z": 1, "z": 2}}]}', TABLE, 400, "the key 'z' twice"
-    ),
     "deep lists": (b"[" * DEEP, TABLE, 422, "got `array`"),
     "deep lists in a cell": (b'{"rows": [{"a": ' + b"[" * DEEP, TABLE, 400, "nested too deeply"),
     "deep objects in a cell": (b'{"rows": [{"a": ' + b'{"a":' * DEEP, TABLE, 400, "nested too"),
@@ -169,12 +160,6 @@ def test_reasons_show_nothing_that_a_terminal_obeys(client):
     answer = client.post(WORDS, content=features('{"\\u001b[2J\\u202e": 1e39}'))
     assert answer.status_code == 422
     assert "\\x1b[2J\\u202e" in answer.json()["error"]
-
-
-def test_a_colon_in_a_string_is_no_key(client):
-    answer = client.post(WORDS, content=features('{"a:b::": "c:d", "e\\":": 1}'))
-    assert answer.status_code == 200
-    assert answer.json()["predictions"][0]["unknown"] == 2
 
 
 READERS = [

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from streammach.errors import BudgetError, ModelError, UsageError
-from streammach.serve.limits import Refused, ServiceLimits
+from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing, Loader, version_of
 from streammach.serve.service import Service, named_folders
 from tests.serve.conftest import Client
@@ -109,23 +109,6 @@ def test_a_full_queue_refuses(open_service, monkeypatch):
     assert (too_large.status_code, too_large.json()["limit"]) == (413, "rows")
 
 
-def test_bodies_that_are_held_have_a_limit(open_service, monkeypatch):
-    service = open_service(held_bytes=100)
-    held, client = Held(service, monkeypatch), Client(service)
-
-    async def run():
-        first = ask(client)
-        await until(held.begun.is_set)
-        refused = await ask(client, {"rows": [{"features": {"x" * 60: 1}}]})
-        held.let_go()
-        return refused, await first
-
-    refused, answer = client.run(run())
-    assert (refused.status_code, refused.json()["limit"]) == (429, "held_bytes")
-    assert answer.status_code == 200
-    assert client.post("/predict", json=ROW).status_code == 200
-
-
 def test_what_waits_too_long_is_refused_and_not_predicted(open_service, monkeypatch):
     service = open_service(deadline=0.3)
     held, client = Held(service, monkeypatch), Client(service)
@@ -193,9 +176,8 @@ def test_a_reload_loses_no_request(runs, open_service, tmp_path):
             shutil.rmtree(folder / "model")
             source = other_model(runs, tmp_path) if name == "other" else runs["words"] / "model"
             shutil.copytree(source, folder / "model")
-            found = client.post("/models/words/reload")
-            assert found.status_code == 200, found.text
-            assert found.json()["version"] == version_of(folder) != found.json()["former"]
+            service.reload("words")
+            assert service.models[0].version == version_of(folder)
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.json()["version"] for answer in answers}) == 2
     after = client.post("/predict", json=ROW).json()
@@ -232,18 +214,17 @@ def other_model(runs, folder):
     return place
 
 
-def test_a_damaged_model_leaves_the_former_one(runs, open_service, tmp_path):
+def test_a_damaged_model_leaves_the_former_one(runs, open_service, tmp_path, capsys):
     folder = shutil.copytree(runs["words"], tmp_path / "words")
     service = open_service(folders={"words": folder})
     client = Client(service)
     before = client.post("/predict", json=ROW).json()
     weights = folder / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-40])
-    refused = client.post("/models/words/reload")
-    assert refused.status_code == 409
-    assert "the former model of 'words' stays: damaged" in refused.json()["error"]
+    service.reload_all()
+    assert "the former model of 'words' stays: damaged" in capsys.readouterr().err
     shutil.rmtree(folder)
-    assert client.post("/models/words/reload").status_code == 409
+    service.reload_all()
     assert client.post("/predict", json=ROW).json() == before
     counted = client.get("/metrics").text
     assert 'streammach_reloads_total{model="words",result="done"} 0.0' in counted
@@ -262,33 +243,14 @@ def test_rows_of_another_kind_of_model_are_sent_again(runs, open_service, monkey
         await until(lambda: service.lanes["words"].waiting == 1)
         shutil.rmtree(folder)
         shutil.copytree(runs["text"], folder)
-        loaded = await client.sent("POST", "/models/words/reload")
+        await asyncio.to_thread(service.reload, "words")
         held.let_go()
-        return loaded, await first, await waiting, await ask(client, {"rows": ["love story"]})
+        return await first, await waiting, await ask(client, {"rows": ["love story"]})
 
-    loaded, first, waiting, text = client.run(run())
-    assert (loaded.status_code, first.status_code, text.status_code) == (200, 200, 200)
+    first, waiting, text = client.run(run())
+    assert (first.status_code, text.status_code) == (200, 200)
     assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
     assert "replaced" in waiting.json()["error"]
-
-
-def test_one_reload_at_a_time(open_service, monkeypatch):
-    service = open_service()
-    begun, go = threading.Event(), threading.Event()
-
-    def load(self, *given):
-        begun.set()
-        assert go.wait(20)
-        raise ModelError("damaged")
-
-    monkeypatch.setattr(Loader, "load", load)
-    thread = threading.Thread(target=service.reload_all)
-    thread.start()
-    assert begun.wait(20)
-    with pytest.raises(Refused, match="being loaded already"):
-        service.reload("words")
-    go.set()
-    thread.join()
 
 
 def test_stopping_answers_what_waits(open_service, monkeypatch):

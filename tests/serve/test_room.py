@@ -11,7 +11,6 @@ import tracemalloc
 import pytest
 
 from streammach.errors import BudgetError
-from streammach.serve import models
 from streammach.serve.bodies import RequestReader, RequestRoom, may_become
 from streammach.serve.limits import Refused, ServiceLimits
 from tests.faults.test_costly_requests import COSTLY, body_of
@@ -41,7 +40,7 @@ def test_no_body_becomes_more_than_was_said_before(what):
     assert peak <= may_become(body) + 4096
 
 
-def test_what_is_taken_is_given_back_with_the_question(open_rooms, monkeypatch):
+def test_what_is_taken_is_given_back(open_rooms):
     room = open_rooms
     room.take(60)
     with pytest.raises(Refused, match="other requests take") as refused:
@@ -50,7 +49,12 @@ def test_what_is_taken_is_given_back_with_the_question(open_rooms, monkeypatch):
     with pytest.raises(Refused, match="send fewer rows at a time") as refused:
         room.take(101)
     assert (refused.value.status, refused.value.limit) == (413, "memory")
+    with pytest.raises(Refused, match="may take 110 bytes") as refused:
+        room.take(50, own=60)
+    assert refused.value.status == 413
     room.give(60)
+    with room.lent(100), pytest.raises(Refused):
+        room.take(1)
     room.take(100)
 
 
@@ -104,21 +108,6 @@ def test_health_is_told_while_a_body_is_read(service, monkeypatch):
         return await asking
 
     assert client.run(run()).status_code == 200
-
-
-def test_a_row_far_behind_has_its_own_number(service, client, monkeypatch):
-    """Rows are brought into ids some at a time: what is said of one counts all of them."""
-    wrong = [{"pages": 1}] * 7 + [{"pages": "x"}]
-    texts = ["a"] * 3 + ["x y " * 80_000]
-    whole = client.post("/models/table/predict", json={"rows": wrong}).json()
-    alike = client.post("/models/text/predict", json={"rows": ["love", "map sea", "salt"]}).json()
-    monkeypatch.setattr(models, "WORK_BYTES", 1)
-    assert client.post("/models/table/predict", json={"rows": wrong}).json() == whole
-    assert "row 7 (counted from 0)" in whole["error"]
-    again = client.post("/models/text/predict", json={"rows": ["love", "map sea", "salt"]}).json()
-    assert again == alike
-    found = client.post("/models/text/predict", json={"rows": texts}).json()
-    assert "row 3 has 319,999 features" in found["error"]
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,6 @@ def test_openapi_describes_what_is_there(client):
         ("POST", "/models/words/predict", {"rows": [{"features": {}}]}, 200),
         ("POST", "/models/words/predict", {"rows": 1}, 422),
         ("POST", "/models/nothing/predict", {"rows": []}, 404),
-        ("POST", "/models/text/reload", None, 200),
-        ("POST", "/models/nothing/reload", None, 404),
         ("GET", "/models", None, 200),
         ("GET", "/health", None, 200),
         ("GET", "/ready", None, 200),
@@ -169,13 +167,6 @@ def test_pages_of_others_may_not_ask(origin, status, client):
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_models_are_loaded_again_for_this_machine_alone(client, service):
-    assert client.post("/models/text/reload").status_code == 200
-    forwarded = client.post("/models/text/reload", headers={"x-forwarded-for": "127.0.0.1"})
-    assert forwarded.status_code == 403
-    assert Client(service, local=False).post("/models/text/reload").status_code == 403
-
-
 def test_a_service_that_stops_says_so(runs):
     service = Service({"text": runs["text"]}, ServiceLimits(), Computing(threads=1))
     client = Client(service)
@@ -185,4 +176,3 @@ def test_a_service_that_stops_says_so(runs):
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert answer.headers["connection"] == "close"
     assert client.get("/health").status_code == 200
-    assert client.post("/models/text/reload").status_code == 409

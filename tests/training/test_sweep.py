@@ -154,20 +154,20 @@ def test_the_frontier_by_its_definition(rng):
         assert mark == (not (better & strictly).any())
 
 
-BEAT = {"epoch": 1, "rows_per_second": 9.0, "waited_share": 0.1}
+REACHED = {"accuracy": 0.5, "top_5_accuracy": 0.75}
 
 
 def test_a_log_is_read_over_its_sessions(tmp_path):
     lines = [
-        {"t": 0.0, "event": "start"}, {"t": 5.0, "event": "progress", **BEAT},
-        {"t": 0.0, "event": "start"}, {"t": 2.0, "event": "progress", **BEAT},
-        {"t": 2.5, "event": "progress", **BEAT, "rows_per_second": "fast"},
+        {"t": 0.0, "event": "start"}, {"t": 5.0, "event": "measured", **REACHED},
+        {"t": 0.0, "event": "start"}, {"t": 2.0, "event": "measured", **REACHED},
+        {"t": 2.5, "event": "measured", **REACHED, "accuracy": "much"},
         {"t": 2.5, "event": "memory", "weights": 7, "names": "x"},
     ]  # fmt: skip
     text = "\n".join(json.dumps(line) for line in lines) + '\n[1]\n{"t": "x"}\n{"t": 3.0, "ev'
     (tmp_path / LOG).write_text(text + "\n" + "[" * 100_000)
     log = read_log(tmp_path)
-    assert [beat.t for beat in log.beats] == [5.0, 7.0]
+    assert [one.t for one in log.stages] == [5.0, 7.0]
     assert log.held == {"weights": 7}
     assert read_log(tmp_path / "none") == RunLog()
 

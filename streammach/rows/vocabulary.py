@@ -303,6 +303,6 @@ class LocalNames:
 def _find_each(table: NameTable, data: Array, edges: Array, spaces: Array, out: Array) -> None:
     """Write the id of each name, or -1, into `out` int32 (n,); others may add names meanwhile."""
     for i in range(out.shape[0]):
-        start, size = edges[i], edges[i + 1] - edges[i]
-        state = hash_name(data, start, size, spaces[i])
-        out[i], _ = find(table, data, start, size, spaces[i], state)
+        start, size, space = edges[i], edges[i + 1] - edges[i], np.int64(spaces[i])
+        state = hash_name(data, start, size, space)
+        out[i], _ = find(table, data, start, size, space, state)

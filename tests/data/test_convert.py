@@ -235,7 +235,7 @@ def test_missing_sources_and_folders_are_refused(tiny):
 
 
 def test_labels_that_are_one_number_are_said_once(tiny):
-    said = "1 number is spelled in several ways among the labels, such as '1' and '01'"
+    said = "1 number is spelled in several ways among the labels, such as '01' and '1'"
     lines = ["1 | a", "01 | a", "1.0 | a", "x | 7 07", "-2 | b", "1.5 | b"]
     with pytest.warns(UserWarning, match=re.escape(said)) as found:
         convert(tiny.text("a.vw", lines), tiny.folder / "out")

@@ -2,7 +2,8 @@
 
 Two cores are enough to show what handing out work costs, which is serial. The efficiency is the
 time of one thread over the time of all threads, as a part of what is ideal; a pool of futures with
-eight pieces for each thread stands beside it.
+eight pieces for each thread stands beside it. Of a conversion two flows are shown, reading and
+writing, with the stations that they have and the measured time of each.
 
     python -m benchmarks.threads
 """
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from streammach.data.conversion.flow import Flow
 from streammach.threads import Workers, pieces_of
 
 STAGES = {  # name: (microseconds of one thread, stages, units of each)
@@ -23,6 +25,10 @@ STAGES = {  # name: (microseconds of one thread, stages, units of each)
     "lesson of 256 rows": (8_000, 2, 256),
     "scores of 65,536 rows": (2_000_000, 1, 65_536),
 }
+FLOWS = {  # name: (pieces, those under way for each thread, microseconds of each station)
+    "conversion: 1 GB is read": (1000, 3, (520, 21_000, 960, 680)),
+    "conversion: 260 million values are written": (1000, 2, (10, 17_000, 700, 2_100, 940)),
+}  # taking a piece is the first station; in its order at every other one
 THREADS = (1, 2, 4, 8, 16)
 Each = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
 usleep = ctypes.CDLL(None).usleep
@@ -50,6 +56,18 @@ def futures(pool: ThreadPoolExecutor) -> Each:
     return each
 
 
+def flowing(n: int, most: int, micros: tuple[int, ...], workers: Workers) -> float:
+    """Return the seconds in which pieces pass the stations of a conversion."""
+
+    def station(one: int) -> Callable[[object], object]:
+        return lambda item: usleep(one)
+
+    begun = time.perf_counter()
+    items = (usleep(micros[0]) for _ in range(n))
+    Flow(items, [station(one) for one in micros[1:]], most).run(workers)
+    return time.perf_counter() - begun
+
+
 def main() -> None:
     found: dict[str, dict[int, dict[str, float]]] = {}
     for name, (micros, stages, units) in STAGES.items():
@@ -65,6 +83,13 @@ def main() -> None:
             found[name][threads] = {
                 "team": round(ideal / new, 2), "futures": round(ideal / old, 2)
             }  # fmt: skip
+    for name, (n, ahead, micros) in FLOWS.items():
+        found[name] = {}
+        for threads in THREADS:
+            workers = Workers(threads, "asleep")
+            took = flowing(n, ahead * threads, micros, workers)
+            workers.close()
+            found[name][threads] = {"team": round(n * sum(micros) / 1e6 / threads / took, 2)}
     print(json.dumps(found, indent=1))
 
 

@@ -35,7 +35,7 @@ from streammach.spec.training import TrainSpec
 RATE, SMOOTHING, EPSILON = 0.5, 0.1, 1.0
 
 
-@kernel()
+@kernel(allocates=True)
 def read_rows(indptr, ids, first, last, table, out):
     """Read the table's row of every value of rows first:last: a forward pass without arithmetic."""
     ones = np.ones(1 << 16, np.float32)
@@ -45,7 +45,7 @@ def read_rows(indptr, ids, first, last, table, out):
         )
 
 
-@kernel()
+@kernel(allocates=True)
 def rewrite_rows(ids, starts, rows, first, last, residuals, table, scratch):
     """Read each feature's residuals, read and write its row: a backward pass without arithmetic."""
     ones = np.ones(1 << 16, np.float32)

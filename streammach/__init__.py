@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.derived import add, shrink
-    from streammach.training.pilot import pilot
     from streammach.training.run import Run
     from streammach.training.sweep import sweep
     from streammach.training.trainer import Trainer, merge, train
@@ -36,7 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
     "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
-    "explore", "merge", "pilot", "plan", "predict", "report", "shrink", "sweep", "train", "verify",
+    "explore", "merge", "plan", "predict", "report", "shrink", "sweep", "train", "verify",
 ]  # fmt: skip
 _HOMES = {
     "clock": ["Clock"], "cluster": ["distributed"], "data.convert": ["convert"],
@@ -46,7 +45,7 @@ _HOMES = {
     "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
     "spec.training": ["TrainingOptions"], "training": ["callbacks"],
-    "training.derived": ["add", "shrink"], "training.pilot": ["pilot"], "training.run": ["Run"],
+    "training.derived": ["add", "shrink"], "training.run": ["Run"],
     "training.sweep": ["sweep"], "training.trainer": ["Trainer", "merge", "train"],
 }  # fmt: skip
 

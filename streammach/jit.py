@@ -117,7 +117,7 @@ os.register_at_fork(
 
 
 def kernel(
-    *, fastmath: bool = True, inline: bool = False, allocates: bool = True
+    *, fastmath: bool = True, inline: bool = False, allocates: bool = False
 ) -> Callable[[F], F]:
     """Compile a function at its first call, without the GIL, cached between processes."""
 

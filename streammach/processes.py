@@ -8,19 +8,21 @@ however that dies, and signals that the parent gets are passed on at once.
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from streammach.errors import Interrupted, StreammachError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 INTERRUPTED = 130
 STOPPING = tuple(
@@ -29,7 +31,7 @@ STOPPING = tuple(
 AGAIN_SECONDS = 0.02  # until a signal comes again that was lost
 ROOT = str(Path(__file__).parents[1])  # where the package was imported from
 # What a child runs: only what is named here is imported, from the folders that are named here.
-BOOT = "import sys; sys.path[:] = {path}; from streammach.processes import serve; serve({ends})"
+BOOT = "import sys; sys.path[:] = {path}; from streammach.processes import serve; serve({end})"
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -91,6 +93,26 @@ def handled(handler: Handler, suspend: Handler | None = None) -> Iterator[None]:
             signal.signal(number, old)
 
 
+class StopSignals:
+    """Notes a first stopping signal in a main thread's ``with``; a second ends the process."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._handled = ExitStack()
+
+    def __enter__(self) -> StopSignals:
+        self._handled.enter_context(handled(self._note))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._handled.close()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            os._exit(INTERRUPTED)
+        self.requested = True
+
+
 def run(
     function: str, *arguments: Any, patience: float | None = None,
     stdout: int | IO[Any] | None = None, stderr: int | IO[Any] | None = None,
@@ -119,31 +141,30 @@ class _Child:
     ) -> None:  # fmt: skip
         self.signals = 0
         self.code: int | None = None
-        orders, self._orders = os.pipe()
-        self._answers, answers = os.pipe()
-        code = BOOT.format(path=_search_path(), ends=f"{orders}, {answers}")
+        from multiprocessing import Pipe  # takes its time: most commands start no other process
+
+        self._pipe, end = Pipe()
+        code = BOOT.format(path=_search_path(), end=end.fileno())
         # Stopping signals wait; a child that is started meanwhile lets them wait until it is ready.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", code], stdout=stdout, stderr=stderr,
-                pass_fds=(orders, answers), process_group=0,
+                pass_fds=(end.fileno(),), process_group=0,
             )  # fmt: skip
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            os.close(orders)
-            os.close(answers)
-        with suppress(BrokenPipeError):  # it is gone already: there will be no answer
-            _send(self._orders, (function, arguments))
+            end.close()
+        with suppress(OSError):  # it is gone already: there will be no answer
+            self._pipe.send((function, arguments))
 
     def answer(self) -> tuple[Any, BaseException | None] | None:
         """Wait for the end; return the result and the error, None where none was sent."""
-        try:
-            found: tuple[Any, BaseException | None] | None = _receive(self._answers)
+        found: tuple[Any, BaseException | None] | None = None
+        with self._pipe:
+            with suppress(EOFError, OSError):
+                found = self._pipe.recv()
             self.code = self._process.wait()  # while its parent lives: it ends in its own time
-        finally:
-            os.close(self._answers)
-            os.close(self._orders)
         return found
 
     def pass_on(self, number: int, patience: float | None) -> None:
@@ -172,23 +193,26 @@ def _search_path() -> list[str]:
     return kept if ROOT in kept else [ROOT, *kept]
 
 
-def serve(orders: int, answers: int) -> None:
+def serve(end: int) -> None:
     """Do the work that is ordered, as a child; end when the parent does."""
+    from multiprocessing.connection import Connection
+
     try:
-        _serve(orders, answers)
+        _serve(Connection(end))
     except KeyboardInterrupt:  # between two lines; the parent sees that there is no answer
         os._exit(INTERRUPTED)
 
 
-def _serve(orders: int, answers: int) -> None:
+def _serve(pipe: Connection) -> None:
     interrupts = Interrupts()
     interrupts.install()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held since before the start
-        function, arguments = _receive(orders) or ("", ())
-        if not function:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:  # the parent is gone
             return
-        threading.Thread(target=_end_with_parent, args=(orders,), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
         module, _, name = function.partition(":")
         found: tuple[Any, BaseException | None] = (
             getattr(import_module(module), name)(*arguments), None
@@ -200,24 +224,11 @@ def _serve(orders: int, answers: int) -> None:
     if interrupts.came is not None and not isinstance(found[1], Interrupted):
         found = (None, KeyboardInterrupt())  # whatever a library made of it
     with suppress(BrokenPipeError):
-        _send(answers, found)
+        pipe.send(found)
 
 
-def _end_with_parent(orders: int) -> None:
+def _end_with_parent(pipe: Connection) -> None:
     """Wait until the parent is gone: its end of the pipe is closed then."""
-    with suppress(OSError):
-        while os.read(orders, 1):
-            pass
+    with suppress(EOFError, OSError):
+        pipe.recv()
     os._exit(INTERRUPTED)
-
-
-def _send(pipe: int, value: Any) -> None:
-    with open(pipe, "wb", closefd=False) as file:
-        pickle.dump(value, file)
-
-
-def _receive(pipe: int) -> Any:
-    """Return what was sent; None where the other end was closed before all of it came."""
-    with open(pipe, "rb", closefd=False) as file, suppress(EOFError, pickle.UnpicklingError):
-        return pickle.load(file)
-    return None

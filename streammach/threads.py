@@ -8,7 +8,7 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, TypeVar
 
@@ -168,13 +168,16 @@ def in_order(pool: Executor, calls: Iterable[Callable[[], T]], ahead: int) -> It
             future.cancel()
 
 
-def ahead(items: Iterable[T], name: str) -> Iterator[T]:
-    """Yield items in their order, while a thread of its own makes the next one.
+def ahead(
+    items: Iterable[T], name: str, most: int = 1, patience: float | None = PATIENCE
+) -> Generator[T]:
+    """Yield items in their order, while a thread of its own makes the next ones.
 
-    At most one item is made or waits beside the one that was yielded last. When no more are asked
-    for, the thread ends after the item that it is making; one that waits for input is left behind.
+    At most so many items are made or wait beside the one that was yielded last. When no more are
+    asked for, the thread ends after the item that it is making; one that takes longer than
+    `patience` seconds, since it waits for input, is left behind.
     """
-    work = _Ahead(items)
+    work = _Ahead(items, most)
     thread = threading.Thread(target=work.run, name=name, daemon=True)
     thread.start()
     try:
@@ -183,17 +186,17 @@ def ahead(items: Iterable[T], name: str) -> Iterator[T]:
         thread.join()
     finally:
         work.stop()
-        thread.join(PATIENCE)
+        thread.join(patience)
 
 
 class _Ahead(Forked, Generic[T]):
     """Items on their way from one thread to another one."""
 
-    def __init__(self, items: Iterable[T]) -> None:
+    def __init__(self, items: Iterable[T], most: int) -> None:
         super().__init__()
         self._items = iter(items)
         self._made: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-        self._wanted = threading.Semaphore(1)
+        self._wanted = threading.Semaphore(most)
         self._stopped = False
 
     def run(self) -> None:

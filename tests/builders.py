@@ -15,12 +15,12 @@ from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.model.findings import Findings
 from streammach.planning.candidates import settled
+from streammach.processes import StopSignals
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.training.signals import StopSignals
 from streammach.training.trainer import Trainer
 
 

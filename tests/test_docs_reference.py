@@ -84,7 +84,7 @@ def printed(tmp_path_factory):
         "train, a part": f"train wide.zarr --out part {small} --part 1/1",
         "merge": "merge merged part",
         "lists": f"train lists.zarr --out lists {small} --label-loss logistic",
-        "evaluate": "evaluate run rows.zarr --estimators --first 1,2 --by w",
+        "evaluate": "evaluate run rows.zarr --estimators --by w",
         LISTED: "evaluate lists lists.zarr",
         "predict": "predict run rows.vw --out best.tsv",
         "shrink": "shrink run --out small --on rows.zarr",

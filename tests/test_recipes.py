@@ -1,12 +1,10 @@
 """The recipes of CONTRIBUTING, done: each adds one thing through its registry and uses it."""
 
-import zlib
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import zarr.codecs
 
 import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
@@ -17,8 +15,7 @@ from streammach.data.formats.registry import TEXT_FORMATS, TextFormat, guess_for
 from streammach.data.label_arrays import Labels
 from streammach.data.matrix import Dense, MatrixSource, OpenMatrix
 from streammach.data.sources import MATRIX_SOURCES
-from streammach.data.store import codecs
-from streammach.errors import DeviceError, ModelError, StoreError, UsageError
+from streammach.errors import DeviceError, ModelError, UsageError
 from streammach.parts.base import Decision, Part
 from streammach.parts.registry import PARTS
 from streammach.parts.switches import Switch
@@ -111,34 +108,6 @@ def test_a_matrix_source_is_one_file_and_one_line(form, monkeypatch, tmp_path):
     done = convert(tmp_path / "a.tab", tmp_path / "a.zarr", format=form)
     assert done.formats == ("table",)
     assert stored(tmp_path / "a.zarr") == in_order(ROWS)
-
-
-class Deflate:
-    chain = ("gzip",)
-
-    def encode(self, values):
-        stream = zlib.compressobj(wbits=31)
-        return stream.compress(values.tobytes()) + stream.flush()
-
-    def decode(self, body, out):
-        out.view(np.uint8)[:] = np.frombuffer(zlib.decompress(body, wbits=31), np.uint8)
-
-    def document(self, dtype):
-        return [zarr.codecs.GzipCodec()]
-
-
-def test_a_store_is_read_with_the_codec_that_wrote_it(monkeypatch, tiny):
-    plain = stored(tiny.store("a.zarr"))
-    with monkeypatch.context() as older:
-        older.setattr("streammach.data.store.stored_arrays.WRITTEN", Deflate())
-        older.setattr("streammach.data.store.writer.WRITTEN", Deflate())
-        path = tiny.folder / "b.zarr"
-        convert(tiny.folder / "a.zarr.vw", path)
-    with pytest.raises(StoreError, match="is not stored as this format stores it"):
-        stored(path)
-    monkeypatch.setattr(codecs, "CODECS", (*codecs.CODECS, Deflate()))
-    assert stored(path) == plain
-    assert zarr.open_array(path / "y")[:].tolist()
 
 
 def test_a_transform_is_one_function_and_one_line(monkeypatch, rng):

@@ -31,8 +31,8 @@ def accuracies(task, found):
         five = float(right.any(axis=1).mean()) if found.shape[1] >= K else None
         return {"p_at_1": float(right[:, 0].mean()), "p_at_5": five}
     figures = SetFigures(task.label_counts, task.x.shape[0])
-    figures.take(figures.block_sums(np.ascontiguousarray(found, np.int64), task.lists_test))
-    named = figures.result().named()
+    figures.take(figures.of_lists(np.ascontiguousarray(found, np.int64), task.lists_test))
+    named = figures.metrics().named()
     return {"p_at_1": named["P@1"], "p_at_5": named["P@5"], "figures": named}
 
 

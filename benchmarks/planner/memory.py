@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from benchmarks.machine_facts import facts, parser, report
+from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError
 from streammach.machine import parse_size
@@ -61,8 +62,12 @@ def make_stores(folder, shape, seed):
     train, test = folder / "train.zarr", folder / "test.zarr"
     for path in (train, test):
         shutil.rmtree(path, ignore_errors=True)
-    write_rows(SyntheticRows(shape, part="train", seed=seed), train)
-    write_rows(SyntheticRows(shape, part="test", seed=seed), test, like=train)
+    for store, like in ((train, None), (test, train)):
+        text = store.with_suffix(".vw")
+        text.unlink(missing_ok=True)
+        write_rows(SyntheticRows(shape, part=store.stem, seed=seed), text)
+        convert(text, store, multilabel="auto" if shape.lists is None else "on", like=like)
+        text.unlink()
     return train, test
 
 

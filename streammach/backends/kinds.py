@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:  # the commands' options need the names alone
     from streammach.backends.protocol import Backend
@@ -48,6 +48,15 @@ class Open(Protocol):
         ...
 
 
+class Rates(NamedTuple):
+    """Seconds that a device takes for a unit of work, all of it together."""
+
+    byte: float  # read or written in its memory
+    copied: float  # a byte that one thread brings there from the host's memory
+    key: float  # sorted, of a batch
+    product: float  # a float32 product and its sum, of a product of matrices
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """What a device is to do, as far as it is known: by this it is chosen."""
@@ -58,7 +67,6 @@ class Work:
     shape: tuple[int, int] | None = None  # B and R of what is trained, where they are given
     unhashed: bool = False  # whether there are no hashed models
     decode: Decoding = "auto"  # how the best classes are found: `auto`, or a way of the CPU
-    timed: bool = False  # whether the time that it takes must be known
     weights: Weights = "float32"  # type of the weights while they are trained
     tf32: bool = False  # whether dense rows are multiplied in TensorFloat-32
 
@@ -85,15 +93,20 @@ class BackendKind:
     resident: tuple[bool, ...] = (False,)  # whether it may keep a store's rows, the better first
     weight_types: tuple[Weights, ...] = ("float32",)  # of weights while they are trained
     tf32: bool = False  # whether it multiplies dense rows in TensorFloat-32 where asked
-    wants_by_feature: bool = False  # whether batches of sparse rows come with lists by feature
+    sorts: bool = False  # whether it sorts the entries of sparse rows by feature itself
     keeps_kernels: bool = False  # whether kernels are compiled beforehand and kept on disk
     idle_host: bool = False  # whether the host's cores are free for reading while it trains
-    timed: bool = False  # whether it is known how long it takes
+    # Measures the rates of a device of its own; None: work takes the threads of the CPU.
+    rates: Callable[[], Rates] | None = None
     unhashed: bool = False  # whether classes can be ranked there without hashed models
     # How the best classes of many rows are found for a shape, where there are several ways.
     decoding: Callable[[ModelShape], str] = lambda shape: ""
     # Has a backend find them in another way; raises UsageError where that is not allowed.
     decode_by: Callable[[Backend, Decoding], None] | None = None
+
+    def by_feature(self, config: RunConfig) -> bool:
+        """Return whether batches come with lists by feature."""
+        return not (config.dense or self.sorts)
 
     def reading_threads(self, config: RunConfig) -> int:
         """Return how many threads decode rows, and make batches, for a training."""

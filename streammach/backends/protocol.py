@@ -116,6 +116,19 @@ class RowCache(Protocol):
         ...
 
 
+class Rows(Protocol):
+    """A table that is read some rows after others."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]: ...
+
+
 class Backend(Ranked, Protocol):
     """R softmax models side by side on one device; `codes` (K, R) are the buckets of each class.
 
@@ -129,8 +142,8 @@ class Backend(Ranked, Protocol):
     n_waves: int
 
     @property
-    def wants_by_feature(self) -> bool:
-        """Whether batches come with lists by feature."""
+    def arrays_stay(self) -> bool:
+        """Whether what :meth:`arrays` returned stays as it is until it is called again."""
         ...
 
     @property
@@ -196,6 +209,23 @@ class Backend(Ranked, Protocol):
 
     def restore(self) -> None:
         """Take over what was written into the arrays that :meth:`arrays` returned."""
+        ...
+
+    def apply(self, weights: Rows | None, name: str = "") -> bool:
+        """Predict by other weights until the trained ones are given back: None.
+
+        Parameters
+        ----------
+        weights : Rows
+            float32 (d, R*B); read once, some rows after others.
+        name : str
+            What they are called: nothing is done where weights of this name are applied already.
+
+        Returns
+        -------
+        bool
+            Whether it is done; a device that has no copy of the trained weights does nothing.
+        """
         ...
 
     def device_bytes(self) -> tuple[int, int]:

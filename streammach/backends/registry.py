@@ -101,9 +101,6 @@ def _check(kind: BackendKind, work: Work, why: str) -> None:
         shape = model.n_buckets, model.n_repetitions
     if shape is not None and not unhashed:
         kind.launches(*shape)
-    if work.timed and not kind.timed:
-        what = f"how long anything takes on a {kind.title} is not known yet"
-        raise UsageError(what, path="--time, --latency, --pilot", hint="Use --device cpu.")
     if work.weights not in kind.weight_types:
         places = _titles(lambda other: work.weights in other.weight_types)
         what = f"{work.weights} weights are for {places}{said}"

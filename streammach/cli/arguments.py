@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -99,31 +98,17 @@ def command(example: str, name: str | None = None) -> Callable[[Command], click.
 
         @wraps(function)
         def called(*, cache: Any = None, cache_size: str | None = None, **options: Any) -> None:
-            said = {} if cache is None else {FOLDER: os.path.abspath(cache)}
             if cache_size is not None:
                 parse_size(cache_size)
-                said[SIZE] = cache_size
+                os.environ[SIZE] = cache_size
+            if cache is not None:
+                os.environ[FOLDER] = os.path.abspath(cache)
             named = {name: options.pop(name) for name in [*options] if name in own}
             switches = [one.option for one in SWITCHES.values() if one.option in options]
             if switches:
                 options["parts"] = {name: options.pop(name) for name in switches}
-            with _in_environment(said):
-                function(**named, given=Arguments(**options))
+            function(**named, given=Arguments(**options))
 
         return click.command(name, epilog=epilog(example))(called)
 
     return made
-
-
-@contextmanager
-def _in_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -66,6 +66,7 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
     from streammach.model.document import MODEL
     from streammach.model.model import Model, disk_bytes, folder_of
     from streammach.model.size import size_in_file  # compiled code loads on demand
+    from streammach.training.compact import kept_text
     from streammach.training.derived import smaller
 
     stores = [path for path in (given.store, given.on) if path is not None]
@@ -93,25 +94,17 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
             "projected_bytes": projected, "peak_bytes": peak,
         })  # fmt: skip
         return
-    say(_line(out, small, whole, sizes))
-    _say_compared(found, given.on)
-
-
-def _line(out: Path, small: Model, whole: Model, sizes: tuple[int, int, int]) -> str:
-    text = (
+    say(
         f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
-        f"{size_text(sizes[2])} in memory; {small.stored or 'float32'}, "
-        f"{small.spec.n_repetitions} of {whole.spec.n_repetitions} repetitions, "
-        f"{small.n_pairs:,} of {whole.n_pairs:,} pairs"
+        f"{size_text(sizes[2])} in memory; {kept_text(small, whole)}"
     )
-    n, most = small.spec.n_features, whole.spec.n_features
-    return text if n == most else f"{text}, {n:,} of {most:,} features"
+    _say_compared(found, given.on)
 
 
 def _projected(run: Path, given: Arguments) -> int:
     """Return the bytes of the work, which fits the memory."""
+    from streammach.model.calibration import CANDIDATES
     from streammach.model.size import size_in_file  # loads on demand
-    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.room import room_before, shrinking_lines
     from streammach.spec.byte_lines import bytes_in
 

@@ -160,13 +160,6 @@ SHAPE: Options = (
            help="Time of the whole command, such as 2h: it ends with the best model by then."),
     option("--latency", metavar="TIME",
            help="Most time that a query may be expected to take one thread, such as 200us."),
-    option("--pilot", metavar="TIME",
-           help="First train the best few on samples for about this time, such as 5min, and choose "
-                "by what they reach."),
-    option("--objective", type=choice(["accuracy", "smallest", "fastest"]), default="accuracy",
-           show_default=True,
-           help="What is best: the least expected loss of accuracy, or within a point of it the "
-                "smallest model or the shortest training."),
     device_option,
     option("--weights", type=choice(["float32", "bfloat16"]), default="float32", show_default=True,
            help="Type of the weights while they are trained; bfloat16 on a GPU, sparse rows."),

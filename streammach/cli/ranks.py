@@ -48,9 +48,6 @@ ONE_LABEL = (
 @click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
               metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
 @click.option("--estimators", is_flag=True, help="Rank by all estimators, too, side by side.")
-@click.option("--first", metavar="R,...", default="", callback=options.numbers,
-              help="The first R repetitions alone, too, such as 2,4,8: a pass for each."
-              )  # fmt: skip
 @click.option("--by", metavar="NAMESPACE",
               help="Accuracy by the values of a namespace, or of a column of a table.")  # fmt: skip
 @options.shared(
@@ -73,17 +70,16 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Labels are compared by name.
     """
+    from streammach.model.calibration import CANDIDATES
     from streammach.model.model import Model  # compiled code loads on demand
-    from streammach.prediction.calibrate import CANDIDATES
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.predictor import Predictor
     from streammach.prediction.room import room_before
     from streammach.reports.about import evaluation_lines
 
     room = room_before(
-        run, "first" if given.first else "evaluate", store, CANDIDATES, options=given.source(),
-        **given.of(room_before),
-    )  # fmt: skip
+        run, "evaluate", store, CANDIDATES, options=given.source(), **given.of(room_before)
+    )
     with ProgressBar(given.progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
         elsewhere = options.elsewhere(given)

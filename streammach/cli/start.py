@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -44,69 +44,59 @@ def fit(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
         within(memory_limit(), given.memory)
     entered(out, resume=given.resume, force=given.force)
     workplace(out).open()
-    wanted = StoreRequest(out / STORE, list(sources), list(given.labels))
-    _store(wanted, given)
+    _store(out / STORE, sources, given)
     if given.validation is not None and Path(given.validation).is_file():
-        held_out = StoreRequest(out / HELD_OUT, [Path(given.validation)], like=wanted.store)
-        _store(held_out, given)
-        given = given.but(validation=str(held_out.store))
-    made = trained(wanted.store, out, given)
+        _store(out / HELD_OUT, (Path(given.validation),), given, like=out / STORE)
+        given = given.but(validation=str(out / HELD_OUT))
+    made = trained(out / STORE, out, given)
     if say_run(made, given):
         say(f"next: streammach evaluate {short_path(out)} TEST")
 
 
-@dataclass(frozen=True)
-class StoreRequest:
-    """A store that is wanted: where, of which files, and the store whose ids it takes."""
-
-    store: Path
-    sources: list[Path]
-    labels: list[Path] = field(default_factory=list)
-    like: Path | None = None
-
-
-def _store(wanted: StoreRequest, given: Arguments) -> None:
+def _store(
+    store: Path, sources: Sequence[Path], given: Arguments, like: Path | None = None
+) -> None:
     """Convert files in a process of its own, unless the store of these files is there already."""
-    if wanted.store.exists() and _same(wanted, given):
-        tell(f"{short_path(wanted.store)} is there already")
+    from streammach.data.source_options import TableOptions  # compiled code loads on demand
+
+    if like is not None:  # that store has the columns of the table
+        given = given.but(labels=(), **vars(TableOptions()))
+    if store.exists() and _same(store, sources, given, like):
+        tell(f"{short_path(store)} is there already")
         return
-    run("streammach.cli.start:convert_here", wanted, given, patience=PATIENCE_SECONDS)
+    place = "streammach.cli.start:convert_here"
+    run(place, store, sources, given, like, patience=PATIENCE_SECONDS)
 
 
-def convert_here(wanted: StoreRequest, given: Arguments) -> None:
+def convert_here(store: Path, sources: Sequence[Path], given: Arguments, like: Path | None) -> None:
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
-    from streammach.data.source_options import TableOptions
 
     with handlers_installed():
-        if wanted.like is not None:
-            given = given.but(**vars(TableOptions()))  # that store has the table's columns
-        asked = given.of(convert) | {"labels": wanted.labels, "like": wanted.like}
-        done = convert(wanted.sources, wanted.store, **asked)
+        done = convert(list(sources), store, **given.of(convert) | {"like": like})
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
         tell(f"{made_text(done)}{skipped}")
         tell(f"it took {time_text(done.seconds)}")
 
 
-def _same(wanted: StoreRequest, given: Arguments) -> bool:
+def _same(store: Path, sources: Sequence[Path], given: Arguments, like: Path | None) -> bool:
     """Return whether a store is of these files; one that is not is refused, or made anew."""
     from streammach.data.conversion.request import difference_from  # compiled code loads on demand
     from streammach.data.convert import tidy
-    from streammach.data.source_options import SourceOptions, TableOptions
+    from streammach.data.source_options import SourceOptions
 
-    given = given if wanted.like is None else given.but(**vars(TableOptions()))
     said = given.of(SourceOptions) | {"labels": None, "table": given.table, "layout": given.layout}
     alike = SourceOptions(**said)
     wrong = difference_from(
-        wanted.store, wanted.sources, alike.each(len(wanted.sources), wanted.labels),
-        like=wanted.like, on_bad_row=given.on_bad_row, seed=given.seed,
+        store, sources, alike.each(len(sources), given.labels), like=like,
+        on_bad_row=given.on_bad_row, seed=given.seed,
     )  # fmt: skip
     if wrong is not None and given.force:
         return False
     if wrong is not None:
         hint = "Use another --out, or remove it."
-        raise MismatchError(wrong, path=wanted.store, hint=hint)
-    tidy(wanted.store)
+        raise MismatchError(wrong, path=store, hint=hint)
+    tidy(store)
     return True
 
 

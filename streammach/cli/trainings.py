@@ -1,35 +1,34 @@
-"""The commands that plan and train: plan, train, merge."""
+"""The commands that plan and train: plan, train, merge, sweep."""
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.console import handlers_installed, peak_of, say, say_json, short_path
+from streammach.cli.console import peak_of, say, say_json, short_path, table
 from streammach.errors import UsageError, clean
-from streammach.figures import figures_text
+from streammach.figures import figures_text, words
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
-from streammach.processes import run as run_apart
-from streammach.progress import ProgressBar, tell
+from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
-    from streammach.planning.constraints import Constraints
+    from streammach.figures import Reached
     from streammach.spec.plan import Plan
-    from streammach.spec.training import TrainingOptions
     from streammach.training.run import Result, Run
+    from streammach.training.sweep import Sweep
     from streammach.training.trainer import Trainer
 
-PATIENCE_SECONDS = 2.0  # for a pilot to heed a signal: it keeps nothing
 LARGE = 0.1  # share of the time from which on a stage is named
 
 
@@ -43,51 +42,19 @@ def plan(*, store: Path, given: Arguments) -> None:
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
     --memory, --buckets or --exact the budget is 2GB.
     """
-    from streammach.reports.plan_text import plan_document, plan_lines  # loads on demand
+    from streammach.planning.choose import plan as choose  # compiled code loads on demand
+    from streammach.reports.plan_text import plan_document, plan_lines
 
-    chosen = plan_for(store, given)
+    chosen = choose(store, given.constraints())
     if given.as_json:
         say_json(plan_document(chosen))
         return
-    names = ("memory", "buckets", "repetitions", "time", "latency", "pilot")
+    names = ("memory", "buckets", "repetitions", "time", "latency")
     said = ((name, getattr(given, name)) for name in names)
     again = "".join(f" --{name} {value}" for name, value in said if value is not None)
     command = f"streammach train {clean(store, 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):
         say(line)
-
-
-def plan_for(store: Path | Dataset, given: Arguments, folder: Path | None = None) -> Plan:
-    """Return the plan for a store; with ``--pilot``, samples are trained on first."""
-    # That is done in a process of its own, and in `folder` where one is given.
-    from streammach.planning.choose import plan as choose  # compiled code loads on demand
-
-    constraints = given.constraints()
-    if given.pilot is None:
-        return choose(store, constraints)
-    made: Plan = run_apart(
-        "streammach.cli.trainings:pilot_here", store, given.pilot, constraints,
-        given.training(), folder, patience=PATIENCE_SECONDS,
-    )  # fmt: skip
-    return made
-
-
-def pilot_here(
-    store: Path, within: str, constraints: Constraints, training: TrainingOptions,
-    folder: Path | None,
-) -> Plan:  # fmt: skip
-    """Train on samples, in a process of its own."""
-    from streammach.data.store.dataset import Dataset  # compiled code loads on demand
-    from streammach.reports.plan_text import pilot_line
-    from streammach.training.pilot import pilot
-
-    with handlers_installed():
-        with Dataset.open(store) as data:
-            listed = data.listed
-        return pilot(
-            store, within, constraints=constraints, training=training, folder=folder,
-            told=lambda one: tell(pilot_line(one, listed=listed)),
-        )  # fmt: skip
 
 
 @command("streammach train train.zarr --out runs/odp --memory 12GB")
@@ -123,14 +90,9 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
 
 def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with weighed_rows(store, out, given) as (rows, shown):
-        from streammach.training.run import begun, planned, replaced  # loads on demand
+    with planned_rows(store, out, given) as (rows, chosen, shown):
+        from streammach.training.run import replaced  # loads on demand
 
-        if given.pilot is not None and begun(out, resume=given.resume):
-            chosen = planned(out)  # what goes on after a pilot has its plan
-        else:
-            beside = next(folder for folder in out.absolute().parents if folder.is_dir())
-            chosen = plan_for(rows, given, beside)
         trainer = _trainer(chosen, given, shown)
         say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         if given.force:
@@ -143,11 +105,7 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
     from streammach.training.run_part import PartNumber
 
     number = PartNumber.of_text(given.part)
-    if given.pilot is not None:
-        hint = "Give the --buckets and --repetitions that a pilot chose."
-        raise UsageError("samples may say something else in each part: --pilot", hint=hint)
-    with weighed_rows(store, out, given, PART_OF_RUN) as (rows, shown):
-        plan = plan_for(rows, given)
+    with planned_rows(store, out, given, PART_OF_RUN) as (rows, plan, shown):
         number.check(plan, given.training())
         projected = number.projected_bytes(plan, decides=given.settings is None)
         say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
@@ -173,16 +131,15 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
 
 
 @contextmanager
-def weighed_rows(
+def planned_rows(
     store: Path, out: Path, given: Arguments, kind: str = "run"
-) -> Iterator[tuple[Path | Dataset, ProgressBar]]:
-    """Yield a store, or its view by weights of classes, and what tells."""
-    if given.pilot is not None and given.class_weight is not None:
-        raise UsageError("samples are compared without weights of classes: --pilot")
+) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar]]:
+    """Yield a store, or its view by weights of classes, its plan, and what tells."""
     with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weighed  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
+        from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
         from streammach.training.run import entered
 
@@ -192,7 +149,7 @@ def weighed_rows(
             data = opened.enter_context(Dataset.open(store))
             rows = weighed(data, given.class_weight)
         speed()
-        yield rows, shown
+        yield rows, choose(rows, given.constraints()), shown
 
 
 def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
@@ -325,3 +282,102 @@ def _data(part: Path, given: Arguments, opened: ExitStack) -> Path | Dataset | N
 
     place = located(RunPart.open(part).facts.store) if store is None else store
     return weighed(opened.enter_context(Dataset.open(place)), given.class_weight)
+
+
+@command("streammach sweep train.zarr --memory 2GB --out sweeps/odp")
+@click.argument("store", type=options.STORE_PATH)
+@click.option("--memory", required=True, metavar="SIZE",
+              help="Budget of each training, such as 12GB or 500MB.")  # fmt: skip
+@click.option("--out", required=True, metavar="FOLDER", type=options.PATH,
+              help="Folder of the sweep: a run for each point.")  # fmt: skip
+@click.option("--buckets", callback=options.numbers, default="32,128", show_default=True,
+              metavar="B,B,...", help="Buckets of the grid.")  # fmt: skip
+@click.option("--repetitions", callback=options.numbers, default="4,8,16", show_default=True,
+              metavar="R,R,...", help="Repetitions of the grid.")  # fmt: skip
+@click.option("--on", "test", metavar="TEST", type=options.STORE_PATH,
+              help="Measure and compare the points on these rows.  "
+                   "[default: held-out rows]")  # fmt: skip
+@options.shared(
+    *options.TRAINING, *options.PARTS, options.threads_option, options.seed_option, *options.CACHE,
+    options.progress_option,
+)  # fmt: skip
+def sweep(
+    *, store: Path, memory: str, out: Path, buckets: tuple[int, ...], repetitions: tuple[int, ...],
+    given: Arguments,
+) -> None:  # fmt: skip
+    """Train a grid of models and show which are worth their bytes.
+
+    Every B goes with every R; what does not fit the budget is listed. The same command goes on
+    where it was interrupted: finished points are not trained again.
+    """
+    from streammach.training.callbacks import EarlyStopping, Progress  # loads on demand
+    from streammach.training.sweep import sweep as run
+
+    with ProgressBar(given.progress, "") as shown:
+
+        def callbacks(plan: Plan) -> list[Any]:
+            shown.tell(
+                f"{short_path(store)} -> {short_path(out)}  {plan.n_buckets} x "
+                f"{plan.n_repetitions}, {size_text(plan.projected_bytes)} projected"
+            )
+            return [Progress(bar=shown, stages=False), EarlyStopping()]
+
+        found = run(
+            store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=given.test,
+            training=given.training(), callbacks=callbacks, progress=shown,
+            told=lambda one: shown.tell(
+                f"{one.buckets} x {one.repetitions} "
+                f"{'done' if hasattr(one, 'run') else 'does not fit'}"
+            ),
+            constraints=given.constraints(),
+        )  # fmt: skip
+    page = _draw(found, out)
+    if given.as_json:
+        say_json({**msgspec.to_builtins(found), "page": None if page is None else str(page)})
+        return
+    for line in table(_rows(found)):
+        say(line)
+    for one in found.refused:
+        say(f"left out: {one.reason}")
+    rows = "test" if found.tested else "held-out"
+    say(f"{short_path(page or out)}: {len(found.points)} points; *: no other has fewer bytes and "
+        f"more {rows} {words(found.listed).first}")  # fmt: skip
+
+
+def _draw(found: Sweep, out: Path) -> Path | None:
+    from streammach.files.destinations import Destination  # loads on demand
+    from streammach.reports.pages import sweep_page
+    from streammach.training.run import PAGE
+
+    try:
+        content = sweep_page(found, out)
+        # The sweep goes on, and so does it.
+        page = Destination(out / "sweep.html", PAGE, force=True)
+        page.write(content.encode())
+    except UsageError as error:
+        warnings.warn(f"no page was drawn: {error}", stacklevel=1)
+        return None
+    return page.path
+
+
+def _rows(found: Sweep) -> list[tuple[str, ...]]:
+    said = words(found.listed)
+    header = (
+        "B x R", "model", "peak", "time", f"held-out {said.first}", said.five,
+        f"test {said.first}", said.five, "frontier",
+    )  # fmt: skip
+    rows = (
+        (
+            found.shape_of(point),
+            size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
+            *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
+        )
+        for point in found.points
+    )  # fmt: skip
+    return [header, *rows]
+
+
+def _figures(reached: Reached | None) -> tuple[str, str]:
+    if reached is None:
+        return "-", "-"
+    return f"{reached.accuracy:.3f}", f"{reached.top_5_accuracy:.3f}"

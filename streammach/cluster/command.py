@@ -48,11 +48,9 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
     """Train a run by its shares."""
     if len([one for one in (given.part, given.dask, given.devices) if one is not None]) > 1:
         raise UsageError("only one of these can be: --part, --dask, --devices")
-    if given.pilot is not None or given.time is not None:
-        raise UsageError(
-            "what depends on a machine's speed is not trained in parts: --pilot, --time"
-        )
-    from streammach.cli.trainings import plan_for, say_plan, watchers, weighed_rows
+    if given.time is not None:
+        raise UsageError("what depends on a machine's speed is not trained in parts: --time")
+    from streammach.cli.trainings import planned_rows, say_plan, watchers
     from streammach.cluster import workers  # loads on demand
     from streammach.cluster.distributed import train as train_apart
     from streammach.training.run import replaced
@@ -65,8 +63,7 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
     given = given.but(device=kind if device == "auto" else device)
     with ExitStack() as opened:
         client = None if given.dask is None else opened.enter_context(workers.connected(given.dask))
-        rows, shown = opened.enter_context(weighed_rows(store, out, given))
-        plan = plan_for(rows, given)
+        rows, plan, shown = opened.enter_context(planned_rows(store, out, given))
         say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads
@@ -82,7 +79,6 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
 
 def evaluate(run: Path, store: Path, given: Arguments, shown: ProgressBar) -> Evaluation:
     """Measure a run on the rows of a store."""
-    _refuse(("first",), "first repetitions are measured by one process alone")
     with _cluster(given) as client:
         from streammach.cluster.ranges import evaluate as measure_apart  # loads on demand
 

@@ -21,8 +21,8 @@ from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
 from streammach.files.urls import absolute, located
 from streammach.machine import size_text
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, is_store, source_order
 from streammach.prediction.order import Order, Predictions, in_source_order
@@ -283,5 +283,4 @@ def cuts(n_rows: int, n: int, unit: int) -> list[tuple[int, int]]:
 def _add(seen: InputCounts, more: InputCounts) -> None:
     """Add what was met in a range to what was met before it."""
     seen.rows += more.rows
-    seen.unseen_labels += more.unseen_labels
     seen.unknown_values += more.unknown_values

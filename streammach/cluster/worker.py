@@ -27,9 +27,9 @@ from streammach.prediction.predict import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.sums import BlockSums
+from streammach.processes import StopSignals
 from streammach.spec.types import Decoding
 from streammach.stages import StageState
-from streammach.training.signals import StopSignals
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -176,7 +176,7 @@ class _RangeRanker:
         measured = list[BlockSums]()
         for block in blocks:
             assert self._measured is not None, "it was asked for"
-            measured.append(self._measured.block_sums(predictor, block, located(self._task.store)))
+            measured.append(self._measured.sums_of(predictor, block, located(self._task.store)))
             check(seen.rows)
         return seen, [], measured
 

@@ -35,9 +35,12 @@ BLOCK = LANES  # classes
 SEED_BLOCKS = 8  # with the highest bounds, whose best classes give the first k-th best score
 SEEDS = 16
 MOST = 32767  # units in an int16
+LEFT_OUT = np.int32(-(1 << 30))  # units of a class that is not looked at
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
 ROOM_UNITS = 250.0  # of the largest room
+ANYWHERE = np.float32(np.inf)  # how far below the best class others are looked for
 ERROR = 2.0**-21  # twice what rounding one addition takes or gives, and more
+ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
 NO_PEAKS = np.zeros(0, np.int16)
 
 
@@ -78,6 +81,11 @@ class ScoreLists(NamedTuple):
             np.array([abs(w.base).max(), abs(w.log_values).max()], np.float32),
         )  # fmt: skip
 
+    @staticmethod
+    def footprint(n_classes: int, n_wide: int) -> int:
+        """Return the bytes of what bounds, with so many features in `wide`."""
+        return -(-n_classes // BLOCK) * (12 + 2 * n_wide)
+
 
 class HashedScores(NamedTuple):
     """What hashed models add to the scores of rows: nothing where R is 0."""
@@ -89,6 +97,10 @@ class HashedScores(NamedTuple):
     weight: Any  # float32: that of the models over R, 0 or more
     in_blocks: Array  # uint8 (b * R * 64,): see :func:`in_blocks`
     width: int  # bytes of a model's deficits; 0 where they cannot be looked up
+
+
+NO_CODES = np.zeros(0, np.uint8)
+UNHASHED = HashedScores(np.zeros((1, 0), np.float32), NO_CODES, 1, 0, np.float32(0), NO_CODES, 0)
 
 
 class BoundRoom(NamedTuple):
@@ -122,6 +134,12 @@ class BoundRoom(NamedTuple):
             np.empty(n_repetitions, np.float32), aligned(BLOCK), aligned(n_repetitions * WIDEST),
         )  # fmt: skip
 
+    @staticmethod
+    def footprint(n_classes: int, n_repetitions: int) -> int:
+        """Return the bytes of a thread's scratch."""
+        blocks = -(-n_classes // BLOCK)
+        return blocks * (4 * BLOCK + 8) + (WIDEST + 4) * n_repetitions + ROW_BYTES
+
 
 class BoundedRow(NamedTuple):
     """A row while its classes are looked at, in a kernel."""
@@ -133,7 +151,7 @@ class BoundedRow(NamedTuple):
     logs: Array  # float32 (R * B,)
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def best_of_rows(
     indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
     hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
@@ -153,39 +171,59 @@ def best_of_rows(
     scores, ids : float32 (n, k), int64 (n, k)
         Receive the best; the id is -1 where a score is no number.
     """
-    step = np.float32(max(lists.unit, 1)) * STEP
     for i in range(first, last):
-        rest, n_wide = np.float32(0), 0
+        row = features[indptr[i] : indptr[i + 1]]
         if room.units.itemsize == 2:
             peak = np.int64(0)
-            for p in range(indptr[i], indptr[i + 1]):
-                peak += lists.peaks[features[p]]
+            for f in row:
+                peak += lists.peaks[f]
             if peak > MOST:
                 return i
-        for p in range(indptr[i], indptr[i + 1]):
-            f = features[p]
-            rest += lists.penalty[f]
-            if lists.wide_of[f] >= 0:
-                room.columns[n_wide] = lists.wide_of[f]
-                n_wide += 1
-            else:
-                add_list(lists, f, room.units)
-        own = hashed.logs[i if hashed.n_repetitions > 0 else 0]
-        cap, size = highest_of(own, hashed, room.tops)
-        cap *= hashed.weight
-        row = BoundedRow(room.columns[:n_wide], rest, cap, step, own)
-        bound_blocks(row, lists, room)
-        bound = first_bound(row, lists, hashed, room, scores[i], ids[i])
-        # What rounding may add to a score or take from what bounds it, with room to spare.
-        error = hashed.weight * size + abs(cap) + abs(room.highest[0]) + abs(bound)
-        error = error + lists.sizes[0] + abs(rest) * lists.sizes[1]
-        error = error * (hashed.n_repetitions + 8) * np.float32(ERROR) if bound > -np.inf else -1.0
-        scan_blocks(row, lists, hashed, room, bound, error, scores[i], ids[i])
-        room.units[:] = 0
+        logs = hashed.logs[i if hashed.n_repetitions > 0 else 0]
+        best_of_row(row, row[:0], logs, ANYWHERE, lists, hashed, room, scores[i], ids[i])
     return last
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
+def best_of_row(
+    features: Array, without: Array, logs: Array, far: Number, lists: ScoreLists,
+    hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
+) -> None:  # fmt: skip
+    """Write the best classes of a row, as :func:`best_of_rows` does.
+
+    Parameters
+    ----------
+    features, without, logs : int32 (m,), int32, float32 (R * B,)
+        The row's features; classes that are left out, which only int32 units can do; the row's
+        logarithms.
+    lists, hashed, room, scores, ids : ScoreLists, HashedScores, BoundRoom, float32 (k,), int64 (k,)
+        As of :func:`best_of_rows`.
+    """
+    rest, n_wide = np.float32(0), 0
+    for f in features:
+        rest += lists.penalty[f]
+        if lists.wide_of[f] >= 0:
+            room.columns[n_wide] = lists.wide_of[f]
+            n_wide += 1
+        else:
+            add_list(lists, f, room.units)
+    for c in without:
+        room.units[c] = LEFT_OUT
+    cap, size = highest_of(logs, hashed, room.tops)
+    cap *= hashed.weight
+    row = BoundedRow(room.columns[:n_wide], rest, cap, np.float32(max(lists.unit, 1)) * STEP, logs)
+    bound_blocks(row, lists, room)
+    bound = first_bound(row, lists, hashed, room, scores, ids)
+    bound = max(bound, scores[0] - far)
+    # What rounding may add to a score or take from what bounds it, with room to spare.
+    error = hashed.weight * size + abs(cap) + abs(room.highest[0]) + abs(bound)
+    error = error + lists.sizes[0] + abs(rest) * lists.sizes[1]
+    error = error * (hashed.n_repetitions + 8) * np.float32(ERROR) if bound > -np.inf else -1.0
+    scan_blocks(row, lists, hashed, room, bound, error, scores, ids)
+    room.units[:] = 0
+
+
+@kernel(fastmath=False)
 def first_bound(
     row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, scores: Array,
     ids: Array,
@@ -215,7 +253,7 @@ def first_bound(
     return scores[k - 1]
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def scan_blocks(
     row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, bound: Number,
     error: Number, scores: Array, ids: Array,
@@ -284,7 +322,7 @@ def add_list(lists: ScoreLists, f: int, units: Array) -> None:
             units[np.uint32(c)] += gains[z]
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def bound_blocks(row: BoundedRow, lists: ScoreLists, room: BoundRoom) -> None:
     """Write what the classes of each block reach at most to ``room.bounds``."""
     most, bounds, rest = room.most, room.bounds, row.rest

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from streammach.counts.count_kernels import INDEX_BYTES
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.rivals import CUT_BYTES
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, PairTable
 from streammach.spec.facts import DataFacts
 
-# A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places, cut lists; before: marks.
-WEIGHT_BYTES = 11 + INDEX_BYTES + CUT_BYTES
+# A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places; before: marks.
+WEIGHT_BYTES = 11 + INDEX_BYTES
 # While forms of a model are judged: gain 2, spread gains 1, weight 4, places; those of a form.
 JUDGED_BYTES = 7 + INDEX_BYTES + 4
 MODEL_BYTES = CountWeights.footprint(pairs=1) + 1  # a pair on disk: a byte of gains in `wide`
@@ -41,7 +40,8 @@ def footprint(
     if not max_pairs:
         return {}
     fit = min(FIT_BYTES, held_out_rows * evidence_bytes(MAX_GROUPS))
-    lessons = PairLearner.footprint(facts.n_classes, facts.max_row_nnz, threads)
+    n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
+    lessons = PairLearner.footprint(facts.n_classes, n_wide, facts.max_row_nnz, threads)
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES),
         "count fit": fit + lessons,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
+from streammach.rows.arrays import sort_numbers
 from streammach.rows.pairs import PairTable, places
 
 NOWHERE = -1
@@ -27,7 +28,6 @@ UNITS = np.float32(1024)  # gains are whole numbers of 1/1024 nat
 STEP = np.float32(1 / 1024)
 LARGEST = np.float32(32767)
 BINS, BINS_A_NAT = 4096, 128  # of gains, where not all pairs are kept
-SCAN_PIECE = 256  # classes that are looked at together
 READ_WHOLE = 400  # pairs of a list that is read rather than searched
 MARKED_SHARE = 64  # lists of fewer classes than this part of all are not marked
 INDEX_BYTES = 4  # of marks, at most, for each pair of the table
@@ -90,7 +90,7 @@ def scatter(
 def sort_lists(lists: MarkedLists, first: int, last: int) -> None:
     """Sort the marks of lists ``first:last``."""
     for f in range(first, last):
-        lists.marks[lists.begins[f] : lists.begins[f + 1]].sort()
+        sort_numbers(lists.marks[lists.begins[f] : lists.begins[f + 1]])
 
 
 @kernel(inline=True, fastmath=False)
@@ -161,16 +161,22 @@ def fill_lists(
 
 
 @kernel(inline=True)
-def find(classes: Array, low: int, high: int, wanted: int) -> Any:
-    """Return where `wanted` stands in ``classes[low:high]``, which rises, or NOWHERE."""
-    end = high
+def lower_bound(classes: Array, low: int, high: int, wanted: int) -> Any:
+    """Return where the first class of ``classes[low:high]`` stands that is not below `wanted`."""
     while low < high:
         middle = (low + high) >> 1
         if classes[middle] < wanted:
             low = middle + 1
         else:
             high = middle
-    return low if low < end and classes[low] == wanted else NOWHERE
+    return low
+
+
+@kernel(inline=True)
+def find(classes: Array, low: int, high: int, wanted: int) -> Any:
+    """Return where `wanted` stands in ``classes[low:high]``, which rises, or NOWHERE."""
+    z = lower_bound(classes, low, high, wanted)
+    return z if z < high and classes[z] == wanted else NOWHERE
 
 
 @kernel()
@@ -250,29 +256,6 @@ def insert(scores: Array, ids: Array, score: Number, which: Number) -> None:
     scores[j], ids[j] = score, which
 
 
-@kernel(fastmath=False)
-def any_above(total: Array, first: int, last: int, bound: Number) -> bool:
-    """Return whether one of ``total[first:last]`` is above a bound; vectorises, unlike a search."""
-    n = 0
-    for c in range(first, last):
-        n += total[c] > bound
-    return n > 0
-
-
-@kernel(fastmath=False)
-def best_of(total: Array, scores: Array, ids: Array) -> None:
-    """Write the classes with the largest totals, best first, ties to the smaller id."""
-    scores[:] = -np.inf
-    ids[:] = 0
-    last = scores.shape[0] - 1
-    for first in range(0, total.shape[0], SCAN_PIECE):
-        end = min(first + SCAN_PIECE, total.shape[0])
-        if any_above(total, first, end, scores[last]):
-            for c in range(first, end):
-                if total[c] > scores[last]:
-                    insert(scores, ids, total[c], c)
-
-
 def marks_of(table: PairTable, n_classes: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """Mark the longest lists within 4 bytes a pair: see :class:`CountedPairs`."""
     lengths, words = np.diff(table.starts), -(-n_classes // WORD)
@@ -319,7 +302,17 @@ def marked_place(marks: Array, first: int, c: int) -> Any:
     return np.int64(marks[w, 1] + bits(word & ((np.uint32(1) << bit) - np.uint32(1))))
 
 
-@kernel(fastmath=False)
+@kernel(inline=True)
+def find_pair(pairs: CountedPairs, f: int, c: int) -> Any:
+    """Return where the pair of a feature and a class stands in the table, or NOWHERE."""
+    first = pairs.starts[f]
+    if pairs.mark_of[f] < 0:
+        return find(pairs.classes, first, pairs.starts[f + 1], c)
+    place = marked_place(pairs.marks, pairs.mark_of[f], c)
+    return first + place if place >= 0 else NOWHERE
+
+
+@kernel(fastmath=False, allocates=True)
 def find_places(
     row: Array, wanted: Array, n: int, pairs: CountedPairs, slot: Array, place: Array
 ) -> None:
@@ -334,9 +327,11 @@ def find_places(
     place : int32 (v, m)
         Receives each pair's number within its feature's list, or -1.
     """
-    classes, rising = pairs.classes, np.sort(wanted[:n])
+    classes, rising = pairs.classes, np.empty(n, np.int32)
     for k in range(n):
         slot[wanted[k]] = k + 1
+        rising[k] = wanted[k]
+    sort_numbers(rising)
     for j in range(row.shape[0]):
         f, found = row[j], place[j]
         found[:] = -1
@@ -352,13 +347,7 @@ def find_places(
         else:
             low = first
             for c in rising:
-                high = last
-                while low < high:
-                    middle = (low + high) >> 1
-                    if classes[middle] < c:
-                        low = middle + 1
-                    else:
-                        high = middle
+                low = lower_bound(classes, low, last, c)
                 if low < last and classes[low] == c:
                     found[slot[c] - 1] = low - first
     for k in range(n):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,42 +17,15 @@ from numpy.typing import NDArray
 from streammach.counts.count_kernels import (
     CountedPairs,
     find_places,
-    pair_gain,
     pair_gains,
     spread_lists,
 )
 from streammach.counts.table import CountTable
-from streammach.jit import Array, Number, kernel
+from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, places
 
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
-
-
-class RowLists(NamedTuple):
-    """Rows as kernels learn from them."""
-
-    indptr: Array  # int64 (n + 1,)
-    features: Array  # int32 (nnz,)
-    weights: Array  # float32 (n,): what each counts
-    label_starts: Array  # int64 (n + 1,)
-    labels: Array  # int32 (l,): the classes of each
-
-
-class LearntScores(NamedTuple):
-    """What scores are made of while weights of pairs are learnt."""
-
-    gains: Array  # this and the next ones: those of :class:`CountWeights`
-    wide_of: Array
-    wide: Array
-    penalty: Array
-    base: Array
-    log_values: Array
-    slope: Array  # slope, match: float32 (d,), and float32: the weights that made the gains
-    match: Array
-    prior: Any
-    theta: Array  # theta, delta: float32 (Z,), (d,): what was learnt so far
-    delta: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,123 +161,3 @@ def n_candidates(candidates: Array) -> int:
     while n < candidates.shape[0] and candidates[n] >= 0:
         n += 1
     return n
-
-
-@kernel(fastmath=False)
-def compare_rows(
-    rows: RowLists, candidates: Array, n_own: Array, first: int, last: int, pairs: CountedPairs,
-    scores: LearntScores, step: Number, slot: Array, place: Array, residuals: Array,
-) -> None:  # fmt: skip
-    """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
-
-    Parameters
-    ----------
-    rows, candidates : RowLists, int32 (n, m)
-        The rows, of which each counts w; its classes, then other ones, then -1; -1 alone for a row
-        that teaches nothing.
-    n_own, first, last : int32 (n,), int, int
-        How many are the row's own, n, of which the target of each is 1; which rows.
-    pairs, scores, step : CountedPairs, LearntScores, float32
-        The table, what scores are made of, and a unit of gains in nats.
-    slot : uint8 (K,)
-        Scratch; zeros before and after.
-    place : int32 (nnz, m)
-        Receives the number of each pair within its feature's list; -1 where it is not counted.
-    residuals : float32 (n, m)
-        Receives the result, zeros for a row that teaches nothing.
-    """
-    s = np.empty(candidates.shape[1], np.float32)
-    units, gained = np.empty(candidates.shape[1], np.int32), np.empty_like(s)
-    gains, counts, indptr = scores.gains, pairs.counts, rows.indptr
-    for i in range(first, last):
-        residuals[i] = 0
-        n, true = n_candidates(candidates[i]), n_own[i]
-        if n == 0:
-            continue
-        row, weight = rows.features[indptr[i] : indptr[i + 1]], rows.weights[i]
-        found = place[indptr[i] : indptr[i + 1]]
-        find_places(row, candidates[i], n, pairs, slot, found)
-        s[:], units[:], gained[:] = 0, 0, 0
-        rest = np.float32(0)
-        for j in range(row.shape[0]):
-            f = row[j]
-            rest += scores.penalty[f]
-            for k in range(n):
-                z = pairs.starts[f] + found[j, k]
-                if found[j, k] < 0:
-                    continue
-                others = counts[z] - weight if k < true else counts[z]
-                if others <= 0 if k < true else gains[z] == 0:
-                    found[j, k] = -1
-                    continue
-                part = min(np.float32(others), np.float32(1))
-                s[k] += (scores.theta[z] + scores.delta[f]) * part
-                if k < true:
-                    gained[k] += pair_gain(others, scores.slope[f], scores.match[f])
-                else:
-                    units[k] += gains[z]
-        for k in range(true):
-            c = candidates[i, k]
-            held = max(pairs.class_values[c] - weight * row.shape[0], 0.5)
-            values = np.float32(math.log(held))
-            alike = np.float32(math.log(max(pairs.class_rows[c] - weight, 0.5)))
-            s[k] += gained[k] + scores.prior * alike - rest * values
-        for k in range(true, n):
-            c = candidates[i, k]
-            s[k] += scores.base[c] - rest * scores.log_values[c] + units[k] * step
-        set_residuals(s[:n], true)
-        residuals[i, :n] = s[:n] * weight
-
-
-@kernel()
-def learn_rows(
-    indptr: Array, features: Array, starts: Array, place: Array, residuals: Array, theta: Array,
-    theta_sum: Array, delta: Array, delta_sum: Array, pair_rate: Number, feature_rate: Number,
-    part: int, parts: int,
-) -> None:  # fmt: skip
-    """Take one Adagrad step a row for the weights of pairs and features, row after row.
-
-    Parameters
-    ----------
-    indptr, features : int64 (n + 1,), int32 (nnz,)
-        The rows.
-    starts : int64 (d + 1,)
-        The table's.
-    place, residuals : int32 (nnz, m), float32 (n, m)
-        Those of :func:`compare_rows`.
-    theta, theta_sum, delta, delta_sum : float32 (Z,), (Z,), (d,), (d,)
-        The weights, and the sums of their squared gradients.
-    pair_rate, feature_rate : float32
-        The rates.
-    part, parts : int
-        The features f with ``f % parts == part`` take their steps.
-    """
-    for i in range(residuals.shape[0]):
-        if residuals[i, 0] == 0:
-            continue
-        for p in range(indptr[i], indptr[i + 1]):
-            f = features[p]
-            if f % parts != part:
-                continue
-            g = np.float32(0)
-            for k in range(residuals.shape[1]):
-                if place[p, k] >= 0:
-                    z, r = starts[f] + place[p, k], residuals[i, k]
-                    g += r
-                    theta_sum[z] += r * r
-                    theta[z] -= pair_rate * r / math.sqrt(theta_sum[z])
-            delta_sum[f] += g * g
-            delta[f] -= feature_rate * g / math.sqrt(delta_sum[f])
-
-
-@kernel(inline=True)
-def set_residuals(s: Array, true: int) -> None:
-    """Turn scores into ``true p - target`` in place; the target of the first `true` ones is 1."""
-    high, total = s.max(), np.float32(0)
-    for k in range(s.shape[0]):
-        s[k] = math.exp(s[k] - high)
-        total += s[k]
-    for k in range(s.shape[0]):
-        s[k] = s[k] / total * np.float32(true)
-    for k in range(true):
-        s[k] -= np.float32(1)

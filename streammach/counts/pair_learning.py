@@ -11,22 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.count_kernels import STEP
-from streammach.counts.learning import (
-    GroupWeights,
-    LearntScores,
-    RowLists,
-    compare_rows,
-    learn_rows,
-    weigh,
-)
-from streammach.counts.rivals import (
-    SCAN_PAIRS,
-    PairScratch,
-    ShortLists,
-    listed_candidates,
-    scanned_candidates,
-)
+from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists
+from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.lessons import LearntScores, LessonRoom, RowLists, compare_rows, learn_rows
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.threads import Workers, pieces_of
@@ -35,7 +22,6 @@ CANDIDATES = 40  # classes that a row is compared with, its own among them
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
-THREAD_CLASS_BYTES = 9  # of scratch
 
 
 class PairLearner:
@@ -49,28 +35,25 @@ class PairLearner:
     of the rows: bytes depend on the rows and their batches, never on the number of threads.
     """
 
-    def __init__(
-        self, table: CountTable, weights: GroupWeights, *, scan: bool, threads: int
-    ) -> None:
+    def __init__(self, table: CountTable, weights: GroupWeights, *, threads: int) -> None:
         self._table, self._weights, w = table, weights, weigh(table, weights)
-        self._short = None if scan else ShortLists.of(w)
-        self._m = min(CANDIDATES, w.n_classes)
+        self._counts, self._m = w, min(CANDIDATES, w.n_classes)
         self._theta, self._theta_sum = (np.empty(table.n_pairs, np.float32) for _ in range(2))
         self._delta, self._delta_sum = (np.empty(table.n_features, np.float32) for _ in range(2))
         self._scores = LearntScores(
-            w.gains, w.wide_of, w.wide, w.penalty, w.base, w.log_values,
-            weights.slope[weights.group], weights.match[weights.group], np.float32(weights.prior),
-            self._theta, self._delta,
+            table.pairs, ScoreLists.of(w), UNHASHED, weights.slope[weights.group],
+            weights.match[weights.group], np.float32(weights.prior), self._theta, self._delta,
         )  # fmt: skip
         self.begin()
         self._workers = Workers(threads, "pairs")
         self._local = threading.local()
 
     @staticmethod
-    def footprint(n_classes: int, longest_row: int, threads: int) -> int:
+    def footprint(n_classes: int, n_wide: int, longest_row: int, threads: int) -> int:
         """Return the bytes of scratch, without those of the table and of its weights."""
-        batch = CANDIDATES * (4 * max(BATCH_VALUES, longest_row) + 8 * BATCH_ROWS)
-        return batch + threads * THREAD_CLASS_BYTES * n_classes
+        batch = CANDIDATES * (4 * max(BATCH_VALUES, longest_row) + 4 * BATCH_ROWS)
+        room = n_classes + BoundRoom.footprint(n_classes, 0)
+        return batch + ScoreLists.footprint(n_classes, n_wide) + threads * room
 
     def __enter__(self) -> PairLearner:
         """Return the learner."""
@@ -107,17 +90,14 @@ class PairLearner:
 
     def _learn(self, block: RowBlock) -> None:
         """Compare the rows of a batch with their candidates, then take their steps."""
-        candidates = np.empty((block.n_rows, self._m), np.int32)
         place = np.empty((block.nnz, self._m), np.int32)
         residuals = np.empty((block.n_rows, self._m), np.float32)
-        n_own, rows = np.empty(block.n_rows, np.int32), _as_lists(block)
+        lists, longest = block.lists, int(np.diff(block.indptr).max(initial=0))
+        rows = RowLists(block.indptr, block.features, block.weights, lists.starts, lists.classes)
 
         def compare(first: int, last: int) -> None:
-            self._find(rows, candidates, n_own, first, last)
-            compare_rows(
-                rows, candidates, n_own, first, last, self._table.pairs, self._scores, STEP,
-                self._scratch().slot, place, residuals,
-            )  # fmt: skip
+            room = self._room(longest)
+            compare_rows(rows, first, last, self._scores, room, place, residuals)
 
         step = partial(
             learn_rows, block.indptr, block.features, self._table.starts, place, residuals,
@@ -127,34 +107,17 @@ class PairLearner:
         self._workers.each(compare, pieces_of(block.n_rows, threads))
         self._workers.each(step, [(part, threads) for part in range(threads)])
 
-    def _find(
-        self, rows: RowLists, candidates: NDArray[np.int32], n_own: NDArray[np.int32], first: int,
-        last: int,
-    ) -> None:  # fmt: skip
-        """Write the candidates of some rows, and how many are the rows' own classes."""
-        made, pairs, scratch = self._scores, self._table.pairs, self._scratch()
-        if self._short is None:
-            scanned_candidates(rows, pairs, made, scratch, candidates, n_own, first, last)
-        else:
-            listed_candidates(
-                rows, pairs, made, self._short, scratch, candidates, n_own, first, last
+    def _room(self, longest: int) -> LessonRoom:
+        """Return this thread's scratch for rows that are not longer."""
+        room: LessonRoom | None = getattr(self._local, "room", None)
+        if room is None or len(room.bound.columns) < longest:
+            bound, m = BoundRoom.of(self._counts, 0, self._m, longest), self._m
+            slot = np.zeros(self._counts.n_classes, np.uint8)
+            room = LessonRoom(
+                bound, slot, np.empty(m, np.float32), np.empty(m, np.int64), np.empty(m, np.int32)
             )
-
-    def _scratch(self) -> PairScratch:
-        if not hasattr(self._local, "scratch"):
-            self._local.scratch = PairScratch.of(len(self._scores.base))
-        found: PairScratch = self._local.scratch
-        return found
-
-
-def _as_lists(block: RowBlock) -> RowLists:
-    lists = block.lists
-    return RowLists(block.indptr, block.features, block.weights, lists.starts, lists.classes)
-
-
-def scan_pays(mean_pairs: float) -> bool:
-    """Return whether all pairs of a row may be summed, of so many in the mean."""
-    return mean_pairs <= SCAN_PAIRS
+            self._local.room = room
+        return room
 
 
 def _batches(block: RowBlock) -> Iterator[RowBlock]:

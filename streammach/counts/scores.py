@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.bounded import (
     BLOCK,
+    UNHASHED,
     BoundRoom,
     HashedScores,
     ScoreLists,
@@ -23,9 +24,6 @@ from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # some rows take much longer than others
-ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
-NO_CODES = np.zeros(0, np.uint8)
-UNHASHED = HashedScores(np.zeros((1, 0), np.float32), NO_CODES, 1, 0, np.float32(0), NO_CODES, 0)
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
 
@@ -68,10 +66,9 @@ class CountScorer:
     @staticmethod
     def footprint(n_classes: int, n_wide: int, n_repetitions: int, threads: int) -> int:
         """Return the bytes of a scorer's tables, with so many features in `wide`, and scratch."""
-        blocks = -(-n_classes // BLOCK)
-        tables = blocks * (12 + 2 * n_wide + BLOCK * n_repetitions)
-        scratch = blocks * (4 * BLOCK + 8) + (WIDEST + 4) * n_repetitions + ROW_BYTES
-        return tables + threads * scratch
+        tables = ScoreLists.footprint(n_classes, n_wide)
+        tables += -(-n_classes // BLOCK) * BLOCK * n_repetitions  # codes in blocks
+        return tables + threads * BoundRoom.footprint(n_classes, n_repetitions)
 
     def topk(self, rows: RowBlock, k: int, hashed: Hashed | None = None) -> Best:
         """Return ids int64 and scores float32 (n, min(k, K)) of the best of each row, exactly."""

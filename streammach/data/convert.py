@@ -214,11 +214,6 @@ def convert(
     skipping(on_bad_row, max_bad)
     if not (paths or in_memory):
         raise UsageError("no source was named")
-    if label_paths and len(label_paths) != len(paths):
-        raise UsageError(
-            f"{len(label_paths)} files of labels for {len(paths)} sources: --labels",
-            hint="Name one for each source, in the same order.",
-        )
     if not 0 <= seed < 2**63:
         raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
     if threads is not None and threads < 1:
@@ -241,7 +236,7 @@ def convert(
         multilabel=multilabel, table=table, recipe=recipe,
         layout=Layout(quotes=quotes, header=header, columns=column_names(columns)),
     )  # fmt: skip
-    options = alike.each(len(paths) or 1, label_paths)
+    options = alike.each(len(paths), label_paths) or [alike]  # rows in memory have none
     reads = [*paths, *label_paths, *([] if like is None else [located(like)])]
     folder, destination, listed = check_target(target, reads, force=force)
     with folder.locked(), shown(progress, UNITS, STAGES) as told:

@@ -23,8 +23,7 @@ from streammach.data.raw_text import GZIP_MAGIC, gzip_error, is_piped, unpacked
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_source
-from streammach.data.store.codecs import WRITTEN
-from streammach.data.store.stored_arrays import CHUNK
+from streammach.data.store.stored_arrays import CHUNK, packed
 from streammach.data.tables.table_source import Table
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import disk_error
@@ -185,8 +184,6 @@ def explore(
         raise UsageError("no source was named")
     if any(is_piped(path) for path in files):
         raise UsageError("standard input can be read once, by convert: -")
-    if given and len(given) != len(files):
-        raise UsageError(f"{len(given)} files of labels for {len(files)} sources: --labels")
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,
         multilabel=multilabel, table=table or TableOptions(), layout=layout or Layout(),
@@ -337,7 +334,7 @@ def _packed_bytes(
 
 
 def _encoded(values: NDArray[Any]) -> int:
-    return sum(len(WRITTEN.encode(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
+    return sum(len(packed(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
 
 
 def _names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:

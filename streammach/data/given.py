@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.label_arrays import Labels, LabelSets, column_names, raw_name
 from streammach.data.store.held import PLACE
+from streammach.data.tables.table_source import distinct
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.arrays import MOST_IMPORTANCE, csr_array, is_sparse
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.names import MAX_NAME, Label, Names, values_of
+from streammach.rows.names import Label, Names, values_of
 
 NUMBERS = "biuf"
 FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"
@@ -88,7 +89,7 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
         raise DataError(f"rows have the type {matrix.dtype}: {FORMS}", path=PLACE)
     if names is not None and len(names) != matrix.shape[1]:
         raise UsageError(f"{len(names):,} names for {matrix.shape[1]:,} columns: columns")
-    return Given(matrix, None if names is None else _names(list(names)))
+    return Given(matrix, None if names is None else _names(names))
 
 
 def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
@@ -100,7 +101,7 @@ def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
             what = f"row {number:,} (counted from 0) is no dict: {clean(type(row).__name__)}"
             raise DataError(what, path=PLACE)
         for name, value in row.items():
-            own, one = _raw(name), 1.0
+            own, one = raw_name(name), 1.0
             if isinstance(value, str):
                 own += b"=" + value.encode("utf-8", "surrogatepass")
             else:
@@ -115,23 +116,12 @@ def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
         indptr.append(len(indices))
     shape = (len(rows), len(places))
     arrays = (np.array(data, np.float64), np.array(indices, np.int32), np.array(indptr, np.int64))
-    return Given(csr_array(arrays, shape=shape), _names(list(places)))
+    return Given(csr_array(arrays, shape=shape), _names(places))
 
 
-def _names(names: list[Any]) -> Names:
-    raws = [_raw(name) for name in names]
-    for raw in raws:
-        if not 0 < len(raw) <= MAX_NAME:
-            what = f"the name of a column has {len(raw):,} bytes, 1 to {MAX_NAME:,} are possible"
-            raise DataError(what, path=PLACE)
-    if len(set(raws)) < len(raws):
-        twice = next(name for i, name in enumerate(raws) if name in raws[:i])
-        raise DataError(f"two columns are called '{clean(twice, 60)}'", path=PLACE)
-    return Names.of(raws)
-
-
-def _raw(name: Label) -> bytes:
-    return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+def _names(names: Iterable[Any]) -> Names:
+    raws = distinct([raw_name(name) for name in names], PLACE)
+    return column_names(raws, len(raws), PLACE, "columns")
 
 
 def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from streammach.data.near_rows import are_documents, clusters, names_of_documents
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
-from streammach.jit import Array, kernel
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -186,22 +185,13 @@ def _groups(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> ND
             path="--hold-out-by",
             hint=f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}.",
         )
-    groups = np.empty(dataset.n_rows, np.int32)
+    groups = np.full(dataset.n_rows, -1, np.int32)
     for start, stop in _blocks(dataset):
         block = dataset.rows(start, stop)
-        first_inside(block.indptr, block.features, inside, groups[start:stop])
+        places = np.flatnonzero(inside[block.features])
+        rows, firsts = np.unique(np.searchsorted(block.indptr, places, "right"), return_index=True)
+        groups[start + rows - 1] = block.features[places[firsts]]
     return groups
-
-
-@kernel()
-def first_inside(indptr: Array, features: Array, inside: Array, out: Array) -> None:
-    """Write each row's first feature with ``inside[feature]``, or -1, to `out` int32 (n,)."""
-    for i in range(out.shape[0]):
-        out[i] = -1
-        for p in range(indptr[i], indptr[i + 1]):
-            if inside[features[p]]:
-                out[i] = features[p]
-                break
 
 
 def _choose_groups(

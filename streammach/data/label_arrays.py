@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,30 +25,6 @@ TEXT_KINDS = "SUTO"
 
 
 @dataclass(frozen=True)
-class Nullable:
-    """A column of a table, as AnnData writes it: an array, or an array and a mask."""
-
-    values: NDArray[Any]  # array (n,): numbers or strings
-    missing: NDArray[Any] | None = None  # bool (n,), optional: which of them are missing
-
-    @classmethod
-    def of(cls, values: NDArray[Any], missing: NDArray[Any], path: Path, what: str) -> Nullable:
-        """Return a column with its mask, or raise DataError."""
-        if missing.shape != values.shape or missing.dtype.kind != "b":
-            raise DataError(f"{clean(what, 60)}/mask does not fit", path=path)
-        return cls(values, missing)
-
-    @property
-    def strings(self) -> NDArray[Any]:
-        """The values; the empty string stands where one is missing."""
-        if self.missing is None or not self.missing.any():
-            return self.values
-        filled = self.values.astype(object)
-        filled[self.missing] = ""
-        return filled
-
-
-@dataclass(frozen=True)
 class Labels:
     """The label of each row."""
 
@@ -65,7 +42,13 @@ class Labels:
 
     @classmethod
     def of(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
-        """Return integers, whole floats or strings in an array (n,) or (n, 1), or DataError."""
+        """Return integers, whole floats or strings in an array (n,) or (n, 1), or DataError.
+
+        Rows that a masked array masks have no label.
+        """
+        if isinstance(values, np.ma.MaskedArray):
+            labels = cls.of(values.data, path, what)
+            return labels.taken(np.where(np.ma.getmaskarray(values), -1, labels.codes))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
@@ -95,14 +78,6 @@ class Labels:
             for i, x in enumerate(distinct.tolist())
         ]
         return cls(codes.astype(np.int64), names, refused)
-
-    @classmethod
-    def of_nullable(cls, column: Nullable, path: Path, what: str) -> Labels:
-        """Return the labels of a column that may miss some; the rest as for :meth:`of`."""
-        labels = cls.of(column.values, path, what)
-        if column.missing is None:
-            return labels
-        return labels.taken(np.where(column.missing, -1, labels.codes))
 
     @classmethod
     def of_groups(
@@ -188,13 +163,14 @@ class LabelSets:
         return Labels(codes.astype(np.int64), self.raws(found.tolist()))
 
 
-def column_names(values: NDArray[Any], n_columns: int, path: Path, what: str) -> Names:
+def raw_name(name: Any) -> bytes:
+    """Return a name of any type as bytes."""
+    return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+
+
+def column_names(names: Iterable[Any], n_columns: int, path: Path, what: str) -> Names:
     """Return the names of a matrix's columns, or raise DataError."""
-    raws = [
-        v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogatepass")
-        for v in values.tolist()
-    ]
-    wrong = ""
+    raws, wrong = [raw_name(name) for name in names], ""
     if len(raws) != n_columns:
         wrong = f"{len(raws):,} names for {n_columns:,} columns"
     for place, raw in enumerate(raws):

@@ -183,6 +183,7 @@ class OpenMatrix:
     # whether names are those of features as a store lists them, ``namespace^name``: places of such
     # columns mean nothing
     spaced: bool = False
+    weights: NDArray[np.float32] | None = None  # (n,): the importance of each row; 1 without any
 
     @property
     def columns(self) -> MatrixColumns:
@@ -286,9 +287,9 @@ class MatrixReader:
 
     def read(self, piece: MatrixPiece) -> PieceRows:
         """Return the rows of a piece, or raise DataError if the labels do not fit."""
-        matrix, labels, rows = piece.opened.matrix, piece.opened.labels, piece.rows
+        labels, weights, rows = piece.opened.labels, piece.opened.weights, piece.rows
         if self._columns is None:
-            self._check_labels(labels, matrix.n_rows)
+            self._check_labels(labels, piece.opened.matrix.n_rows)
             self._columns = self._columns_of(piece.opened)
         places = rows.first_row + np.arange(len(rows.indptr) - 1)
         good, bad = self._good(rows, self._width, labels)
@@ -315,8 +316,8 @@ class MatrixReader:
         classes, lists = self._classes(labels, places)
         block = RowBlock(
             indptr=indptr, features=ids, values=values, classes=classes,
-            importance=np.ones(len(lengths), np.float32), places=places,
-            numbers=places - rows.first_row,
+            importance=np.ones(len(places), np.float32) if weights is None else weights[places],
+            places=places, numbers=places - rows.first_row,
         ).with_labels(lists)  # fmt: skip
         return PieceRows(block, bad, unknown_values=unknown)
 

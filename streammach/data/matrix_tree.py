@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, LabelSets, Nullable, column_names
+from streammach.data.label_arrays import Labels, LabelSets, column_names
 from streammach.data.matrix import (
     ANY_WIDTH,
     Dense,
@@ -208,7 +208,7 @@ class TreeSource(MatrixSource):
                 labels = self._labels(tree, self._y)
             names = None
             if self._names is not None:
-                values = self._column(tree, self._names).strings
+                values = self._strings(tree, self._names).tolist()
                 names = column_names(values, matrix.n_columns, self.path, self._names)
             yield OpenMatrix(matrix, labels, names)
 
@@ -268,9 +268,9 @@ class TreeSource(MatrixSource):
             sets = LabelSets.of_csr(indptr, indices, data, self.path, name)
             return sets.asked(multilabel, self.path, name)
         if name in tree.masked:
-            return Labels.of_nullable(self._column(tree, name), self.path, name)
+            return Labels.of(self._column(tree, name), self.path, name)
         if name in tree.groups:
-            kinds = self._column(tree, f"{name}/categories").strings
+            kinds = self._strings(tree, f"{name}/categories")
             return Labels.of_groups(self._whole(tree, f"{name}/codes"), kinds, self.path, name)
         if "categories" in tree.attributes(name):  # of which these are codes
             raise DataError(
@@ -281,14 +281,22 @@ class TreeSource(MatrixSource):
             )
         return labels_in(self._whole(tree, name), multilabel, self.path, name)
 
-    def _column(self, tree: Tree, name: str) -> Nullable:
-        """Return an array, or the array and the mask of one that may miss values."""
+    def _column(self, tree: Tree, name: str) -> NDArray[Any]:
+        """Return an array; a masked one where its values may be missing."""
         if name in tree.arrays:
-            return Nullable(self._whole(tree, name))
+            return self._whole(tree, name)
         values, mask = self._whole(tree, f"{name}/values"), f"{name}/mask"
         if values.dtype.kind not in "biuf" and tree.arrays[mask].left_out:
-            return Nullable(values)  # a missing string is empty, too
-        return Nullable.of(values, self._whole(tree, mask), self.path, name)
+            return values  # a missing string is empty, too
+        missing = self._whole(tree, mask)
+        if missing.shape != values.shape or missing.dtype.kind != "b":
+            raise DataError(f"{clean(mask, 60)} does not fit", path=self.path)
+        return np.ma.MaskedArray(values, missing)
+
+    def _strings(self, tree: Tree, name: str) -> NDArray[Any]:
+        """Return strings, empty ones where they are missing."""
+        values = self._column(tree, name)
+        return np.ma.filled(values.astype(object), "") if np.ma.is_masked(values) else values
 
     def _whole(self, tree: Tree, name: str) -> NDArray[Any]:
         array = tree.arrays[name]

@@ -32,17 +32,14 @@ from streammach.data.given import (
     without_weightless,
 )
 from streammach.data.identity import Fingerprint
-from streammach.data.label_arrays import LabelSets
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.matrix import (
     Dense,
     Matrix,
-    MatrixPiece,
-    MatrixReader,
     MatrixSource,
     OpenMatrix,
     Sparse,
 )
-from streammach.data.source import PieceRows
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
@@ -106,29 +103,10 @@ class GivenSource(MatrixSource):
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
         """Give the matrix."""
+        rows = self._rows
         yield OpenMatrix(
-            self.matrix, self._labels.labels, self._rows.names, spaced=self._rows.spaced
+            self.matrix, self._labels.labels, rows.names, spaced=rows.spaced, weights=self._weights
         )
-
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
-        """Return something that reads pieces."""
-        reader = WeightedReader(PLACE, vocabulary, label_needed=label_needed, strict=strict)
-        reader.weights = self._weights
-        return reader
-
-
-class WeightedReader(MatrixReader):
-    """Gives rows their importance, beside what any rows of a matrix get."""
-
-    weights: NDArray[np.float32] | None = None
-
-    def read(self, piece: MatrixPiece) -> PieceRows:
-        """Return the rows of a piece."""
-        part = super().read(piece)
-        if self.weights is not None:
-            assert part.block.places is not None
-            part.block = replace(part.block, importance=self.weights[part.block.places])
-        return part
 
 
 @dataclass(frozen=True)
@@ -183,7 +161,7 @@ class Labelled:
         threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.held.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
-        copies = (AHEAD + 1 + threads) * COPIED_BYTES * copied
+        copies = AHEAD * threads * COPIED_BYTES * copied
         names = NAME_BYTES * (min(self.rows.n_columns, nnz) + (n_labels or n))
         return FIXED_BYTES + names + self._buffer_bytes + max(pieces, rows + copies)
 
@@ -289,6 +267,4 @@ def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
     kind = "int" if names.kind == "integer" else "str"
     if block.labels is not None:
         return GivenLabels(LabelSets(block.labels.sorted(), raws), kind)
-    known = np.empty(len(raws), object)
-    known[:] = [raw.decode("utf-8", "surrogateescape") for raw in raws]
-    return GivenLabels(given_labels(known[block.classes]).labels, kind)
+    return GivenLabels(Labels(block.classes.astype(np.int64), raws), kind)

@@ -12,7 +12,7 @@ BANDS, HASHES = 16, 64  # a band is two hashes: rows that share one are compared
 LEAST = 0.4  # of the hashes that are equal then: more than half of what each row holds is in both
 
 
-@kernel(inline=True, allocates=False)
+@kernel(inline=True)
 def mixed(x: Any) -> Any:
     """Return a hash of a 32-bit number: uint32."""
     x = np.uint32(x)
@@ -21,7 +21,7 @@ def mixed(x: Any) -> Any:
     return np.uint32(x ^ (x >> np.uint32(16)))
 
 
-@kernel(inline=True, allocates=False)
+@kernel(inline=True)
 def item_of(feature: int, value: Any, bits: Array, n_features: int) -> Any:
     """Return where the bits of a value stand: its feature, or behind them by a hash of both."""
     if bits[feature] >= 0:
@@ -30,7 +30,7 @@ def item_of(feature: int, value: Any, bits: Array, n_features: int) -> Any:
     return n_features + np.int64(mixed(mixed(feature) ^ np.uint32(value)) & mask)
 
 
-@kernel(allocates=False)
+@kernel()
 def count(features: Array, values: Array, bits: Array, n_features: int, out: Array) -> None:
     """Count in `out` float32 the values whose bits stand behind the features: see :func:`sign`."""
     for p in range(features.shape[0]):
@@ -39,7 +39,7 @@ def count(features: Array, values: Array, bits: Array, n_features: int, out: Arr
             out[item - n_features] += 1
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def sign(
     indptr: Array, features: Array, values: Array, bits: Array, n_features: int, salts: Array,
     out: Array, total: Array,
@@ -77,7 +77,7 @@ def sign(
         total[i] = held
 
 
-@kernel(inline=True, allocates=False)
+@kernel(inline=True)
 def root_of(parents: Array, j: int) -> Any:
     """Return the first of the cluster that j is in."""
     while parents[j] != j:
@@ -86,7 +86,7 @@ def root_of(parents: Array, j: int) -> Any:
     return j
 
 
-@kernel(inline=True, allocates=False)
+@kernel(inline=True)
 def place_of(table: Array, known: Array, signs: Array, i: int, band: int) -> Any:
     """Return where a table has a known row that shares a band with row i, or where it is free."""
     a, b = signs[i, 2 * band], signs[i, 2 * band + 1]
@@ -99,7 +99,7 @@ def place_of(table: Array, known: Array, signs: Array, i: int, band: int) -> Any
     return at
 
 
-@kernel(allocates=False)
+@kernel()
 def enter(known: Array, total: Array, least: float, table: Array) -> None:
     """Put known rows of `least` bits or more into a table by their bands, of equal ones the first.
 
@@ -119,7 +119,7 @@ def enter(known: Array, total: Array, least: float, table: Array) -> None:
                 table[at] = j
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def link(
     signs: Array, total: Array, classes: Array, own: Array, known: Array, known_total: Array,
     known_classes: Array, table: Array, least: float, parents: Array, sizes: Array, alike: Array,

@@ -73,19 +73,26 @@ def check_plain(dtype: np.dtype[Any], path: Path, what: str) -> None:
         )  # fmt: skip
 
 
-def load_npy(path: Path) -> NDArray[Any]:
-    """Return a small .npy array in memory, or raise DataError, BudgetError or DiskError."""
+def check_npy(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of a whole .npy file, or raise DataError or DiskError."""
     with damage_said(path), open(path, "rb") as file:
         shape, _, dtype = read_header(file, path)
         check_plain(dtype, path, "the array")
-        size = math.prod(shape) * dtype.itemsize
-        have = path.stat().st_size - file.tell()
-        if have < size:
-            raise DataError(f"{have:,} bytes of data, {size:,} expected", path=path, hint=COPY_HINT)
-        check_held(size, path, "the array")
-        file.seek(0)
-        out: NDArray[Any] = np.load(file, allow_pickle=False)
-        return out
+        have, needed = path.stat().st_size - file.tell(), math.prod(shape) * dtype.itemsize
+    if have != needed:
+        size = " x ".join(f"{n:,}" for n in shape)
+        what = f"{have:,} bytes of data for {size} values of {dtype}"
+        raise DataError(what, path=path, hint=COPY_HINT)
+    return shape, dtype
+
+
+def load_npy(path: Path) -> NDArray[Any]:
+    """Return a small .npy array in memory, or raise DataError, BudgetError or DiskError."""
+    shape, dtype = check_npy(path)
+    check_held(math.prod(shape) * dtype.itemsize, path, "the array")
+    with damage_said(path):
+        out: NDArray[Any] = np.load(path, allow_pickle=False)
+    return out
 
 
 def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
@@ -215,35 +222,18 @@ class NpySource(MatrixSource):
             self._y = guessed_labels(path)
             if self._y is not None:
                 self.note = f"labels from {clean(self._y.name)}"
-        with damage_said(path), open(path, "rb") as file:
-            shape, self._fortran, self._dtype = read_header(file, path)
-            check_plain(self._dtype, path, "the array")
-            self._start = file.tell()
-        check_numbers(self._dtype, path, "the array")
+        shape, dtype = check_npy(path)
+        check_numbers(dtype, path, "the array")
         if len(shape) != 2:
             raise DataError(
                 f"the shape is {shape}, rows x columns is expected", path=clean(path, 300)
             )
         self._shape = (shape[0], shape[1])
-        have = path.stat().st_size - self._start
-        if have != shape[0] * shape[1] * self._dtype.itemsize:
-            raise DataError(
-                f"{have:,} bytes of data for {shape[0]:,} x {shape[1]:,} values of {self._dtype}",
-                path=path, hint=COPY_HINT,
-            )  # fmt: skip
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows; a map of the file is made for each piece, so that pages do not pile up."""
         with damage_said(self.path):
-            if self._fortran or not self._shape[1]:
-                whole = np.load(self.path, mmap_mode="r", allow_pickle=False)
-                return np.array(whole[start:stop])
-            width = self._shape[1]
-            values = np.fromfile(
-                self.path, self._dtype, (stop - start) * width,
-                offset=self._start + start * width * self._dtype.itemsize,
-            )  # fmt: skip
-            return values.reshape(stop - start, width)
+            return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[start:stop])
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:

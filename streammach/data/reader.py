@@ -10,18 +10,15 @@ that share its work. Memory does not depend on the size of the store: see
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
+import itertools
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.row_order import ORDER_BYTES, RowOrder, block_arrays, n_blocks
+from streammach.data.row_order import ORDER_BYTES, RowOrder, Waiting, block_arrays, n_blocks
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StoreError
 from streammach.rows.batch import Batch, BatchSlot
@@ -29,13 +26,11 @@ from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.facts import DataFacts
 from streammach.spec.types import Transform
-from streammach.threads import Workers, in_pieces
+from streammach.threads import Workers, ahead, in_pieces
 
 N_SLOTS = 3
 THREAD_BYTES = 1 << 20  # of a thread that decodes: chunks of which a part alone is wanted
 POINTER_BYTES = 8  # of a row of a pool that several threads decode
-PATIENCE_SECONDS = 1.0
-_Item = tuple[BatchSlot, Batch] | BaseException | None  # a batch, why there are no more, the end
 
 
 class _Pool:
@@ -113,7 +108,7 @@ class _Pool:
         return replace(self._part(arrays["indptr"][: n + 1], slice(n), slice(None)), labels=labels)
 
 
-class Reader:
+class Reader(Waiting):
     """Batches of a store's rows, prefetched by threads.
 
     `held` is bool (n_rows,) or None.
@@ -140,7 +135,6 @@ class Reader:
         ]  # fmt: skip
         self._batch_size = batch_size
         self.n_rows = order.n_rows  # rows of an epoch
-        self.waited_seconds = 0.0  # how long the caller waited for batches
 
     @staticmethod
     def footprint(
@@ -161,97 +155,47 @@ class Reader:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch; each is valid until the next one is asked for."""
-        ready: queue.Queue[_Item] = queue.Queue()
-        free: queue.Queue[BatchSlot | None] = queue.Queue()
-        for slot in self._slots:
-            slot.clear()
-            free.put(slot)
-        thread = threading.Thread(
-            target=self._produce, args=(epoch, start, ready, free), name="reader", daemon=True
-        )
-        thread.start()
-        try:
-            while (item := self._next(ready, thread)) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                slot, batch = item
-                yield batch
-                slot.clear()
-                free.put(slot)
-        finally:
-            free.put(None)
-            thread.join()
+        made = ahead(self._batches(epoch, start), "reader", N_SLOTS - 1, patience=None)
+        return self._waited_for(made)
 
-    def _next(self, ready: queue.Queue[_Item], thread: threading.Thread) -> _Item:
-        began = time.monotonic()
-        try:
-            while True:
-                try:
-                    return ready.get(timeout=PATIENCE_SECONDS)
-                except queue.Empty:
-                    if not thread.is_alive() and ready.empty():
-                        raise RuntimeError("the reader's thread ended without a word") from None
-        finally:
-            self.waited_seconds += time.monotonic() - began
-
-    def _produce(
-        self, epoch: int, start: int, ready: queue.Queue[_Item], free: queue.Queue[BatchSlot | None]
-    ) -> None:
-        try:
-            with self._workers("batches") as workers:
-                for made in self._made(epoch, start, free, workers):
-                    ready.put(made)
-            ready.put(None)
-        except BaseException as error:  # whatever it is, the caller must see it
-            ready.put(error)
-
-    def _made(
-        self, epoch: int, start: int, free: queue.Queue[BatchSlot | None], workers: Workers | None
-    ) -> Iterator[tuple[BatchSlot, Batch]]:
-        slot = free.get()  # None: the caller wants no more
-        for block, chosen in self._chosen(epoch, start):
-            done = 0
-            while slot is not None and done < len(chosen):
-                wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
-                added = slot.add(block, chosen[done : done + wanted], self._transform, workers)
-                done += added
-                assert added or slot.n_rows, "a batch holds the longest row"
-                if added < wanted or slot.n_rows == self._batch_size:
-                    yield slot, slot.batch()
-                    slot = free.get()
-            if slot is None:
-                return
-        if slot is not None and slot.n_rows:
-            yield slot, slot.batch()
+    def _batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        """Yield the batches, each in the slot after that of the one before."""
+        slots = itertools.cycle(self._slots)
+        slot = next(slots)
+        slot.clear()
+        with self._workers("batches") as workers:
+            for block, chosen in self._chosen(epoch, start):
+                done = 0
+                while done < len(chosen):
+                    wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
+                    added = slot.add(block, chosen[done : done + wanted], self._transform, workers)
+                    done += added
+                    assert added or slot.n_rows, "a batch holds the longest row"
+                    if added < wanted or slot.n_rows == self._batch_size:
+                        yield slot.batch()
+                        slot = next(slots)
+                        slot.clear()
+            if slot.n_rows:
+                yield slot.batch()
 
     def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
         groups, first, skip = self._order.pools(epoch, skip)
-        with self._workers("blocks") as workers, ThreadPoolExecutor(1, "decoder") as decoder:
-            coming = self._decode(decoder, groups, first, workers)
-            for number in range(first, len(groups)):
-                pool = coming.result() if coming is not None else self._pools[0]
-                coming = self._decode(decoder, groups, number + 1, workers)
+        with closing(ahead(self._decoded(groups[first:]), "decoder", patience=None)) as pools:
+            for number, pool in enumerate(pools, first):
                 yield pool.block, self._order.within(pool.rows, epoch, number)[skip:]
                 skip = 0
+
+    def _decoded(self, groups: list[NDArray[np.int64]]) -> Iterator[_Pool]:
+        """Yield groups of blocks, decoded into one pool after the other."""
+        with self._workers("blocks") as workers:
+            for group, pool in zip(groups, itertools.cycle(self._pools), strict=False):
+                if not self._kept:
+                    pool.fill(self._dataset, self._order, group, workers)
+                    self._kept = len(self._pools) == 1
+                yield pool
 
     def _workers(self, name: str) -> AbstractContextManager[Workers | None]:
         """Return threads that share work, if there are several."""
         alone = self._threads == 1
         return nullcontext() if alone else closing(Workers(self._threads, name))
-
-    def _decode(
-        self, decoder: ThreadPoolExecutor, groups: list[NDArray[np.int64]], number: int,
-        workers: Workers | None,
-    ) -> Future[_Pool] | None:  # fmt: skip
-        """Start to decode a group of blocks; None if there is none or it is decoded already."""
-        if number >= len(groups) or (len(self._pools) == 1 and self._kept):
-            return None
-        pool = self._pools[number % len(self._pools)]
-
-        def fill() -> _Pool:
-            pool.fill(self._dataset, self._order, groups[number], workers)
-            self._kept = True
-            return pool
-
-        return decoder.submit(fill)

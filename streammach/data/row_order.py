@@ -9,9 +9,9 @@ cuts are those of streamed batches, so that training has the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,13 @@ from streammach.rows.arrays import permutation
 from streammach.rows.batch import Batch, BatchSlot, RowIdBatch
 from streammach.spec.facts import DataFacts
 from streammach.spec.types import Transform
+from streammach.threads import ahead
 
 BLOCKS_STREAM, ROWS_STREAM = 1, 2  # kinds of order drawn from one seed
 # A row of a pool: its number, its key, its place and copies while it is put into order, and the
 # number of a row of the next pool.
 ORDER_BYTES = 8 * 8
+T = TypeVar("T")
 
 
 def n_blocks(facts: DataFacts) -> int:
@@ -154,7 +156,25 @@ def _lengths(
     return out
 
 
-class OrderReader:
+class Waiting:
+    """Counts how long the caller waited for what comes next."""
+
+    waited_seconds = 0.0
+
+    def _waited_for(self, items: Generator[T]) -> Iterator[T]:
+        with closing(items) as some:
+            while True:
+                began = time.monotonic()
+                try:
+                    item = next(some)
+                except StopIteration:
+                    return
+                finally:
+                    self.waited_seconds += time.monotonic() - began
+                yield item
+
+
+class OrderReader(Waiting):
     """Batches of row numbers, in the order and with the cuts that a reader of the rows gives them.
 
     `lengths` is int32 (>= end,), `labels` is int32 (>= end,) or None.
@@ -168,7 +188,6 @@ class OrderReader:
         self._batch_size, self._batch_nnz = batch_size, batch_nnz
         self._batch_labels = batch_labels
         self.n_rows = order.n_rows  # rows of an epoch
-        self.waited_seconds = 0.0  # how long the caller waited for orders
 
     @staticmethod
     def footprint(facts: DataFacts, *, pool_blocks: int) -> dict[str, int]:
@@ -218,17 +237,11 @@ class OrderReader:
         """Yield each pool's rows in the order of training; the next one's is drawn meanwhile."""
         pools, first, skip = self._order.pools(epoch, skip)
 
-        def drawn(number: int) -> NDArray[np.int64]:
-            rows = self._order.rows_of(pools[number])
-            return rows[self._order.within(rows, epoch, number)]
+        def drawn() -> Iterator[NDArray[np.int64]]:
+            for number, blocks in enumerate(pools[first:], first):
+                rows = self._order.rows_of(blocks)
+                yield rows[self._order.within(rows, epoch, number)]
 
-        with ThreadPoolExecutor(1, "orders") as ahead:
-            coming = ahead.submit(drawn, first) if first < len(pools) else None
-            for number in range(first, len(pools)):
-                assert coming is not None
-                began = time.monotonic()
-                rows = coming.result()
-                self.waited_seconds += time.monotonic() - began
-                coming = ahead.submit(drawn, number + 1) if number + 1 < len(pools) else None
-                yield rows[skip:]
-                skip = 0
+        for rows in self._waited_for(ahead(drawn(), "orders", patience=None)):
+            yield rows[skip:]
+            skip = 0

@@ -218,7 +218,7 @@ class Source(ABC, Generic[P]):
         del piece
 
     def take_over(self, other: Source[Any]) -> None:
-        """Use what another source, which was read to its end, holds to read into."""
+        """Use what another source, whose pieces were all taken, holds to read into."""
         del other
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:

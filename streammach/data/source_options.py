@@ -114,7 +114,12 @@ class SourceOptions:
     prompt: bool = False
 
     def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:
-        """Return the options of sources, each with its file of labels where there are any."""
+        """Return the options of sources, each with its file of labels; or raise UsageError."""
+        if labels and len(labels) != n_sources:
+            raise UsageError(
+                f"{len(labels)} files of labels for {n_sources} sources: --labels",
+                hint="Name one for each source, in the same order.",
+            )
         return [replace(self, labels=file) for file in labels] or [self] * n_sources
 
 

@@ -164,9 +164,9 @@ class TextFile(Source[TextPiece]):
             self._free.append(piece.buffer)
 
     def take_over(self, other: Source[Any]) -> None:
-        """Read into the memory of a text that was read before."""
+        """Share the buffers of a text that was read before, of which some may be in use yet."""
         if isinstance(other, TextFile):
-            self._free, other._free = other._free, self._free
+            self._free = other._free
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
         """Return where the rows start, and the lines before them."""

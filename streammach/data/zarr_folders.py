@@ -1,8 +1,7 @@
 """Folders of Zarr that other programs wrote, formats 2 and 3, such as AnnData.
 
-zarr-python reads them. It takes a chunk that is missing for zeros, and lets a chunk decompress to
-any size. So each chunk is looked at before it is read: it is there, and holds no more bytes than
-its array says. Codecs are those of the list below; others are refused by name, and none runs code.
+zarr-python reads them. It takes a chunk that is missing for zeros: so all are looked for before any
+is read. Codecs are those of the list below; others are refused by name, and none runs code.
 """
 
 from __future__ import annotations
@@ -12,29 +11,24 @@ import math
 import os
 import stat
 import warnings
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import google_crc32c
 import numpy as np
-from numcodecs import Zstd
 from numpy.typing import NDArray
 
 from streammach.data.identity import files_in
 from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, OBJECT_BYTES, Tree, TreeSource
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, clean
-from streammach.files.reading import disk_error, disk_errors, read_small, regular, zstd_size
+from streammach.files.reading import disk_error, disk_errors, read_small
 from streammach.spec.documents import from_json
 
 MAX_DOCUMENT = 16 << 20  # the root of a group may repeat the metadata of all its members
 MAX_CHUNK_BYTES = 256 << 20
-MAX_SHARD_CHUNKS = 1 << 22
-ABSENT = b"\xff" * 16  # in the table of a shard
-KEPT_SHARDS = 64  # tables of
+ABSENT = 2**64 - 1  # in the table of a shard
 PACKERS = ("zstd", "blosc", "gzip", "zlib")
 CODECS = ("bytes", "vlen-utf8", "transpose", "crc32c", *PACKERS)
 COPY_HINT = "Copy or write the folder again."
@@ -115,14 +109,6 @@ def is_matrix_folder(path: Path) -> bool:
     return node.is_array or node.attributes.get("encoding-type") in known
 
 
-class _Shards(NamedTuple):
-    """Chunks of a file along each axis; whether their table is at its end, and has a checksum."""
-
-    chunks: tuple[int, ...]
-    at_end: bool
-    sealed: bool
-
-
 class ZarrArray:
     """An array that is read in ranges of its first axis."""
 
@@ -132,7 +118,7 @@ class ZarrArray:
         self.shape: tuple[int, ...] = ()
         self.dtype: np.dtype[Any] = np.dtype("V")
         self.unit, self.left_out = 1, False
-        self._tables: dict[tuple[int, ...], bytes] = {}
+        self._looked = False  # whether its chunks were looked for
         try:
             if self._wrong is None:
                 self._open(document)
@@ -156,6 +142,9 @@ class ZarrArray:
         if foreign or len(packers) > 1:
             named = foreign[0] if foreign else ", ".join(packers)
             raise self._refused(f"it is stored by the codec '{clean(named, 40)}'")
+        tables = [codec["name"] for codec in sharding["index_codecs"]] if sharding else ["bytes"]
+        if tables not in (["bytes"], ["bytes", "crc32c"]):
+            raise self._refused(f"the table of a shard is stored by {clean(tables, 60)}")
         if document.get("storage_transformers"):
             raise self._refused("its chunks went through a storage transformer")
         kind = document.get("dtype", "")  # of format 2
@@ -177,25 +166,13 @@ class ZarrArray:
                 f"it has chunks of {size:,} bytes, at most {MAX_CHUNK_BYTES:,} are read",
                 path=self._folder, hint="Write it again with smaller chunks.",
             )  # fmt: skip
-        self._array, self._packer = array, packers[0] if packers else ""
-        self._most = MAX_CHUNK_BYTES if text else size  # bytes of a chunk when it was decompressed
-        self._sums = 4 * names.count("crc32c")
-        self._shards = None if sharding is None else self._sharded(sharding)
+        self._array: Any = array
+        self._sharding = sharding
         self.shape, self.dtype = array.shape, np.dtype(object) if text else array.dtype
         self.unit = array.chunks[0]
         self._kept = 0, np.zeros(0, self.dtype)  # the chunk in which a range ended, its place
         documents = ("zarr.json", ".zarray", ".zattrs")
         self.left_out = all(name in documents for name in os.listdir(self._folder))
-
-    def _sharded(self, sharding: dict[str, Any]) -> _Shards:
-        index = [codec["name"] for codec in sharding["index_codecs"]]
-        if index not in (["bytes"], ["bytes", "crc32c"]):
-            raise self._refused(f"the table of a shard is stored by {clean(index, 60)}")
-        assert self._array.shards is not None
-        chunks = tuple(a // b for a, b in zip(self._array.shards, self._array.chunks, strict=True))
-        if math.prod(chunks) > MAX_SHARD_CHUNKS:
-            raise self._refused(f"a shard has {math.prod(chunks):,} chunks")
-        return _Shards(chunks, sharding.get("index_location", "end") == "end", len(index) == 2)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return items (of two axes: rows) ``start:stop``, or raise DataError or DiskError."""
@@ -214,93 +191,47 @@ class ZarrArray:
         return np.concatenate([inside, more]) if len(inside) else more
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        heights = range(start // self.unit, -(-stop // self.unit))
-        widths = [
-            range(-(-n // w)) for n, w in zip(self.shape[1:], self._array.chunks[1:], strict=True)
-        ]
-        for at in itertools.product(heights, *widths):
-            self._check_chunk(at)
+        if not self._looked:
+            with disk_errors(self._folder):
+                self._look_for_chunks()
         try:
             return np.asarray(self._array[start:stop]).astype(self.dtype, copy=False)
         except Exception as error:  # of zarr-python and its codecs
-            raise self._damaged(self._folder, clean(error, 100)) from None
+            if isinstance(error, OSError) and error.errno:
+                raise disk_error(error, self._folder) from error
+            what = f"a chunk is damaged ({clean(error, 100)})"
+            raise DataError(what, path=self._folder, hint=COPY_HINT) from None
 
-    def _check_chunk(self, at: tuple[int, ...]) -> None:
-        """Raise DataError if a chunk is not there or is larger than it may be."""
-        shards, offset, size = self._shards, 0, -1
-        if shards is None:
-            path = self._folder / self._array.metadata.encode_chunk_key(at)
-        else:
-            shard = tuple(i // n for i, n in zip(at, shards.chunks, strict=True))
-            path = self._folder / self._array.metadata.encode_chunk_key(shard)
-            inside = tuple(i % n for i, n in zip(at, shards.chunks, strict=True))
-            start = 16 * int(np.ravel_multi_index(inside, shards.chunks))
-            entry = self._table(shard, path, shards)[start : start + 16]
-            if entry == ABSENT:
-                what = f"chunk {', '.join(map(str, inside))} of the shard"
-                raise DataError(f"{what} is missing", path=path, hint=ZEROS_HINT)
-            offset, size = (int.from_bytes(entry[i : i + 8], "little") for i in (0, 8))
-        body = self._bytes(path, offset, size)
-        try:
-            self._check_size(body)
-        except (ValueError, RuntimeError, zlib.error) as error:
-            raise self._damaged(path, clean(error, 100)) from None
+    def _look_for_chunks(self) -> None:
+        """Raise DataError where a chunk is missing, or one of a shard."""
+        array, self._looked = self._array, True
+        files = [-(-n // c) for n, c in zip(self.shape, array.shards or array.chunks, strict=True)]
+        for at in itertools.product(*map(range, files)):
+            path = self._folder / array.metadata.encode_chunk_key(at)
+            if not path.exists():
+                raise DataError("a chunk is missing", path=path, hint=ZEROS_HINT)
+            if self._sharding is not None:
+                self._look_into(path, at, self._sharding)
 
-    def _check_size(self, body: bytes) -> None:
-        """Raise ValueError if a chunk says, or is seen, to hold more than it may."""
-        size, most = 0, self._most
-        if self._packer == "zstd":
-            found = zstd_size(body)
-            if found is None:  # the decoder then wants a buffer of exactly what comes out
-                Zstd().decode(body, np.empty(most, np.uint8))
-            size = found or 0
-        elif self._packer == "blosc":
-            size = int.from_bytes(body[4:8], "little")
-            if len(body) < 16 or int.from_bytes(body[12:16], "little") > len(body):
-                raise ValueError("not a whole blosc buffer")
-        elif self._packer:
-            stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
-            size = len(stream.decompress(body, most + self._sums + 1))
-            if size <= most + self._sums and not stream.eof:
-                raise ValueError("the stream is cut short")
-        if size > most + self._sums:
-            raise ValueError(f"it decompresses to more than {most:,} bytes")
-
-    def _table(self, shard: tuple[int, ...], path: Path, shards: _Shards) -> bytes:
-        """Return the table of a shard: offset and size of each of its chunks."""
-        if shard not in self._tables:
-            size = 16 * math.prod(shards.chunks) + 4 * shards.sealed
-            table = self._bytes(path, -size if shards.at_end else 0, size)
-            body, seal = table[: 16 * math.prod(shards.chunks)], table[-4:]
-            if shards.sealed and google_crc32c.value(body) != int.from_bytes(seal, "little"):
-                raise self._damaged(path, "the table of its chunks: its checksum is wrong")
-            if len(self._tables) >= KEPT_SHARDS:
-                self._tables.clear()
-            self._tables[shard] = body
-        return self._tables[shard]
-
-    def _bytes(self, path: Path, offset: int, size: int) -> bytes:
-        """Return bytes of a file, all for the size -1; a negative offset counts from its end."""
-        table = 0 if self._shards is None else 16 * math.prod(self._shards.chunks) + 4
-        most = max(self._most + self._most // 8 + (64 << 10), table)
-        try:
-            with open(path, "rb", opener=regular) as file:
-                end = os.fstat(file.fileno()).st_size
-                offset += end if offset < 0 else 0
-                size = end if size < 0 else size
-                if offset < 0 or offset + size > end:
-                    raise self._damaged(path, "it is cut short")
-                if size > most:
-                    what = f"a chunk of {size:,} bytes, {most:,} are possible"
-                    raise self._damaged(path, what)
-                return os.pread(file.fileno(), size, offset)
-        except FileNotFoundError:
-            raise DataError("a chunk is missing", path=path, hint=ZEROS_HINT) from None
-        except OSError as error:
-            raise disk_error(error, path) from error
-
-    def _damaged(self, path: Path, what: str) -> DataError:
-        return DataError(f"a chunk is damaged ({what})", path=path, hint=COPY_HINT)
+    def _look_into(self, path: Path, at: tuple[int, ...], sharding: dict[str, Any]) -> None:
+        shape = [a // b for a, b in zip(self._array.shards, self._array.chunks, strict=True)]
+        size = 16 * math.prod(shape)  # a place and a size for each chunk, perhaps a checksum
+        start, at_end = 0, sharding.get("index_location", "end") == "end"
+        if at_end:
+            start = path.stat().st_size - size - 4 * (len(sharding["index_codecs"]) - 1)
+        if start < 0 or path.stat().st_size < size:
+            return  # zarr-python says so
+        with open(path, "rb") as file:
+            file.seek(start)
+            table = file.read(size)
+        # The last shard may reach beyond the array.
+        chunks = zip(at, shape, self.shape, self._array.chunks, strict=True)
+        there = tuple(slice(-(-n // c) - i * each) for i, each, n, c in chunks)
+        entries = np.frombuffer(table, np.uint64).reshape(*shape, 2)[there]
+        holes = np.argwhere((entries == ABSENT).all(axis=-1))
+        if len(holes):
+            what = f"chunk {', '.join(map(str, holes[0].tolist()))} of the shard is missing"
+            raise DataError(what, path=path, hint=ZEROS_HINT)
 
     def _refused(self, what: str) -> DataError:
         return DataError(f"{what}, which is not read", path=self._folder, hint=WRITE_HINT)

@@ -1,13 +1,12 @@
 """A folder of files that were fetched, each under the SHA-256 of its bytes, of bounded size.
 
-Several processes may share it. What was read least recently goes first, and what is being read
-goes on being read. Nothing else is ever removed from the folder.
+Several processes may share it; one of them at a time fetches a file. What was read least recently
+goes first, and what is being read goes on being read. Nothing else is ever removed from the folder.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
@@ -24,10 +23,10 @@ from streammach.files.workplaces import LOCK, Workplace
 from streammach.forks import Turn
 
 ENTRY = re.compile(r"[0-9a-f]{64}")
-UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.tmp")  # locked by who fills it
+UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.tmp")
 FETCHES = 4  # of a file whose bytes are wrong each time
 PATIENCE = 600.0  # seconds for others, who fetch
-GLANCE = 0.05  # seconds between looks at what others do
+GLANCE = 0.05  # seconds until a marker that another process writes is looked for again
 TOUCH = 1_000_000_000  # nanoseconds within which a file counts as read just now
 
 Fetch = Callable[[int], None]  # writes a file's bytes into an open one
@@ -48,7 +47,7 @@ class Cache:
         self.place = place
         self._files = place.folder / "files"
         self._sound: dict[str, tuple[int, int, int]] = {}
-        self._turns: dict[str, Turn] = {}
+        self._turn = Turn()
         self._open_folder()
         make_folder(self._files)
 
@@ -66,8 +65,13 @@ class Cache:
         """Hold a file open, whose bytes were compared with their digest."""
         handle = self._open(digest, size)
         if handle is None:
-            with self._turns.setdefault(digest, Turn()):
-                handle = self._open(digest, size)
+            if size > self.place.n_bytes:
+                raise UsageError(
+                    f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}",
+                    path=self.place.folder, hint="Give it more room: --cache-size.",
+                )  # fmt: skip
+            with self._turn, self._locked():
+                handle = self._open(digest, size)  # others may have fetched it meanwhile
                 if handle is None:
                     handle = self._filled(digest, size, place, fetch)
         try:
@@ -102,107 +106,59 @@ class Cache:
                 os.utime(handle, ns=(now, facts.st_mtime_ns))
         return handle
 
-    def _filled(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
-        """Return a file that is fetched now, by this process or another one, open."""
-        path = self._files / f".{digest}.tmp"
-        handle = _owned(path)
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from fetching files and from removing any."""
         try:
-            sound = self._open(digest, size)
-            if sound is not None:  # others were done with it meanwhile
-                path.unlink()
-                os.close(handle)
-                return sound
-            self._take_room(handle, size)
-            for _ in range(FETCHES):
-                fetch(handle)
-                if sha256(handle_pieces(handle)) == digest:
-                    break
-            else:
-                raise StoreError(
-                    "damaged: its digest is not that of the manifest", path=place,
-                    hint="Copy or convert the store again.",
-                )  # fmt: skip
-            os.replace(path, self._files / digest)
-            fcntl.flock(handle, fcntl.LOCK_UN)
-            facts = os.fstat(handle)
-        except BaseException as error:
+            with filelock.FileLock(self.place.folder / LOCK, timeout=PATIENCE):
+                yield
+        except filelock.Timeout:
+            raise DiskError(
+                "another process keeps the cache locked", path=self.place.folder
+            ) from None
+
+    def _filled(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
+        """Return a file that is fetched now, open."""
+        path = self._files / f".{digest}.tmp"
+        with disk_errors(self.place.folder):
+            self._make_room(size)
+            handle = regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            with disk_errors(self.place.folder):
+                os.ftruncate(handle, size)
+                for _ in range(FETCHES):
+                    fetch(handle)
+                    if sha256(handle_pieces(handle)) == digest:
+                        break
+                else:
+                    raise StoreError(
+                        "damaged: its digest is not that of the manifest", path=place,
+                        hint="Copy or convert the store again.",
+                    )  # fmt: skip
+                os.replace(path, self._files / digest)
+                facts = os.fstat(handle)
+        except BaseException:
             with contextlib.suppress(OSError):
                 path.unlink()
             os.close(handle)
-            if isinstance(error, OSError) and not isinstance(error, DiskError):
-                raise disk_error(error, self.place.folder) from error
             raise
         self._sound[digest] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
         return handle
 
-    def _take_room(self, handle: int, size: int) -> None:
-        """Give a new file its size, which counts from now on, when there is room for it."""
-        folder, until = self.place.folder, time.monotonic() + PATIENCE
-        os.ftruncate(handle, 0)
-        try:
-            while True:
-                with filelock.FileLock(folder / LOCK, timeout=PATIENCE):
-                    if self._make_room(size):
-                        os.ftruncate(handle, size)
-                        return
-                if time.monotonic() > until:
-                    raise DiskError(
-                        "the cache is full of files that are being fetched", path=folder,
-                        hint="Give it more room: --cache-size.",
-                    )  # fmt: skip
-                time.sleep(GLANCE)
-        except filelock.Timeout:
-            raise DiskError("another process keeps the cache locked", path=folder) from None
-
-    def _make_room(self, size: int) -> bool:
+    def _make_room(self, size: int) -> None:
         """Remove what was read least recently, and what killed processes left unfinished."""
-        if size > self.place.n_bytes:
-            raise UsageError(
-                f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}",
-                path=self.place.folder, hint="Give it more room: --cache-size.",
-            )  # fmt: skip
-        kept, total = list[tuple[int, int, Path]](), 0
+        found, total = list[tuple[int, int, Path]](), 0
         for entry in os.scandir(self._files):
-            path, unfinished = Path(entry.path), UNFINISHED.fullmatch(entry.name)
-            if not entry.is_file(follow_symlinks=False) or (unfinished and _left(path)):
+            if not entry.is_file(follow_symlinks=False):
                 continue
-            if unfinished or ENTRY.fullmatch(entry.name):
+            if UNFINISHED.fullmatch(entry.name):
+                os.unlink(entry.path)
+            elif ENTRY.fullmatch(entry.name):
                 facts = entry.stat(follow_symlinks=False)
                 total += facts.st_size
-                if not unfinished:
-                    kept.append((facts.st_atime_ns, facts.st_size, path))
-        for _, n, path in sorted(kept):
+                found.append((facts.st_atime_ns, facts.st_size, Path(entry.path)))
+        for _, n, path in sorted(found):
             if total + size <= self.place.n_bytes:
                 break
             path.unlink(missing_ok=True)
             total -= n
-        return total + size <= self.place.n_bytes
-
-
-def _owned(path: Path) -> int:
-    """Open a file that nobody else fills, when others are done with it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    while True:
-        with disk_errors(path.parent):
-            handle = os.open(path, flags, 0o666)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(handle).st_ino:
-                return handle
-        os.close(handle)  # it has its final name, or is gone
-
-
-def _left(path: Path) -> bool:
-    """Remove an unfinished file whose process is gone; return whether it was."""
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True

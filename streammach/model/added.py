@@ -22,7 +22,6 @@ from streammach.spec.documents import to_json
 from streammach.spec.model_spec import ModelSpec
 
 M = TypeVar("M", bound=Model)
-PIECE = 1 << 20  # classes that are looked at at once
 LEAST_VALUES = 0.5  # of a class without any, as in training
 
 
@@ -84,10 +83,7 @@ def _counts(model: Model, counts: CountWeights, new: NewClasses) -> CountWeights
 def fitted_line(x: NDArray[np.float32], y: NDArray[np.float32]) -> tuple[float, float]:
     """Return start and slope of the line of least squares of y (n,) over x (n,); flat if x is."""
     middle, level = float(x.mean(dtype=np.float64)), float(y.mean(dtype=np.float64))
-    spread = both = 0.0
-    for first in range(0, len(x), PIECE):
-        apart = x[first : first + PIECE].astype(np.float64) - middle
-        spread += float((apart * apart).sum())
-        both += float((apart * (y[first : first + PIECE].astype(np.float64) - level)).sum())
-    slope = both / spread if spread > 0 else 0.0
+    apart = x.astype(np.float64) - middle
+    spread = float((apart * apart).sum())
+    slope = float((apart * (y.astype(np.float64) - level)).sum()) / spread if spread > 0 else 0.0
     return level - slope * middle, slope

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from streammach.errors import MismatchError, ModelError
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
+from streammach.model.findings import RunDocument, read_state, save_state
 from streammach.model.model import check_finite
-from streammach.model.state import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, read_tensors
 from streammach.spec.types import Amount, Count
 

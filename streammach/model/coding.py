@@ -210,8 +210,11 @@ def values_of(
     if coded.how == "halves":
         return words.astype(dtype)
     if coded.how == "nibbles":
-        pairs = np.stack([(words << 4).view(np.int8) >> 4, words.view(np.int8) >> 4], axis=1)
-        return pairs.reshape(-1)[:n]
+        wide = words.astype("<u2")
+        wide = (wide | wide << 4) & 0x0F0F
+        numbers: NDArray[np.int8] = wide.view(np.int8) ^ np.int8(8)  # from 0 on
+        numbers -= np.int8(8)
+        return numbers[:n]
     return words
 
 

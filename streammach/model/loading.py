@@ -104,7 +104,7 @@ def weight_rows(data: Bytes, coded: Coded) -> Iterator[NDArray[np.int8]]:
             some = words[start : start + WORDS]
             values = values_of(some, min(n, 2 * len(some)), coded, {})
             n -= len(values)
-            values = np.concatenate([left, values])
+            values = np.concatenate([left, values]) if len(left) else values
             whole = len(values) // columns * columns
             yield values[:whole].reshape(-1, columns)
             left = values[whole:]

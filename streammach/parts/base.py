@@ -175,10 +175,6 @@ class Part:
         found = work.finish * scale + work.fixed
         return {self.name: found} if found else {}
 
-    def sampled(self, part: PartPlan, whole: DataFacts, sample: DataFacts) -> PartPlan:
-        """Return it for a sample of a store: as large a share of what could be there."""
-        return part
-
     def text(self, part: PartPlan) -> str:
         """Return it in a word or two, for a table of plans."""
         return part.name

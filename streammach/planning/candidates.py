@@ -16,7 +16,7 @@ from streammach.parts.base import Part, wanted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, sentences
 from streammach.parts.registry import PARTS, planned
 from streammach.planning.constraints import Constraints
-from streammach.planning.cost import SPREAD, Cost, cost, query
+from streammach.planning.cost import SPREAD, cost, query
 from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import Limits, Line, bytes_in
 from streammach.spec.config import Batching, Placement, RunConfig
@@ -59,17 +59,6 @@ class Candidate:
     option: Option  # what is expected of it
     lines: tuple[Line, ...]  # its bytes by name
     reasons: tuple[str, ...]  # why it has its parts
-    cost: Cost  # its time by stage
-
-    def within(self, limit: float | None) -> Candidate:
-        """Return it with what is expected of so many seconds, where none were reckoned with."""
-        seconds, points = self.cost.within(limit)
-        option = self.option
-        loss = AccuracyDrop(option.loss, option.loss_error) + AccuracyDrop(points, points / 2)
-        return replace(self, option=replace(
-            option, seconds=seconds, loss=loss.points, loss_error=loss.error,
-            seconds_spread=SPREAD if seconds >= self.cost.seconds else 1.0,
-        ))  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +73,10 @@ class Weighing:
 
 
 def candidates(weighing: Weighing) -> list[Candidate]:
-    """Return every model worth weighing, whatever its bytes and time; at least one."""
+    """Return every model worth weighing, whatever its bytes and time; at least one.
+
+    With a limit of time each loses the points of what there is no time for.
+    """
     ways, constraints = list(_ways(weighing)), weighing.constraints
     if constraints.weights != "float32" and ways[0].dense:
         raise UsageError(f"rows are dense: --weights {constraints.weights}")
@@ -164,13 +156,16 @@ def _weighed(
     elif not config.shape.exact:
         loss += hashed(config, next((c.fit for c in choices if c.fit is not None), None))
     expected = cost(facts, config, speed)
+    seconds, points = expected.within(weighing.constraints.seconds)
+    loss += AccuracyDrop(points, points / 2)
     option = Option(
         config=config, projected_bytes=bytes_in(lines, limits.where),
         model_bytes=next(line.n_bytes for line in lines if line.name == "model"),
-        loss=loss.points, loss_error=loss.error, seconds=expected.seconds,
+        loss=loss.points, loss_error=loss.error, seconds=seconds,
+        seconds_spread=SPREAD if seconds >= expected.seconds else 1.0,
         query_seconds=query(facts, config, speed), fits=not limits.overshoot(lines),
     )  # fmt: skip
-    return Candidate(option, lines, sentences(choices), expected)
+    return Candidate(option, lines, sentences(choices))
 
 
 def hashed(config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:

@@ -18,26 +18,21 @@ from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
-from streammach.planning.evidence import pilot_key, weighed_again
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
 from streammach.spec.byte_lines import Limits, bytes_in
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.spec.plan import Budget, Deadline, Option, Pilot, Plan
+from streammach.spec.plan import Option, Plan
 
 TIE = 0.1  # points; options nearer than this to the best one are as good
-WORTH = 1.0  # points that the smallest and the fastest plan may lose
-FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the budget: what those would bring
-TIMES = {False: (1 / 16, 1 / 8, 1 / 4, 1 / 2), True: (0.25, 0.5, 2.0, 4.0)}  # by --time
-ROUND = 5  # seconds
 SHOWN = 9
 NOTHING_DONE = "Nothing was allocated"
 
 
 def plan(
-    data: Dataset | DataFacts | str | os.PathLike[str], constraints: Constraints | None = None, *,
-    pilots: Sequence[Pilot] = (), **options: Any,
+    data: Dataset | DataFacts | str | os.PathLike[str], constraints: Constraints | None = None,
+    **options: Any,
 ) -> Plan:  # fmt: skip
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
@@ -53,13 +48,10 @@ def plan(
         The store.
     constraints : Constraints, optional
         What is fixed; keywords otherwise.
-    pilots : sequence of Pilot
-        Trainings on samples, by which the expected losses are corrected; models of other buckets
-        and kinds are not chosen then. See :func:`streammach.training.pilot.pilot`.
     **options
         The fields of :class:`streammach.planning.constraints.Constraints` (``memory``,
         ``n_buckets``, ``n_repetitions``, ``exact``, ``batch_size``, ``optimizer``, ``time``,
-        ``latency``, ``objective``, ``device``, ``weights``, ``tf32``, ``threads``, ``seed``), and
+        ``latency``, ``device``, ``weights``, ``tf32``, ``threads``, ``seed``), and
         what is said of each optional part: ``counts``, ``closed_form`` and ``whitening``, each
         ``auto``, ``on`` or ``off``, and ``loss``: ``auto``, ``joint`` or ``independent``.
 
@@ -79,9 +71,9 @@ def plan(
     """
     constraints = Constraints.of(options, "plan") if constraints is None else constraints
     facts = _facts(data)
-    weighing, free, weighed, found, why_device = on_device(
+    weighing, weighed, found, why_device = on_device(
         constraints.device, constraints.work(facts.n_classes),
-        partial(_weighed, facts, constraints, pilots),
+        partial(_weighed, facts, constraints),
     )  # fmt: skip
     config = found.option.config
     model, more = _with_hashes(config.shape, constraints.seed)
@@ -98,29 +90,23 @@ def plan(
     return Plan(
         facts=facts, model=model, config=config, ledger=found.lines,
         limits=replace(weighing.limits, spare=0),
-        reasons=(*reasons, *more), device_reason=why_device, objective=constraints.objective,
+        reasons=(*reasons, *more), device_reason=why_device,
         expected=replace(found.option, chosen=True), options=_shown(found, weighed),
-        budgets=() if constraints.shaped else _budgets(weighing, pilots), pilots=tuple(pilots),
-        stages=found.cost.stages,
-        deadlines=() if constraints.shaped else _deadlines(weighing, free, pilots, found),
     )  # fmt: skip
 
 
 def _weighed(
-    facts: DataFacts, constraints: Constraints, pilots: Sequence[Pilot], device: str, why: str
-) -> tuple[Weighing, list[Candidate], list[Candidate], Candidate, str]:
+    facts: DataFacts, constraints: Constraints, device: str, why: str
+) -> tuple[Weighing, list[Candidate], Candidate, str]:
     weighing = Weighing(
         facts=facts, constraints=constraints, device=device, speed=known_speed(),
         limits=limits(device, constraints.memory, shaped=constraints.shaped),
     )  # fmt: skip
-    weighing, free = _roomy(weighing)
-    weighed = _expected(free, constraints.seconds, pilots, weighing)
-    seen = {pilot_key(pilot) for pilot in pilots}
-    known = [c for c in weighed if not seen or pilot_key(c.option) in seen]
-    found = _best(known, constraints)
+    weighing, weighed = _roomy(weighing)
+    found = _best(weighed, constraints)
     if found is None:
         raise _refused(weighing, weighed)
-    return weighing, free, weighed, found, why
+    return weighing, weighed, found, why
 
 
 def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
@@ -163,10 +149,7 @@ def _best(weighed: Sequence[Candidate], constraints: Constraints) -> Candidate |
     if not fitting:
         return None
     least = min(c.option.loss for c in fitting)
-    slack = TIE if constraints.objective == "accuracy" else WORTH
-    good = [c for c in fitting if c.option.loss <= least + slack]
-    if constraints.objective == "smallest":
-        return min(good, key=lambda c: (c.option.model_bytes, c.option.seconds))
+    good = [c for c in fitting if c.option.loss <= least + TIE]
     return min(good, key=lambda c: (c.option.seconds, c.option.model_bytes))
 
 
@@ -186,14 +169,12 @@ def _why(
         return (f"{many} {shape.n_classes:,} classes",)
     if shape.exact:
         return ("a bucket for every class fits",)
-    aim = {
-        "accuracy": f"the fastest within {TIE:g} points of the best that fits",
-        "smallest": f"the smallest model within {WORTH:g} point of the best that fits",
-        "fastest": f"the fastest within {WORTH:g} point of the best that fits",
-    }[constraints.objective]
     loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f})"
     what = "a model without hashed ones" if shape.unhashed else f"{shape}"
-    text = f"{what} is {aim}; {loss} of both accuracies are lost against a model without limit"
+    text = (
+        f"{what} is the fastest within {TIE:g} points of the best that fits; {loss} of both "
+        "accuracies are lost against a model without limit"
+    )
     parts = weighed_parts(option.config)
     wider = [
         c.option for c in weighed
@@ -212,13 +193,9 @@ def _why(
 def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]:
     """Return the options worth showing, the best first: of each B and kind its best, and others."""
     best: dict[tuple[int, tuple[str, ...], bool], Option] = {}
-    for candidate in weighed:
-        option = candidate.option
+    for option in sorted((c.option for c in weighed), key=lambda o: (o.loss, o.seconds)):
         parts = tuple(part.name for part in weighed_parts(option.config))
-        key = (option.shape.n_buckets, parts, option.fits)
-        before = best.get(key)
-        if before is None or (option.loss, option.seconds) < (before.loss, before.seconds):
-            best[key] = option
+        best.setdefault((option.shape.n_buckets, parts, option.fits), option)
     others = [
         o for o in best.values()
         if o is not found.option and (o.fits or not found.option.shape.exact)
@@ -227,37 +204,6 @@ def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]
     chosen = replace(found.option, chosen=True)
     fitting = [o for o in others if o.fits][: SHOWN - 2]
     return (chosen, *fitting, *[o for o in others if not o.fits][: SHOWN - 1 - len(fitting)])
-
-
-def _budgets(weighing: Weighing, pilots: Sequence[Pilot]) -> tuple[Budget, ...]:
-    constraints, found = weighing.constraints, []
-    for factor in FACTORS:
-        other, free = _roomy(replace(weighing, limits=weighing.limits.times(factor)))
-        best = _best(_expected(free, constraints.seconds, pilots, weighing), constraints)
-        found.append(Budget(other.limits.budget, None if best is None else best.option))
-    return tuple(found)
-
-
-def _expected(
-    weighed: Sequence[Candidate], limit: float | None, pilots: Sequence[Pilot], weighing: Weighing
-) -> list[Candidate]:
-    """Return models with what is expected of them within a time, as pilots correct it."""
-    timed = [candidate.within(limit) for candidate in weighed]
-    return weighed_again(timed, pilots, weighing.facts.n_rows)
-
-
-def _deadlines(
-    weighing: Weighing, free: Sequence[Candidate], pilots: Sequence[Pilot], chosen: Candidate
-) -> tuple[Deadline, ...]:
-    constraints, found = weighing.constraints, []
-    if not BACKENDS[weighing.device].timed:
-        return ()
-    for factor in TIMES[constraints.seconds is not None]:
-        limit = ROUND * max(round(chosen.option.seconds * factor / ROUND), 1)
-        timed = replace(constraints, time=f"{limit}s")
-        best = _best(_expected(free, limit, pilots, weighing), timed)
-        found.append(Deadline(limit, None if best is None else best.option))
-    return tuple(found)
 
 
 def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ...]]:
@@ -335,7 +281,7 @@ def _nearest(weighing: Weighing) -> str:
     free = replace(constraints, n_buckets=None, n_repetitions=None, exact=False)
     roomy = replace(weighing.limits, spare=TRAINING_COMPILER_BYTES)
     found = candidates(replace(weighing, constraints=free, limits=roomy))
-    fitting = [c.within(constraints.seconds).option for c in found if c.option.fits]
+    fitting = [c.option for c in found if c.option.fits]
     if not fitting:
         return ""
     same = [o for o in fitting if o.shape.n_buckets == constraints.n_buckets]

@@ -14,7 +14,7 @@ from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.plan import Option
-from streammach.spec.types import MOST, Objective, Weights
+from streammach.spec.types import MOST, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +40,6 @@ class Constraints:
         Most time that the training is expected to take, such as ``2h``, or seconds.
     latency : str or float, optional
         Most time that a query, one row of many, is expected to take one thread, such as ``200us``.
-    objective : str
-        ``accuracy``: the least expected loss, and of options that differ by less than 0.1 points
-        the fastest; ``smallest``, ``fastest``: the smallest model or the shortest training among
-        those expected within 1 point of the best that fits.
     device : str
         ``auto`` or a backend's name.
     weights : str
@@ -75,7 +71,6 @@ class Constraints:
     optimizer: str = "auto"
     time: str | float | None = None
     latency: str | float | None = None
-    objective: Objective = "accuracy"
     device: str = "auto"
     weights: Weights = "float32"
     tf32: bool = False
@@ -129,10 +124,7 @@ class Constraints:
             least = {"--buckets": 2, "--repetitions": 0, "held_out_rows": 0}.get(name, 1)
             if value is not None and value < least:
                 raise UsageError(f"{value} is too small: {name}")
-        words = {
-            "optimizer": ("auto", *OPTIMIZERS), "objective": get_args(Objective),
-            "weights": get_args(Weights),
-        }  # fmt: skip
+        words = {"optimizer": ("auto", *OPTIMIZERS), "weights": get_args(Weights)}
         for name, known in words.items():
             if (word := getattr(self, name)) not in known:
                 raise UsageError(f"'{clean(word)}' is not one of {', '.join(known)}: --{name}")
@@ -150,15 +142,12 @@ class Constraints:
         """Most time of a query."""
         return None if self.latency is None else parse_seconds(self.latency)
 
-    def work(self, n_classes: int, *, timed: bool = False) -> Work:
+    def work(self, n_classes: int) -> Work:
         """Return what a device is chosen by, for so many classes."""
         shape = (n_classes, 1) if self.exact else None
         if self.n_buckets is not None and self.n_repetitions:
             shape = min(self.n_buckets, n_classes), self.n_repetitions
-        return Work(
-            shape=shape, unhashed=self.unhashed, weights=self.weights, tf32=self.tf32,
-            timed=timed or self.time is not None or self.latency is not None,
-        )  # fmt: skip
+        return Work(shape=shape, unhashed=self.unhashed, weights=self.weights, tf32=self.tf32)
 
     @property
     def unhashed(self) -> bool:

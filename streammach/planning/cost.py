@@ -6,12 +6,13 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from streammach.backends.kinds import Rates
 from streammach.backends.registry import BACKENDS
 from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
+from streammach.planning.speed import rates_of
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
-from streammach.spec.plan import Stage
 
 EPOCHS = {False: 5, True: 12}  # of a training, by dense
 SEARCH_SHARE = 0.15  # of the rows that a training passes, what the trials of its search pass
@@ -35,6 +36,13 @@ RANK_ROW, RANK = 70e-6, {True: 0.05e-9, False: 0.13e-9}
 QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, {True: 0.02e-9, False: 0.05e-9}
 # The same, whatever the threads.
 START, TRIAL = 2.5, 0.1  # opening; a trial
+# Of a device of its own, by its rates, as kernels reached them on an H200 (docs/gpu.md): bytes of
+# memory for a value and a column of a sparse step, and of a forward pass; for a class and a
+# repetition that are scored, and by all estimators. Bytes that are sent of a value, reading
+# included: of a sparse row and of a dense one. Products in TF32 beside float32. Seconds of a thread
+# of the host that reads a value; of a row that the host waits for.
+MOVED, MOVED_FORWARD, SCORED, RANKED = 9.5, 2.8, 1.15, 6.7
+SENT, SENT_DENSE, TF32_PRODUCT, READ, ASKED = 16.0, 4.0, 0.15, 80e-9, 2e-6
 SPREAD = 1.5  # a factor between which and its inverse most measured times lay of what was expected
 BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at the end
 # Of dense rows: points that one epoch loses, 21 (objects) and 1 (embeddings); the share of a search
@@ -62,16 +70,7 @@ class Cost:
     @property
     def seconds(self) -> float:
         """All of it."""
-        return sum(stage.seconds for stage in self.stages)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """It by stage, in their order; those that take no time are left out."""
-        named = {
-            "start": START, **self.parts, "search": self.search, "epochs": self.epochs,
-            "end of hashed models": self.finish, "smaller model": self.smaller,
-        }  # fmt: skip
-        return tuple(Stage(name, seconds) for name, seconds in named.items() if seconds)
+        return START + sum(self.parts.values()) + self.hashed + self.smaller
 
     @property
     def hashed(self) -> float:
@@ -110,20 +109,25 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
             search=0.0, epochs=0.0, finish=0.0, parts=beside, smaller=smaller, elastic=elastic,
             elastic_points=points,
         )  # fmt: skip
-    step = alone = _step(facts, config) + sum(work.step for work in works)
+    device = rates_of(config.placement.device)
+    alone, scored, ranked = _hashed(facts, config, scale)
+    slower = 1.0 if device is None else alone / _step(facts, config)  # than threads of the CPU
+    step = alone = alone + slower * sum(work.step for work in works)
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
-    decoded = config.shape.n_classes * config.shape.n_repetitions
-    measure = held * (step / 3 + SCORE_ROW + SCORE * decoded)
+    measure = held * (step / 3 + scored)
     tried = [(_own_trials(facts), alone)]
     for work in works:
-        step += work.own_step
-        tried.append((work.trials, alone + work.own_step))
+        step += slower * work.own_step
+        tried.append((work.trials, alone + slower * work.own_step))
     trials = search_trials(facts, config)
     rows, passes = trial(n, epochs, trials)
     search = sum(times * (rows * passes * of + measure) for times, of in tried)
     search += sum(work.search for work in works)
-    finish = held * (step + _ranked(config))
-    epoch = (n * step + measure) * scale + written
+    finish = held * (step + ranked)
+    kept = written  # the best epoch: on disk, or in the memory of the host
+    if device is not None and config.placement.waves == 1:
+        kept = weights * device.copied
+    epoch = (n * step + measure) * scale + kept
     if config.dense:
         needed = not any(part.ranks_untrained for part in planned(config))
         elastic += (epochs - needed) * epoch + (SEARCH_ELASTIC if needed else 1) * search * scale
@@ -163,7 +167,9 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
 
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
     """Return the seconds that a row of many takes one thread to predict; beside counts, at most."""
-    shape = config.shape
+    shape, device = config.shape, rates_of(config.placement.device)
+    if device is not None:
+        return _device_row(facts, config, device)[1] + ASKED
     values = (
         config.weight_rows * QUERY_DENSE if config.dense else facts.nnz / facts.n_rows * FORWARD
     )
@@ -173,9 +179,36 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
     return (seconds + next((s for s in scoring if s is not None), usual)) / speed
 
 
-def _ranked(config: RunConfig) -> float:
-    shape = config.shape
-    return RANK_ROW + RANK[_in_vectors(config)] * shape.n_classes * shape.n_repetitions
+def _hashed(facts: DataFacts, config: RunConfig, scale: float) -> tuple[float, float, float]:
+    """Return what a row of hashed models takes: a step, the best classes, and by all estimators.
+
+    Seconds of one thread of the reference machine, which are multiplied with `scale`.
+    """
+    decoded = config.shape.n_classes * config.shape.n_repetitions
+    device = rates_of(config.placement.device)
+    if device is None:
+        ranked = RANK_ROW + RANK[_in_vectors(config)] * decoded
+        return _step(facts, config), SCORE_ROW + SCORE * decoded, ranked
+    read = 0.0 if config.placement.resident else facts.nnz / facts.n_rows * READ
+    step, scored = _device_row(facts, config, device)
+    ranked = scored + RANKED * decoded * device.byte
+    return max(step / scale, read), (scored + ASKED) / scale, (ranked + ASKED) / scale
+
+
+def _device_row(facts: DataFacts, config: RunConfig, device: Rates) -> tuple[float, float]:
+    """Return the seconds of a device for a row: in a step, and until its best classes are found."""
+    columns, values = config.shape.n_columns, facts.nnz / facts.n_rows
+    decoded = SCORED * config.shape.n_classes * config.shape.n_repetitions * device.byte
+    if config.dense:
+        product = config.weight_rows * columns * device.product
+        product *= TF32_PRODUCT if config.placement.tf32 else 1.0
+        sent = SENT_DENSE * facts.n_features * device.copied / config.placement.threads
+        moved = moved_bytes(config) * device.byte / config.batching.batch_size
+        return max(2 * product + moved, sent), max(product, sent) + decoded
+    sent = 0.0 if config.placement.resident else SENT * values * device.copied
+    step = values * (columns * MOVED * device.byte + device.key) + sent
+    forward = values * (columns * MOVED_FORWARD * device.byte + SENT * device.copied)
+    return step, forward + decoded
 
 
 def _in_vectors(config: RunConfig) -> bool:

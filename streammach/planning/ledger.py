@@ -83,7 +83,7 @@ def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     return Reader.footprint(
         facts, batch_size=batching.batch_size, batch_nnz=batching.batch_nnz,
         batch_labels=batching.batch_labels, pool_blocks=batching.pool_blocks,
-        by_feature=not config.dense and kind.wants_by_feature,
+        by_feature=kind.by_feature(config),
         threads=kind.reading_threads(config),
     )  # fmt: skip
 

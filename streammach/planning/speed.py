@@ -1,4 +1,4 @@
-"""How fast this machine computes beside that of the planner's constants, measured once."""
+"""How fast this machine and its card are beside those of the planner's constants, measured once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import contextlib
 import os
 import platform
 import time
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import platformdirs
 
+from streammach.backends.kinds import Rates
+from streammach.backends.registry import BACKENDS
 from streammach.kernel_cache import keep, kept
 
 REFERENCE = 0.144e-9  # seconds of one thread for a value and a column, on the reference machine
@@ -21,34 +25,48 @@ FILE = "speed.json"
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """What was measured: seconds for a value and a column, and on which machine."""
+    """What was measured: seconds for units of work, and on which machine or card."""
 
     machine: str
-    seconds: float
+    seconds: tuple[float, ...]  # for a value and a column; or the rates of a card
 
 
 def known_speed() -> float:
     """Return how many times as fast as the reference a thread is; 1 where it was not measured."""
-    return REFERENCE / (_known() or REFERENCE)
+    return REFERENCE / (_known(_path(), _machine()) or (REFERENCE,))[0]
 
 
 def speed() -> float:
     """Return how many times as fast as the reference a thread is; measured at the first call."""
-    seconds = _known()
+    return REFERENCE / _once(_path(), _machine(), lambda: (measure(),))[0]
+
+
+@lru_cache
+def rates_of(device: str) -> Rates | None:
+    """Return the rates of a device of its own, measured at the first call; None for the CPU."""
+    kind = BACKENDS[device]
+    if kind.rates is None:
+        return None
+    return Rates(*_once(_path().with_name(f"{device}.json"), kind.probe(), kind.rates))
+
+
+def _once(path: Path, machine: str, measured: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
+    """Return what was measured and kept, or measure and keep it."""
+    seconds = _known(path, machine)
     if seconds is None:
-        seconds = measure()
+        seconds = measured()
         with contextlib.suppress(OSError):  # measured again next time
-            _path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            keep(_path(), msgspec.json.encode(Speed(_machine(), seconds)))
-    return REFERENCE / seconds
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep(path, msgspec.json.encode(Speed(machine, seconds)))
+    return seconds
 
 
-def _known() -> float | None:
+def _known(path: Path, machine: str) -> tuple[float, ...] | None:
     try:
-        known = msgspec.json.decode(kept(_path()), type=Speed)
+        known = msgspec.json.decode(kept(path), type=Speed)
     except (OSError, msgspec.MsgspecError):
         return None
-    usable = known.machine == _machine() and 1e-12 < known.seconds < 1e-6
+    usable = known.machine == machine and all(0 < s < 1e-6 for s in known.seconds)
     return known.seconds if usable else None
 
 

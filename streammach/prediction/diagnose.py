@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -15,21 +15,16 @@ import numpy as np
 
 from streammach.errors import DataError, clean
 from streammach.files.urls import located
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
-from streammach.prediction.calibrate import CANDIDATES
-from streammach.prediction.evaluate import Depth, depth_of
+from streammach.model.shrink import TRUST, Size, shrink
+from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import (
-    LEAST_LABELS,
-    EvaluationRequest,
-    EvaluationSums,
-    ListFigures,
-    rankings_of,
-)
+from streammach.prediction.reached import EvaluationRequest, EvaluationSums, rankings_of
 from streammach.prediction.room import LEAST_VALUES
-from streammach.prediction.set_metrics import PLACES, Tenth
-from streammach.prediction.sums import Bin, Decile, Reliability, reliability
+from streammach.prediction.set_metrics import RowGroup, Tenth
+from streammach.prediction.sums import Bin, Reliability
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.simd import LANES
@@ -40,92 +35,49 @@ DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every poin
 QUERIES = 200
 ANSWERS = 5  # of a query
 BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go side by side
-GROUPED = ("P@1", "P@5", "N@5", "R@5")  # what is said of a group of rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """What a model does on rows with one label each, in parts."""
+@dataclass(frozen=True)
+class Depth:
+    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
+
+    n_repetitions: int
+    accuracy: dict[Ranker, float]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Diagnosis(Evaluation):
+    """What a model does on rows, in parts."""
 
     path: str  # where the rows come from
-    # n_rows, n_unseen: rows used, and those of them whose label was never seen in training: they
-    # count as wrong
-    n_rows: int
-    n_unseen: int
-    accuracy: float  # accuracy, top_5_accuracy: of the model as it ranks
-    top_5_accuracy: float
-    majority: float  # accuracy of always answering the class that is most frequent in training
-    estimator: Ranker  # how it ranks
-    # before, after: probabilities as the scores are, and after calibration, of the rows with a
-    # label seen in training
-    before: Reliability
-    after: Reliability
-    deciles: tuple[Decile, ...]  # from frequent to rare classes
     depth_rows: int  # rows used for `depths`
     depths: tuple[Depth, ...]  # by rising number of repetitions; empty with one repetition
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowGroup:
-    """Rows by their number of labels."""
-
-    least: int  # least, most: labels of a row; without an end where `most` is None
-    most: int | None
-    n_rows: int  # rows of so many
-    figures: dict[str, float]  # their P@1, P@5, N@5 and R@5
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListDiagnosis:
-    """What a model does on rows with lists of labels, in parts."""
-
-    path: str  # where the rows come from
-    # n_rows, n_labels, n_unseen: rows used, their labels, and those of them that training never
-    # saw: they count as missed
-    n_rows: int
-    n_labels: int
-    n_unseen: int
-    # of the model as it ranks, by the names of the XMC repository: P@k, N@k, R@k, PSP@k, PSN@k
-    figures: dict[str, float]
-    possible: dict[str, float]  # the most that P@1, P@3 and P@5 can be on these rows
-    majority: float  # P@1 of always answering the label that is most frequent in training
-    estimator: Ranker  # how it ranks
-    # probabilities of the best candidates of all rows, of each label on its own; its rows are
-    # candidates
+    # probabilities of the best class of rows with a label seen in training, or of the candidates of
+    # rows with lists of labels, each on its own; `before` calibration, where rows have one label
     reliability: Reliability
-    likely: Bin | None  # those with a probability of 0.5 or more; None without any
-    # recall at 5 by tenths of the labels that occur, from the rarest in training on
-    tenths: tuple[Tenth, ...]
-    by_labels: tuple[RowGroup, ...]  # rows by their number of labels, those that there are
-    depth_rows: int  # rows used for `depths`
-    # precision at 1 by rising number of repetitions; empty with one repetition
-    depths: tuple[Depth, ...]
-
-    @property
-    def accuracy(self) -> float:
-        """Precision at 1."""
-        return self.figures["P@1"]
-
-    @property
-    def top_5_accuracy(self) -> float:
-        """Precision at 5."""
-        return self.figures["P@5"]
+    before: Reliability | None = None
+    # Of rows with lists: the most that P@1, P@3 and P@5 can be; candidates with a probability of
+    # 0.5 or more, if there are any; tenths of the labels that occur, from the rarest in training
+    # on; rows by their number of labels, those that there are.
+    possible: dict[str, float] = field(default_factory=dict)
+    likely: Bin | None = None
+    tenths: tuple[Tenth, ...] = ()
+    by_labels: tuple[RowGroup, ...] = ()
 
 
 def diagnose(
     model: Model, path: str | os.PathLike[str], *, rows: int = ROWS, threads: int | None = None,
     memory: str | int | None = None, progress: Told | None = None,
-) -> Diagnosis | ListDiagnosis:  # fmt: skip
+) -> Diagnosis:  # fmt: skip
     """Return where a model is right, on the first rows of a store or a labelled text."""
-    tell = progress or (lambda stage, done, total: None)
-    n, n_unseen, place = 0, 0, located(path)
+    tell, began = progress or (lambda stage, done, total: None), time.monotonic()
+    n, place, seen = 0, located(path), InputCounts()
     with Predictor(model, threads=threads, memory=memory) as predictor:
         room = predictor.room("report", path, CANDIDATES)
         sums = EvaluationSums(model, EvaluationRequest())
-        for block in _first_rows(model, place, room, rows):
-            sums.take(sums.block_sums(predictor, block, path))
+        for block in _first_rows(model, place, room, rows, seen):
+            sums.take(sums.sums_of(predictor, block, path))
             n += block.n_rows
-            n_unseen += int((block.lists.classes < 0).sum())
             tell("rank", n, rows)
     if not n:
         raise DataError("it holds no rows", path=clean(path, 300))
@@ -134,49 +86,43 @@ def diagnose(
     total, depths, n_depth = model.spec.n_repetitions, [], min(n, DEPTH_ROWS)
     counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total] * (total > 1)
     for i, count in enumerate(counts, 1):
-        few = _first_rows(model, place, room, DEPTH_ROWS)
+        few = _first_rows(model, place, room, DEPTH_ROWS, InputCounts())
         names = rankings_of(model)
         depths.append(depth_of(model, count, few, names, threads=threads, memory=memory))
         tell("repetitions", i * n_depth, len(counts) * n_depth)
-    shared: dict[str, Any] = {
-        "path": str(path), "n_rows": n, "n_unseen": n_unseen, "estimator": model.estimator,
-        "depth_rows": n_depth, "depths": tuple(depths),
-    }  # fmt: skip
-    figures = sums.figures(n)
-    if isinstance(sums.own, ListFigures):
-        return _of_lists(sums.own, figures, shared)
     return Diagnosis(
-        **shared, deciles=figures["recall_by_decile"],
-        **{name: figures[name] for name in ("accuracy", "top_5_accuracy", "majority")},
-        before=reliability(sums.own.sums["before"]), after=reliability(sums.own.sums["after"]),
+        **sums.fields(), **sums.details(), path=str(path), estimator=model.estimator,
+        unknown_values=seen.unknown_values, depth_rows=n_depth, depths=tuple(depths),
+        seconds=time.monotonic() - began,
     )  # fmt: skip
 
 
-def _of_lists(own: ListFigures, figures: dict[str, Any], shared: dict[str, Any]) -> ListDiagnosis:
-    sums, sets, n = own.sums, figures["sets"], shared["n_rows"]
-    n_likely, stated, right = sums["likely"].tolist()
-    most = [*(least - 1 for least in LEAST_LABELS[1:]), None]
-    return ListDiagnosis(
-        **shared, n_labels=sets.n_labels, figures=sets.named(), majority=figures["majority"],
-        possible={f"P@{k}": int(hits) / (k * n)
-                  for k, hits in zip(PLACES, sums["possible"], strict=True)},
-        reliability=reliability(sums["stated"]),
-        likely=Bin(int(n_likely), stated / n_likely, right / n_likely) if n_likely else None,
-        tenths=own.sets.tenths(),
-        by_labels=tuple(
-            RowGroup(
-                least=least, most=last, n_rows=int(group[0]),
-                figures=dict(zip(GROUPED, (group[1:] / group[0]).tolist(), strict=True)),
-            )
-            for least, last, group in zip(LEAST_LABELS, most, sums["groups"], strict=True)
-            if group[0]
-        ),
-    )  # fmt: skip
+def depth_of(
+    model: Model, n_repetitions: int, blocks: Iterable[RowBlock], names: Sequence[Ranker],
+    **computing: Any,
+) -> Depth:  # fmt: skip
+    """Return the accuracy of a model's first repetitions and all counts, by the way to rank."""
+    counts, share = model.counts, n_repetitions / model.spec.n_repetitions
+    if share < 1:
+        size = Size(model.stored or "float32", n_repetitions, 0)
+        model = shrink(replace(model, counts=None), size)
+    if counts is not None:
+        counts = replace(counts, hashed=counts.hashed * share**TRUST)
+    right, n = dict.fromkeys(names, 0), 0
+    with Predictor(replace(model, counts=counts), **computing) as predictor:
+        for block in blocks:
+            n += block.n_rows
+            for name in names:
+                best = predictor.topk_ids(block, 1, name)[0]
+                right[name] += int(block.lists.matched(best).sum())
+    return Depth(n_repetitions, {name: count / max(n, 1) for name, count in right.items()})
 
 
-def _first_rows(model: Model, path: Path, room: Room, rows: int) -> Iterator[RowBlock]:
+def _first_rows(
+    model: Model, path: Path, room: Room, rows: int, seen: InputCounts
+) -> Iterator[RowBlock]:
     """Yield an input's first rows; they are not held but read again where they are used again."""
-    for block in rows_of(path, model, InputCounts(), room):
+    for block in rows_of(path, model, seen, room):
         part = block if block.n_rows <= rows else block.part(0, rows)
         rows -= part.n_rows
         yield part

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,14 @@ from streammach.backends.protocol import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
 from streammach.data.given import given_labels
 from streammach.data.label_arrays import Labels, LabelSets
-from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_tables import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
-from streammach.model.shrink import TRUST, Size, shrink
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_hashes
@@ -38,14 +35,6 @@ from streammach.rows.names import Names
 from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import Reported
 from streammach.spec.types import Estimator, Ranker, Transform
-
-
-@dataclass(frozen=True)
-class Depth:
-    """Accuracy of the first `n_repetitions` repetitions, by the way to rank."""
-
-    n_repetitions: int
-    accuracy: dict[Ranker, float]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -91,8 +80,6 @@ class Evaluation(Reported):
         empty with lists.
     estimators : dict of str to dict
         ``accuracy`` and ``top_5_accuracy`` by the way to rank, where it was asked for.
-    first : tuple of Depth
-        Accuracy of the first repetitions alone, where it was asked for.
     by : Slices or None
         Accuracy by the values of a namespace, where it was asked for.
     skipped : dict of str to int
@@ -117,7 +104,6 @@ class Evaluation(Reported):
     macro_recall: float = float("nan")
     recall_by_decile: tuple[Decile, ...] = ()
     estimators: dict[Ranker, dict[str, float]] = field(default_factory=dict)
-    first: tuple[Depth, ...] = ()
     by: Slices | None = None
     skipped: dict[str, int] = field(default_factory=dict)
 
@@ -145,9 +131,9 @@ def choose_estimator(
 def evaluate(
     predictor: Predictor | Model | str | os.PathLike[str], path: Any, *, options: SourceOptions =
     GUESSED, progress: Wanted = None, threshold: float = 0.5, propensity: tuple[float, float] =
-    (DEFAULT_A, DEFAULT_B), estimators: bool = False, first: Sequence[int] = (), by: str | None =
-    None, on_bad_row: str = "error", max_bad: int | None = None, rejects: str | os.PathLike[str] |
-    None = None, force: bool = False,
+    (DEFAULT_A, DEFAULT_B), estimators: bool = False, by: str | None = None, on_bad_row: str =
+    "error", max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool
+    = False,
 ) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, a labelled text or rows in memory.
 
@@ -171,8 +157,6 @@ def evaluate(
         A and B of the propensities then.
     estimators : bool
         Rank the rows by all estimators that the model has, too.
-    first : sequence of int
-        Rank them by so many of the first repetitions, too: a pass over the input for each.
     by : str, optional
         A namespace, or a column of a table: how many rows are right by its values.
     on_bad_row : str
@@ -187,59 +171,39 @@ def evaluate(
     Raises
     ------
     UsageError, DataError, StoreError, DiskError
-        If the input cannot be read or holds no rows; if the model does not have so many
-        repetitions, or no feature of such a namespace.
+        If the input cannot be read or holds no rows; if the model has no feature of such a
+        namespace.
     BudgetError
         If it does not fit the predictor's memory.
     """
-    began, skip = time.monotonic(), skipping(on_bad_row, max_bad)
-    place = located(path) if isinstance(path, str | os.PathLike) else PLACE
+    began, skip, seen = time.monotonic(), skipping(on_bad_row, max_bad), InputCounts()
+    given = not isinstance(path, str | os.PathLike)
+    place = PLACE if given else located(path)
     listed = rejects_list(rejects, skip=skip, force=force, inputs=[place])
+    request = EvaluationRequest(
+        threshold=threshold, propensity=propensity, estimators=estimators, by=by
+    )
     with ExitStack() as stack:
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))
-        _check_first(first, predictor.model, place)
-        request = EvaluationRequest(
-            threshold=threshold, propensity=propensity, estimators=estimators, by=by
-        )
-        sums, given = EvaluationSums(predictor.model, request), path if place is PLACE else None
-        found = _added_up(predictor, place, given, sums, first, options, bad_rows, progress)
-    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
-
-
-def _added_up(
-    predictor: Predictor, path: Path, given: Any, sums: EvaluationSums, first: Sequence[int],
-    options: SourceOptions, bad_rows: BadRows, progress: Wanted,
-) -> Evaluation:  # fmt: skip
-    """Return what all rows of an input add up to: those of a path, or that were given."""
-    seen, model, source = InputCounts(), predictor.model, path if given is None else None
-    room = predictor.room("first" if first else "evaluate", source, CANDIDATES, options)
-
-    def blocks(seen: InputCounts, bad_rows: BadRows) -> Iterator[RowBlock]:
-        if given is None:
-            yield from rows_of(path, model, seen, room, options=options, bad_rows=bad_rows)
+        model, sums = predictor.model, EvaluationSums(predictor.model, request)
+        room = predictor.room("evaluate", None if given else place, CANDIDATES, options)
+        if given:
+            blocks = room.cut(_labelled_rows(predictor, path, seen, bad_rows))
         else:
-            yield from room.cut(_labelled_rows(predictor, given, seen, bad_rows))
-
-    with shown(progress, "rows") as told:
+            blocks = rows_of(place, model, seen, room, options=options, bad_rows=bad_rows)
+        told = stack.enter_context(shown(progress, "rows"))
         told("evaluate", 0, 0)
-        for block in blocks(seen, bad_rows):
-            sums.take(sums.block_sums(predictor, block, path))
+        for block in blocks:
+            sums.take(sums.sums_of(predictor, block, place))
             told("evaluate", seen.rows, seen.total)
-        depths = []
-        for n in first if seen.rows else ():
-            again = blocks(InputCounts(), BadRows(skip=bad_rows.skip))
-            depths.append(depth_of(
-                model, n, again, [predictor.estimator], estimator=predictor.estimator,
-                device=predictor.device, threads=predictor.threads,
-            ))  # fmt: skip
-            told(f"first {n}", seen.rows, 0)
     if not seen.rows:
-        raise DataError("it holds no rows", path=clean(path, 300))
+        raise DataError("it holds no rows", path=clean(place, 300))
     room.done()
-    return replace(evaluation_of(sums, seen, predictor.estimator), first=tuple(depths))
+    found = evaluation_of(sums, seen, predictor.estimator)
+    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
 
 def _labelled_rows(
@@ -260,7 +224,6 @@ def _labelled_rows(
         block = predictor.rows.block(rows[0], unknown=unknown)
         block = _with_labels(block, rows[1], predictor.model.labels)
     seen.rows += block.n_rows
-    seen.unseen_labels += int((block.lists.classes < 0).sum())
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
     return block
 
@@ -284,47 +247,8 @@ def _with_labels(block: RowBlock, labels: Any, names: Names) -> RowBlock:
 def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) -> Evaluation:
     """Return an evaluation of rows that were added up; its seconds are 0."""
     return Evaluation(
-        n_rows=seen.rows, n_unseen=seen.unseen_labels, unknown_values=seen.unknown_values,
-        estimator=estimator, seconds=0.0, **sums.figures(seen.rows),
-    )  # fmt: skip
-
-
-def _check_first(first: Sequence[int], model: Model, path: str | os.PathLike[str]) -> None:
-    """Raise UsageError if first repetitions are asked for that cannot be measured."""
-    most = model.spec.n_repetitions
-    for n_repetitions in first:
-        if not 0 < n_repetitions <= most:
-            raise UsageError(f"{n_repetitions} is not from 1 to {most} repetitions: --first")
-    if first and is_piped(located(path)):
-        raise UsageError("standard input can be read once alone: --first")
-
-
-def first_repetitions(model: Model, n_repetitions: int) -> Model:
-    """Return the model with its first repetitions and all counts."""
-    total = model.spec.n_repetitions
-    if n_repetitions == total:
-        return model
-    hashed = replace(model, counts=None)
-    small = shrink(hashed, Size(model.stored or "float32", n_repetitions, 0))
-    if model.counts is None:
-        return small
-    weight = model.counts.hashed * (n_repetitions / total) ** TRUST
-    return replace(small, counts=replace(model.counts, hashed=weight))
-
-
-def depth_of(
-    model: Model, n_repetitions: int, blocks: Iterable[RowBlock], names: Sequence[Ranker],
-    **computing: Any,
-) -> Depth:  # fmt: skip
-    """Return the accuracy of a model's first repetitions by the way to rank."""
-    right, n = dict.fromkeys(names, 0), 0
-    with Predictor(first_repetitions(model, n_repetitions), **computing) as predictor:
-        for block in blocks:
-            n += block.n_rows
-            for name in names:
-                best = predictor.topk_ids(block, 1, name)[0]
-                right[name] += int(block.lists.matched(best).sum())
-    return Depth(n_repetitions, {name: count / max(n, 1) for name, count in right.items()})
+        unknown_values=seen.unknown_values, estimator=estimator, seconds=0.0, **sums.fields()
+    )
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

@@ -122,25 +122,22 @@ class _Compressed(NamedTuple):
 
 def _checked(rows: Any) -> Any:
     """Return a matrix as compressed sparse rows of float32, or raise DataError."""
-    matrix = _compressed(rows)
-    if len(matrix.shape) != 2:
-        raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
-    if not np.isfinite(matrix.data).all():
-        raise DataError("a value is not a finite float32")
-    return matrix
-
-
-def _compressed(rows: Any) -> Any:
-    """Return a matrix as compressed sparse rows of float32."""
     # What scipy does for one row takes as long as ranking it.
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in NUMBERS:
         where, columns = np.nonzero(rows)
         indptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(np.bincount(where, minlength=len(rows)), out=indptr[1:])
-        return _Compressed(rows.shape, indptr, columns, rows[where, columns].astype(np.float32))
-    if is_sparse(rows) and rows.format == "csr" and rows.dtype == np.float32:
-        return rows
-    return csr_array(rows, dtype=np.float32)
+        data = rows[where, columns].astype(np.float32)
+        matrix: Any = _Compressed(rows.shape, indptr, columns, data)
+    elif is_sparse(rows) and rows.format == "csr" and rows.dtype == np.float32:
+        matrix = rows
+    else:
+        matrix = csr_array(rows, dtype=np.float32)
+    if len(matrix.shape) != 2:
+        raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
+    if not np.isfinite(matrix.data).all():
+        raise DataError("a value is not a finite float32")
+    return matrix
 
 
 def _with_ids(matrix: Any, ids: NDArray[np.int32]) -> RowBlock:

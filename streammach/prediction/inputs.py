@@ -72,7 +72,6 @@ class InputCounts:
     """What was met in an input."""
 
     rows: int = 0  # rows read
-    unseen_labels: int = 0  # labels that the model does not know: where a row has one, rows
     unknown_values: int = 0  # values whose feature the model does not know; they are left out
     total: int = 0  # all rows of the input; 0 where that is not known
 
@@ -118,7 +117,6 @@ def rows_of(
     bad_rows = bad_rows or BadRows()
     for block in _file_rows(path, model, seen, room, options, label_needed, met, bad_rows):
         seen.rows += block.n_rows
-        seen.unseen_labels += int((block.lists.classes < 0).sum())
         yield block
 
 
@@ -157,7 +155,6 @@ class StoreRows:
                 done = canonicalize(block, self._features, self._labels)
                 seen.rows += block.n_rows
                 seen.unknown_values += block.nnz - done.nnz
-                seen.unseen_labels += int((done.lists.classes < 0).sum())
                 numbers, tags = data.origins(*place)
                 yield replace(done, numbers=numbers, tags=tags)
 

@@ -81,7 +81,7 @@ def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) ->
     codes = np.zeros((n, 0), np.uint8)
     if not model.spec.unhashed:
         choice = best_buckets(backend, rows, n, model.training.transform)
-        codes = told_apart(choice, backend.codes)
+        codes = told_apart(*choice, backend.codes)
     return NewClasses(
         labels=labels, codes=codes,
         pairs=np.stack([keys & 0xFFFFFFFF, keys >> 32]).astype(np.int32),
@@ -90,24 +90,17 @@ def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) ->
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class BucketChoice:
-    """The buckets in which a model sees the rows of n new classes."""
-
-    # best, second: int64 (n, R): the buckets of the largest mean logarithm of a probability, and of
-    # the next one
-    best: NDArray[np.int64]
-    second: NDArray[np.int64]
-    apart: NDArray[np.float32]  # float32 (n, R): how far these two are from one another
-
-
 def best_buckets(
     backend: Ranked, rows: RowBlock, n_classes: int, transform: Transform
-) -> BucketChoice:
-    """Return the buckets of new classes."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Return the buckets of new classes, the second best ones, and how far these are apart.
+
+    They have the largest mean logarithms of a probability over the rows of the class: (n, R) each.
+    """
     spec = backend.spec
     step = max(1, MEANS_BYTES // (4 * spec.n_columns))
-    found = []
+    best, second = np.empty((2, n_classes, spec.n_repetitions), np.int64)
+    apart = np.empty(best.shape, np.float32)
     for first in range(0, n_classes, step):
         last = min(first + step, n_classes)
         a, b = np.searchsorted(rows.classes, [first, last])
@@ -118,37 +111,31 @@ def best_buckets(
             logs = backend.outputs(transformed(part, transform), logarithms=True)
             np.add.at(sums, part.classes - first, logs)
         sums /= np.bincount(some.classes - first, minlength=last - first)[:, None]
-        found.append(_choice(sums.reshape(-1, spec.n_repetitions, spec.n_buckets)))
-    return BucketChoice(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
-
-
-def _choice(
-    means: NDArray[np.float32],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the fields of a choice by means float32 (n, R, B), which are written over."""
-    best = means.argmax(axis=2)
-    highest = means.max(axis=2)
-    np.put_along_axis(means, best[:, :, None], -np.inf, axis=2)
-    return best, means.argmax(axis=2), highest - means.max(axis=2)
+        means = sums.reshape(-1, spec.n_repetitions, spec.n_buckets)
+        best[first:last], highest = means.argmax(axis=2), means.max(axis=2)
+        np.put_along_axis(means, best[first:last, :, None], -np.inf, axis=2)
+        second[first:last], apart[first:last] = means.argmax(axis=2), highest - means.max(axis=2)
+    return best, second, apart
 
 
 def told_apart(
-    choice: BucketChoice, table: NDArray[np.unsignedinteger]
-) -> NDArray[np.unsignedinteger]:
+    best: NDArray[np.int64], second: NDArray[np.int64], apart: NDArray[np.float32],
+    table: NDArray[np.unsignedinteger],
+) -> NDArray[np.unsignedinteger]:  # fmt: skip
     """Return the bucket of each new class in each repetition, together unlike any other class's.
 
     Where another class has the same code already, the second best bucket is taken in the repetition
     in which it is nearest to the best one; if that is taken, too, in another one, and so on.
     """
-    codes = choice.best.astype(table.dtype)
-    order = np.argsort(choice.apart, axis=1, kind="stable")
+    codes = best.astype(table.dtype)
+    order = np.argsort(apart, axis=1, kind="stable")
     for place in range(min(TRIES, codes.shape[1])):
         alike = _taken(codes, table)
         if not len(alike):
             break
         r = order[alike, place]
-        codes[alike] = choice.best[alike]
-        codes[alike, r] = choice.second[alike, r]
+        codes[alike] = best[alike]
+        codes[alike, r] = second[alike, r]
     return codes
 
 
@@ -156,16 +143,13 @@ def _taken(
     codes: NDArray[np.unsignedinteger], table: NDArray[np.unsignedinteger]
 ) -> NDArray[np.int64]:
     """Return the rows of codes (n, R) that stand in a table (K, R), or earlier among themselves."""
-    own = _prints(codes)
-    first = np.unique(own, return_index=True)[1]
+    own = np.empty(len(codes), np.uint64)
+    hashing.fingerprints(codes, own)
     taken = np.ones(len(own), np.bool_)
-    taken[first] = False
+    taken[np.unique(own, return_index=True)[1]] = False
     for start in range(0, len(table), TABLE_CODES):
-        taken |= np.isin(own, _prints(np.ascontiguousarray(table[start : start + TABLE_CODES])))
+        some = np.ascontiguousarray(table[start : start + TABLE_CODES])
+        known = np.empty(len(some), np.uint64)
+        hashing.fingerprints(some, known)
+        taken |= np.isin(own, known)
     return np.flatnonzero(taken)
-
-
-def _prints(table: NDArray[np.unsignedinteger]) -> NDArray[np.uint64]:
-    out = np.empty(len(table), np.uint64)
-    hashing.fingerprints(table, out)
-    return out

@@ -25,8 +25,8 @@ from streammach.files.folders import remove_left
 from streammach.files.reading import PIECE, disk_error
 from streammach.files.urls import located
 from streammach.files.writing import Writer
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write

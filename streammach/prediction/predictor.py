@@ -19,9 +19,9 @@ from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.urls import located
 from streammach.machine import budget, cores
+from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
-from streammach.prediction.calibrate import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
@@ -189,12 +189,8 @@ class Predictor:
         UsageError
             If probabilities are asked of an estimator that is not the calibrated one.
         """
-        k, row = self.most(k), self.rows.features.row(features, values)
-        if probabilities:
-            self._check_calibrated()
-            ids, scores = self._probable_ids(row, k)
-        else:
-            ids, scores = self.topk_ids(row, k)
+        row = self.rows.features.row(features, values)
+        ids, scores = self.ranking(probabilities=probabilities)(row, self.most(k))
         return self.labels(ids[0]), scores[0]
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
@@ -215,9 +211,8 @@ class Predictor:
     def ranked(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, probabilities: bool = False
     ) -> Top:
-        """Return what :meth:`topk_ids` does, of any number of rows in bounded memory."""
-        if probabilities:
-            self._check_calibrated(estimator)
+        """Return the best class ids and scores of any number of rows, in bounded memory."""
+        rank = self.ranking(probabilities=probabilities, estimator=estimator)
         k = self.most(k)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
         best = max(k, CANDIDATES) if probabilities else k
@@ -226,8 +221,7 @@ class Predictor:
         for some in self._rooms[best].ranges(block.indptr):
             whole = some == slice(0, block.n_rows)
             part = block if whole else block.part(some.start, some.stop)
-            found = self._probable_ids(part, k) if probabilities else None
-            ids[some], scores[some] = found or self.topk_ids(part, k, estimator)
+            ids[some], scores[some] = rank(part, k)
         return ids, scores
 
     def room(
@@ -294,12 +288,11 @@ class Predictor:
             place, self.model, seen or InputCounts(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        parts: Iterator[Predictions] = ranked_blocks(rows, k, rank)
         order = source_order(place)
-        if order is not None:
-            ranked = ranked_blocks(rows, k, rank, told)
-            parts = in_source_order(ranked, order, k, room.sorted_bytes, beside)
-        return _followed(parts, room)
+        parts = ranked_blocks(rows, k, rank, told if order else None)
+        if order is None:
+            return _followed(parts, room)
+        return _followed(in_source_order(parts, order, k, room.sorted_bytes, beside), room)
 
     def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
         """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
@@ -325,15 +318,24 @@ class Predictor:
                 self._rankings[name] = by_hashes(self._backend, name, transform)
         return self._rankings[name]
 
-    def ranking(self, *, threshold: float | None, probabilities: bool) -> Ranking:
-        """Return how rows are ranked for :meth:`stream`, which says what is raised."""
+    def ranking(
+        self, *, threshold: float | None = None, probabilities: bool = False,
+        estimator: Ranker | None = None,
+    ) -> Ranking:  # fmt: skip
+        """Return how rows are ranked; :meth:`stream` says what is raised."""
         if threshold is not None and not self.model.listed:
             raise UsageError("rows have one label each: --threshold")
-        if probabilities:
-            self._check_calibrated()
+        named, calibrated = estimator or self._named, self.model.calibrated
+        if probabilities and named not in (None, calibrated):
+            raise UsageError(
+                f"probabilities are those of the ranking {calibrated}, not of {named}: --estimator",
+                hint=f"Leave it out, or name {calibrated}.",
+            )
         if threshold is not None:
             return partial(self.likely_ids, threshold=threshold)
-        return self._probable_ids if probabilities else self.topk_ids
+        if probabilities:
+            return self._probable_ids
+        return self.topk_ids if estimator is None else partial(self.topk_ids, estimator=estimator)
 
     def likely_ids(self, block: RowBlock, k: int, threshold: float) -> Top:
         """Return the labels of each row with at least a probability of their own, and these."""
@@ -361,15 +363,6 @@ class Predictor:
         found = np.full(len(unique), 0 if whole else "", np.int64 if whole else object)
         found[there] = names.values(unique[there])
         return found[where].reshape(ids.shape)
-
-    def _check_calibrated(self, estimator: Ranker | None = None) -> None:
-        """Refuse probabilities of a ranking that was named and is not the calibrated one."""
-        named, known = estimator or self._named, self.model.calibrated
-        if named not in (None, known):
-            raise UsageError(
-                f"probabilities are those of the ranking {known}, not of {named}: --estimator",
-                hint=f"Leave it out, or name {known}.",
-            )
 
     def _probable_ids(self, block: RowBlock, k: int) -> Top:
         """Return the k best class ids by the calibrated ranking and their probabilities."""

@@ -11,14 +11,8 @@ from numpy.typing import NDArray
 
 from streammach.errors import UsageError, clean
 from streammach.figures import Reached
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import CANDIDATES, Calibration, class_probabilities, own_logs
 from streammach.model.model import Model
-from streammach.prediction.calibrate import (
-    CANDIDATES,
-    class_probabilities,
-    label_probabilities,
-    own_logs,
-)
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.set_metrics import (
@@ -26,7 +20,7 @@ from streammach.prediction.set_metrics import (
     DEFAULT_B,
     MOST,
     PLACES,
-    F1Figures,
+    LabelFigures,
     SetFigures,
 )
 from streammach.prediction.sums import (
@@ -34,23 +28,19 @@ from streammach.prediction.sums import (
     BlockSums,
     Figures,
     IdCounts,
+    RankedRows,
     binned,
     deciles,
     macro_recall,
     reliability,
 )
 from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import SEPARATOR, Names, in_namespace, namespaces
 from streammach.spec.estimators import BLEND, estimators
 from streammach.spec.types import Ranker
 
 FREQUENT, WORST = 10, 5  # values of a namespace that are told of
 LEAST_ROWS = 20  # of a value that may be among the worst
-LIKELY = 0.5  # probability of a label from which on it is said to be there
-LEAST_LABELS = (0, 1, 2, 3, 4, 5, 6, 11, 21, 51)  # of a row, that begin a group of rows
-# Best classes int64 (n, 5 or more); candidates and scores of the calibrated ranking.
-TopClasses = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
 
 def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
@@ -77,115 +67,80 @@ def measure(rows: RowBlock, ranking: Ranking) -> Reached:
 
 
 class ClassFigures(Figures):
-    """Adds up what is reached on rows with one label each."""
+    """What is reached on rows with one label each."""
 
     def __init__(self, model: Model) -> None:
         n = model.spec.n_classes
         super().__init__(
-            rows=np.zeros(2, np.int64),  # all, and those whose label was never seen
-            hits=np.zeros(len(PLACES), np.int64), majority=np.zeros((), np.int64),
+            n_rows=np.zeros((), np.int64), hits=np.zeros(len(PLACES), np.int64),
             there=np.zeros(n, np.int32), right=np.zeros(n, np.int32),  # by class
             # ln p of labels; stated and calibrated probabilities
             logs=np.zeros(()), before=np.zeros((3, BINS)), after=np.zeros((3, BINS)),
         )  # fmt: skip
         self._model = model
 
-    def block_sums(self, block: RowBlock, top: TopClasses) -> BlockSums:
+    def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""
-        model, (best, ids, scores) = self._model, top
-        classes, known, n_classes = block.classes, block.classes >= 0, model.spec.n_classes
-        right = (ids[:, 0] == classes)[known]
+        model, classes, best = self._model, rows.block.classes, rows.best
+        known, n_classes = classes >= 0, model.spec.n_classes
+        own = rows.candidates[known] == classes[known][:, None]
         before, after = (
-            binned(class_probabilities(scores[known], n_classes, map_)[0][:, 0], right)
+            binned(class_probabilities(rows.scores[known], n_classes, map_)[0][:, 0], own[:, 0])
             for map_ in (Calibration(), model.calibration)
         )
-        own = ids[known] == classes[known][:, None]
-        logs = own_logs(scores[known], own, n_classes, model.calibration)
         return {
-            "rows": np.array([block.n_rows, block.n_rows - known.sum()]),
+            "n_rows": len(classes),
             "hits": np.array([top_k_hits(best, classes, place) for place in PLACES]),
-            "logs": logs.sum(), "majority": (classes == model.majority).sum(),
+            "logs": own_logs(rows.scores[known], own, n_classes, model.calibration).sum(),
             "there": IdCounts.of(classes[known]),
             "right": IdCounts.of(classes[(best[:, 0] == classes) & known]),
             "before": before, "after": after,
         }  # fmt: skip
 
-    def figures(self) -> dict[str, Any]:
-        """Return them as fields of an evaluation."""
-        sums = self.sums
-        n, n_unseen = sums["rows"].tolist()
-        known = n - n_unseen
-        first, three, five = (sums["hits"] / n).tolist()
+    def fields(self) -> dict[str, Any]:
+        """Return accuracy, log loss, calibration errors and recall by class."""
+        sums, known = self.sums, int(self.sums["after"][0].sum())
+        first, three, five = (sums["hits"] / sums["n_rows"]).tolist()
         found = {
             "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five,
-            "majority": int(sums["majority"]) / n,
             "log_loss": -float(sums["logs"]) / known if known else float("nan"),
             "macro_recall": macro_recall(sums["there"], sums["right"]),
             "recall_by_decile": deciles(sums["there"], sums["right"]),
         }  # fmt: skip
         if known:
-            found["ece"] = reliability(sums["after"]).ece
-            found["ece_before"] = reliability(sums["before"]).ece
+            after, before = self.details().values()
+            found |= {"ece": after.ece, "ece_before": before.ece}
         return found
 
-
-class ListFigures(Figures):
-    """Adds up what is reached on rows with lists of labels."""
-
-    def __init__(self, model: Model, threshold: float, propensity: tuple[float, float]) -> None:
-        assert model.label_counts is not None, "it was trained on lists"
-        a, b = propensity
-        self._model, self._threshold = model, threshold
-        self.sets = SetFigures(model.label_counts, model.n_rows, a=a, b=b)
-        self._f1 = F1Figures(model.spec.n_classes)
-        super().__init__(
-            sets=self.sets, f1=self._f1, majority=np.zeros((), np.int64),
-            possible=np.zeros(len(PLACES), np.int64),  # hits of the best ranking
-            # of candidates: stated and right; how many are likely, what these state, how many right
-            stated=np.zeros((3, BINS)), likely=np.zeros(3),
-            groups=np.zeros((len(LEAST_LABELS), 5)),  # sums of row_figures by number of labels
-        )  # fmt: skip
-
-    def block_sums(self, block: RowBlock, top: TopClasses) -> BlockSums:
-        """Return what rows add."""
-        model, lists, (best, ids, scores) = self._model, block.lists, top
-        p, some = label_probabilities(scores, model.calibration), np.isfinite(scores)
-        stated, right = p[some], lists.matched(ids)[some]
-        likely, groups = stated >= LIKELY, np.zeros((len(LEAST_LABELS), 5))
-        group = np.searchsorted(LEAST_LABELS, lists.lengths, side="right") - 1
-        np.add.at(groups, group, row_figures(best[:, :MOST], lists))
-        majority = np.full((block.n_rows, 1), model.majority)
-        return {
-            "sets": self.sets.block_sums(best, lists),
-            "f1": self._f1.block_sums(ids, p >= self._threshold, lists),
-            "majority": lists.matched(majority).sum(),
-            "possible": np.minimum(lists.lengths[:, None], PLACES).sum(axis=0),
-            "stated": binned(stated, right), "groups": groups,
-            "likely": np.array([likely.sum(), stated[likely].sum(), right[likely].sum()]),
-        }  # fmt: skip
-
-    def figures(self) -> dict[str, Any]:
-        """Return them as fields of an evaluation."""
-        sets = self.sets.result()
-        p = sets.precision
-        return {
-            "accuracy": p[1], "top_3_accuracy": p[3], "top_5_accuracy": p[5],
-            "majority": int(self.sums["majority"]) / sets.n_rows, "log_loss": float("nan"),
-            "sets": sets, "f1": self._f1.result(), "threshold": self._threshold,
-        }  # fmt: skip
+    def details(self) -> dict[str, Any]:
+        """Return how true probabilities are, after and before calibration."""
+        return {name: reliability(self.sums[sums])
+                for name, sums in (("reliability", "after"), ("before", "before"))}  # fmt: skip
 
 
-def row_figures(best: NDArray[np.int64], lists: LabelLists) -> NDArray[np.float64]:
-    """Return 1, P@1, P@5, N@5 and R@5 of each row by `best` int64 (n, k): 0 without labels."""
-    hits, n = lists.matched(best), lists.lengths
-    discounts = 1 / np.log2(np.arange(2, MOST + 2))
-    ideal = np.append(0.0, np.cumsum(discounts))[np.minimum(n, MOST)]
-    found = hits.sum(axis=1)
-    return np.column_stack([
-        np.ones(len(n)), hits[:, 0], found / MOST,
-        (hits * discounts[: hits.shape[1]]).sum(axis=1) / np.maximum(ideal, discounts[-1]),
-        found / np.maximum(n, 1),
-    ])  # fmt: skip
+class RankingFigures(Figures):
+    """What each ranking reaches that a model has; each row counts once."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(**{name: np.zeros(3) for name in rankings_of(model)})
+
+    def block_sums(self, rows: RankedRows) -> BlockSums:
+        """Return rows, and the sums of their figures, by ranking."""
+        predictor, alike, sums = rows.predictor, replace(rows.block, importance=None), {}
+        for name in self.sums:
+            same = name == predictor.estimator
+            best = rows.best if same else predictor.topk_ids(rows.block, MOST, name)[0]
+            found = reached(alike, best)
+            sums[name] = alike.n_rows * np.array([1, found.accuracy, found.top_5_accuracy])
+        return sums
+
+    def fields(self) -> dict[str, Any]:
+        """Return the figures by ranking."""
+        names = ("accuracy", "top_5_accuracy")
+        return {"estimators": {
+            name: dict(zip(names, (sums[1:] / sums[0]).tolist(), strict=True))
+            for name, sums in self.sums.items()
+        }}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +168,7 @@ class Slices:
 
 
 class SliceSums(Figures):
-    """Adds up rows and right ones by value, block by block."""
+    """Rows and right ones by the values of a namespace."""
 
     def __init__(self, features: Names, by: str) -> None:
         self._features, self._by = features, by
@@ -227,18 +182,20 @@ class SliceSums(Figures):
         n = len(self._own) + 1  # the last one stands for rows without any
         super().__init__(there=np.zeros(n, np.int64), right=np.zeros(n, np.int64))
 
-    def block_sums(self, block: RowBlock, right: NDArray[np.bool_]) -> BlockSums:
+    def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return how many rows there are by value, and of how many the best class is right."""
+        block = rows.block
         places = np.searchsorted(self._own, block.features)
         places = np.minimum(places, len(self._own) - 1)
         own = np.flatnonzero(self._own[places] == block.features)
-        rows = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))[own]
-        with_one, first = np.unique(rows, return_index=True)
+        owners = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))[own]
+        with_one, first = np.unique(owners, return_index=True)
         group = np.full(block.n_rows, len(self._own))
         group[with_one] = places[own[first]]
+        right = block.lists.matched(rows.best[:, :1])[:, 0]
         return {"there": IdCounts.of(group), "right": IdCounts.of(group[right])}
 
-    def result(self) -> Slices:
+    def fields(self) -> dict[str, Any]:
         """Return the rows by value."""
         there, right = self.sums["there"][:-1], self.sums["right"][:-1]
         some = np.flatnonzero(there)
@@ -246,12 +203,12 @@ class SliceSums(Figures):
         many = some[there[some] >= LEAST_ROWS]
         shares = right[many] / there[many]
         worst = many[np.lexsort((many, -there[many], shares))][:WORST]
-        return Slices(
+        return {"by": Slices(
             by=self._by, n_values=len(some),
             without=self._slice(-1) if self.sums["there"][-1] else None,
             frequent=tuple(map(self._slice, frequent.tolist())),
             worst=tuple(map(self._slice, worst.tolist())),
-        )  # fmt: skip
+        )}  # fmt: skip
 
     def _slice(self, place: int) -> Slice:
         n, right = int(self.sums["there"][place]), int(self.sums["right"][place])
@@ -274,54 +231,58 @@ class EvaluationRequest:
 
 
 class EvaluationSums(Figures):
-    """Adds up all figures of an evaluation."""
+    """All figures of an evaluation. A further one is a class of :class:`Figures` and a line here.
+
+    `rows` are rows, labels that training never saw, and rows with the most frequent class of it.
+    """
 
     def __init__(self, model: Model, request: EvaluationRequest) -> None:
-        self.own: ClassFigures | ListFigures = (
-            ListFigures(model, request.threshold, request.propensity)
-            if model.listed
-            else ClassFigures(model)
-        )
-        names = rankings_of(model) if request.estimators else []
-        self._rankings = {name: np.zeros(2) for name in names}
-        self._slices = None if request.by is None else SliceSums(model.features, request.by)
-        super().__init__(own=self.own, rankings=Figures(**self._rankings), by=self._slices)
+        self._majority, self._listed = model.majority, model.listed
+        if model.listed:
+            assert model.label_counts is not None, "it was trained on lists"
+            a, b = request.propensity
+            own: list[Figures] = [
+                SetFigures(model.label_counts, model.n_rows, a=a, b=b),
+                LabelFigures(model.spec.n_classes, model.calibration, request.threshold),
+            ]
+        else:
+            own = [ClassFigures(model)]
+        if request.estimators:
+            own.append(RankingFigures(model))
+        if request.by is not None:
+            own.append(SliceSums(model.features, request.by))
+        self._all = {type(figures).__name__: figures for figures in own}
+        super().__init__(rows=np.zeros(3, np.int64), **self._all)
 
-    def block_sums(
-        self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]
-    ) -> BlockSums:
-        """Return what rows of an input add, or raise UsageError."""
-        if block.labels is not None and not predictor.model.listed:
+    def sums_of(self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]) -> Any:
+        """Return what the rows of an input add once a model ranks them, or raise UsageError."""
+        if block.labels is not None and not self._listed:
             raise lists_of_labels(path)
-        top = _top_classes(predictor, block)
-        rankings, alike = dict[str, NDArray[np.float64]](), replace(block, importance=None)
-        for name in self._rankings:  # each row counts once
-            same = name == predictor.estimator
-            first = top[0] if same else predictor.topk_ids(block, MOST, name)[0]
-            found = reached(alike, first)
-            rankings[name] = block.n_rows * np.array([found.accuracy, found.top_5_accuracy])
-        sums = {"own": self.own.block_sums(block, top), "rankings": rankings}
-        if self._slices is not None:
-            right = block.lists.matched(top[0][:, :1])[:, 0]
-            sums["by"] = self._slices.block_sums(block, right)
-        return sums
+        calibrated = predictor.model.calibrated
+        best, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
+        own = predictor.estimator == calibrated
+        first = best if own else predictor.topk_ids(block, MOST)[0]
+        return self.block_sums(RankedRows(predictor, block, first, best, scores))
 
-    def figures(self, n_rows: int) -> dict[str, Any]:
-        """Return them as fields of an evaluation of so many rows."""
-        names = ("accuracy", "top_5_accuracy")
-        return {
-            **self.own.figures(),
-            "estimators": {name: dict(zip(names, (sums / n_rows).tolist(), strict=True))
-                           for name, sums in self._rankings.items()},
-            "by": None if self._slices is None else self._slices.result(),
-        }  # fmt: skip
+    def block_sums(self, rows: RankedRows) -> BlockSums:
+        """Return what rows add."""
+        lists = rows.block.lists
+        majority = lists.matched(np.full((len(lists), 1), self._majority))
+        unseen = (lists.classes < 0).sum()
+        sums = {name: figures.block_sums(rows) for name, figures in self._all.items()}
+        return {"rows": np.array([len(lists), unseen, majority.sum()]), **sums}
 
+    def fields(self) -> dict[str, Any]:
+        """Return all of them."""
+        n, unseen, majority = self.sums["rows"].tolist()
+        found = {"n_rows": n, "n_unseen": unseen, "majority": majority / n}
+        for figures in self._all.values():
+            found |= figures.fields()
+        return found
 
-def _top_classes(predictor: Predictor, block: RowBlock) -> TopClasses:
-    calibrated = predictor.model.calibrated
-    ids, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
-    own = predictor.estimator == calibrated
-    return ids if own else predictor.topk_ids(block, MOST)[0], ids, scores
+    def details(self) -> dict[str, Any]:
+        """Return all of them."""
+        return {k: v for figures in self._all.values() for k, v in figures.details().items()}
 
 
 def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:

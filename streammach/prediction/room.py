@@ -28,7 +28,7 @@ from streammach.spec.byte_lines import Line, bytes_in
 from streammach.spec.config import RunConfig
 from streammach.spec.types import Decoding
 
-Task = Literal["add", "evaluate", "first", "predict", "report", "rows"]
+Task = Literal["add", "evaluate", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
 LEAST_VALUES = 1 << 12
 VALUE_BYTES = 64  # of a value: as it was read, with the model's ids, transformed, and work
@@ -39,7 +39,7 @@ AHEAD_BYTES = 24  # of a value of rows that are read while others are ranked
 AHEAD_ROW_BYTES = 96  # of such a row, its tag, and its place
 LABEL_BYTES = 96  # of a label: its rows, its gain, how often it is there, found and said, its place
 CLASS_BYTES = 8  # of a class: its rows, and how many of them are right
-MEASURES: tuple[Task, ...] = ("evaluate", "first", "report")
+MEASURES: tuple[Task, ...] = ("evaluate", "report")
 CHUNK_BYTES = 12 << 20  # of a store that are decoded together
 PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
@@ -200,7 +200,7 @@ def _fixed(held: ModelSize, task: Task, given: Input, device: str, threads: int)
         found["sums of labels"] = each * spec.n_classes
     if task == "report":
         found["plots"] = PLOT_BYTES
-    if task in ("first", "report") and spec.n_repetitions > 1:
+    if task == "report" and spec.n_repetitions > 1:
         found["first repetitions"] = 4 * (config.weight_rows + 1) * spec.n_columns
     return found
 

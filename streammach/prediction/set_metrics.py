@@ -7,18 +7,32 @@ label count as rows in all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
-from streammach.prediction.sums import GROUPS, BlockSums, Figures, IdCounts
+from streammach.model.calibration import Calibration, label_probabilities
+from streammach.prediction.sums import (
+    BINS,
+    GROUPS,
+    Bin,
+    BlockSums,
+    Figures,
+    IdCounts,
+    RankedRows,
+    binned,
+    reliability,
+)
 from streammach.rows.label_lists import LabelLists
 
 PLACES = (1, 3, 5)
 MOST = PLACES[-1]
 DEFAULT_A, DEFAULT_B = 0.55, 1.5
-PRECISION, RECALL, NDCG, GAINED, BEST, GAINED_DCG, BEST_DCG = range(7)
+DISCOUNTS = 1 / np.log2(np.arange(2, MOST + 2))
+LEAST_LABELS = (0, 1, 2, 3, 4, 5, 6, 11, 21, 51)  # of a row, that begin a group of rows
+GROUPED = ("P@1", "P@5", "N@5", "R@5")  # what is said of a group of rows
+LIKELY = 0.5  # probability of a label from which on it is said to be there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +83,24 @@ class Tenth:
     recall: float  # mean recall at 5 of its labels; NaN without labels
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowGroup:
+    """Rows by their number of labels."""
+
+    least: int  # least, most: labels of a row; without an end where `most` is None
+    most: int | None
+    n_rows: int  # rows of so many
+    figures: dict[str, float]  # their P@1, P@5, N@5 and R@5
+
+
+@dataclass(frozen=True, kw_only=True)
+class F1:
+    """Micro and macro F1 of labels whose probability is above a threshold."""
+
+    micro: float
+    macro: float
+
+
 def propensities(
     counts: NDArray[np.int64], n_rows: int, *, a: float = DEFAULT_A, b: float = DEFAULT_B
 ) -> NDArray[np.float64]:
@@ -83,8 +115,58 @@ def propensities(
     return found
 
 
+class RowFigures(NamedTuple):
+    """What rows reach with their first class, their first two, and so on: float64 (n, 5) each."""
+
+    hits: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    ndcg: NDArray[np.float64]
+    # gained, possible: sums of 1 / propensity of the hits, and of the best ranking; then discounted
+    gained: NDArray[np.float64]
+    possible: NDArray[np.float64]
+    gained_dcg: NDArray[np.float64]
+    possible_dcg: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, best: NDArray[np.int64], lists: LabelLists, gains: NDArray[np.float64]
+    ) -> RowFigures:
+        """Return the figures of rankings int64 (n, k).
+
+        `gains` float64 (K + 1,) are 1 / propensity of each label; the last one of those never seen.
+        """
+        n, first = lists.lengths, best[:, :MOST]
+        hit = np.zeros((len(best), MOST))
+        hit[:, : first.shape[1]] = lists.matched(first)
+        own = hit.copy()
+        own[:, : first.shape[1]] *= gains[first]
+        rows, all_gains = lists.rows, gains[lists.classes]  # -1 takes the last one
+        order = np.lexsort((-all_gains, rows))
+        places = np.arange(len(order)) - (lists.starts - lists.starts[0])[rows]
+        few, largest = places < MOST, np.zeros(hit.shape)
+        largest[rows[few], places[few]] = all_gains[order[few]]
+        hits = hit.cumsum(axis=1)
+        ideal = DISCOUNTS.cumsum()[np.minimum(n[:, None], np.arange(1, MOST + 1)) - 1]
+        return cls(
+            hits=hits, recall=hits / np.maximum(n, 1)[:, None],
+            ndcg=(hit * DISCOUNTS).cumsum(axis=1) / ideal,
+            gained=own.cumsum(axis=1), possible=largest.cumsum(axis=1),
+            gained_dcg=(own * DISCOUNTS).cumsum(axis=1),
+            possible_dcg=(largest * DISCOUNTS).cumsum(axis=1),
+        )  # fmt: skip
+
+    @property
+    def grouped(self) -> NDArray[np.float64]:
+        """1 for each row, and the figures of :data:`GROUPED`: float64 (n, 5)."""
+        hits = self.hits
+        return np.column_stack([
+            np.ones(len(hits)), hits[:, 0], hits[:, -1] / MOST, self.ndcg[:, -1],
+            self.recall[:, -1],
+        ])  # fmt: skip
+
+
 class SetFigures(Figures):
-    """Adds up what rankings reach, block by block.
+    """What the rankings of rows reach.
 
     `counts` is int64 (K,).
     """
@@ -94,55 +176,79 @@ class SetFigures(Figures):
     ) -> None:
         super().__init__(
             n=np.zeros(2, np.int64),  # rows, and labels of all of them
-            reached=np.zeros((7, MOST)),  # what :func:`add_rows` adds up
+            reached=np.zeros((len(RowFigures._fields), MOST)),
             # how often each label occurs, and how often it is among the first five
             there=np.zeros(len(counts), np.int64), found=np.zeros(len(counts), np.int64),
+            possible=np.zeros(len(PLACES), np.int64),  # hits of the best ranking
+            groups=np.zeros((len(LEAST_LABELS), 1 + len(GROUPED))),  # by number of labels
         )  # fmt: skip
         self._counts = counts
         with_unseen = np.append(counts, 0)  # the last one stands for labels never seen
         self._gains = 1 / propensities(with_unseen, n_rows, a=a, b=b)
 
-    def block_sums(self, ids: NDArray[np.int64], labels: LabelLists) -> BlockSums:
-        """Return what rows add; `ids` is int64 (n, k)."""
-        first = np.full((len(ids), MOST), -2, np.int64)
-        first[:, : ids.shape[1]] = ids[:, :MOST]
-        own, places = np.unique(labels.classes, return_inverse=True)
-        n_unseen, known = int(np.searchsorted(own, 0)), own[own >= 0].astype(np.int64)
-        # Labels by their place among those that are there: nothing of the size of K is filled.
-        gains = np.append(self._gains[known], self._gains[-1])
-        sums = np.zeros((7, MOST))
-        found, there = np.zeros((2, len(known)), np.int64)
-        classes = (places.reshape(-1) - n_unseen).astype(np.int32)
-        near = np.searchsorted(known, first)
-        first = np.where(np.append(known, -3)[near] == first, near, -2)
-        add_rows(first, labels.starts, classes, gains, sums, found, there)
+    def block_sums(self, rows: RankedRows) -> BlockSums:
+        """Return what rows add."""
+        return self.of_lists(rows.best, rows.block.lists)
+
+    def of_lists(self, best: NDArray[np.int64], lists: LabelLists) -> BlockSums:
+        """Return what rankings int64 (n, k) of rows add."""
+        own, first = RowFigures.of(best, lists, self._gains), best[:, :MOST]
+        groups = np.zeros_like(self.sums["groups"])
+        np.add.at(groups, np.searchsorted(LEAST_LABELS, lists.lengths, "right") - 1, own.grouped)
         return {
-            "n": np.array([len(labels), labels.n_labels]), "reached": sums,
-            "there": IdCounts(known, there), "found": IdCounts(known, found),
+            "n": np.array([len(lists), lists.n_labels]), "reached": np.sum(own, axis=1),
+            "there": IdCounts.of(lists.classes[lists.classes >= 0]),
+            "found": IdCounts.of(first[lists.matched(first)]), "groups": groups,
+            "possible": np.minimum(lists.lengths[:, None], PLACES).sum(axis=0),
         }  # fmt: skip
 
-    def result(self) -> SetMetrics:
-        """Return the figures of all rows."""
-        (n_rows, n_labels), sums = self.sums["n"].tolist(), self.sums["reached"]
+    def metrics(self) -> SetMetrics:
+        """Return the metrics of all rows."""
+        (n_rows, n_labels), sums = self.sums["n"].tolist(), RowFigures(*self.sums["reached"])
         n = max(n_rows, 1)
 
         def at(values: NDArray[np.float64]) -> dict[int, float]:
             return {k: float(values[k - 1]) for k in PLACES}
 
-        places = np.arange(1, MOST + 1)
         return SetMetrics(
             n_rows=n_rows, n_labels=n_labels,
-            precision=at(sums[PRECISION] / places / n), recall=at(sums[RECALL] / n),
-            ndcg=at(sums[NDCG] / n), psp=at(sums[GAINED] / np.maximum(sums[BEST], 1e-300)),
-            psndcg=at(sums[GAINED_DCG] / np.maximum(sums[BEST_DCG], 1e-300)),
+            precision=at(sums.hits / np.arange(1, MOST + 1) / n), recall=at(sums.recall / n),
+            ndcg=at(sums.ndcg / n), psp=at(sums.gained / np.maximum(sums.possible, 1e-300)),
+            psndcg=at(sums.gained_dcg / np.maximum(sums.possible_dcg, 1e-300)),
             decile_recall=tuple(tenth.recall for tenth in self.tenths()),
         )  # fmt: skip
+
+    def fields(self) -> dict[str, Any]:
+        """Return the metrics, and precision as accuracy."""
+        sets = self.metrics()
+        p = sets.precision
+        return {
+            "accuracy": p[1], "top_3_accuracy": p[3], "top_5_accuracy": p[5],
+            "log_loss": float("nan"), "sets": sets,
+        }  # fmt: skip
+
+    def details(self) -> dict[str, Any]:
+        """Return the best that could be reached, tenths of the labels, and groups of rows."""
+        n, most = self.sums["n"][0], [*(least - 1 for least in LEAST_LABELS[1:]), None]
+        best = zip(PLACES, self.sums["possible"].tolist(), strict=True)
+        return {
+            "possible": {f"P@{k}": hits / (k * int(n)) for k, hits in best},
+            "tenths": self.tenths(),
+            "by_labels": tuple(
+                RowGroup(
+                    least=least, most=last, n_rows=int(group[0]),
+                    figures=dict(zip(GROUPED, (group[1:] / group[0]).tolist(), strict=True)),
+                )
+                for least, last, group in zip(LEAST_LABELS, most, self.sums["groups"], strict=True)
+                if group[0]
+            ),
+        }  # fmt: skip
 
     def tenths(self) -> tuple[Tenth, ...]:
         """Return the labels that occur by tenths, from the rarest in training on."""
         there = np.flatnonzero(self.sums["there"])
         there = there[np.lexsort((there, self._counts[there]))]
-        return tuple(self._tenth(part) for part in np.array_split(there, GROUPS))
+        return tuple(self._tenth(some) for some in np.array_split(there, GROUPS))
 
     def _tenth(self, labels: NDArray[np.int64]) -> Tenth:
         if not len(labels):
@@ -154,94 +260,43 @@ class SetFigures(Figures):
         )  # fmt: skip
 
 
-@kernel(fastmath=False)
-def add_rows(
-    ids: Array, starts: Array, classes: Array, gains: Array, sums: Array, found: Array,
-    there: Array,
-) -> None:  # fmt: skip
-    """Add what rows reach at each place to `sums` float64 (7, 5).
+class LabelFigures(Figures):
+    """What is stated of candidates, each on its own, and which of them are labels of the row."""
 
-    Parameters
-    ----------
-    ids : int64 (n, 5)
-        The best classes of each row.
-    starts, classes : int64 (n + 1,), int32 (m,)
-        The labels of each row.
-    gains : float64 (K + 1,)
-        1 / propensity of each label; the last one of those never seen.
-    sums : float64 (7, 5)
-        Receives hits, recall, nDCG, and the sums of gains reached and possible, plain and
-        discounted.
-    found, there : int64 (K,)
-        Receive how often each label is among the first five, and how often it occurs.
-    """
-    most = ids.shape[1]
-    best = np.zeros(most)
-    for i in range(ids.shape[0]):
-        own = classes[starts[i] : starts[i + 1]]
-        best[:] = 0
-        for c in own:  # the largest gains, falling; an id of -1 takes the last one
-            gain = gains[c]
-            if c >= 0:
-                there[c] += 1
-            for k in range(most):
-                if gain > best[k]:
-                    best[k], gain = gain, best[k]
-        hits, dcg, ideal = 0.0, 0.0, 0.0
-        gained, possible, gained_dcg, possible_dcg = 0.0, 0.0, 0.0, 0.0
-        for k in range(most):
-            discount = 1 / np.log2(k + 2)
-            for c in own:
-                if c == ids[i, k]:
-                    hits += 1
-                    dcg += discount
-                    gained += gains[c]
-                    gained_dcg += gains[c] * discount
-                    found[c] += 1
-            if k < own.shape[0]:
-                ideal += discount
-            possible += best[k]
-            possible_dcg += best[k] * discount
-            sums[0, k] += hits
-            if own.shape[0]:
-                sums[1, k] += hits / own.shape[0]
-                sums[2, k] += dcg / ideal
-            sums[3, k] += gained
-            sums[4, k] += possible
-            sums[5, k] += gained_dcg
-            sums[6, k] += possible_dcg
-
-
-@dataclass(frozen=True, kw_only=True)
-class F1:
-    """Micro and macro F1 of labels whose probability is above a threshold."""
-
-    micro: float
-    macro: float
-
-
-class F1Figures(Figures):
-    """Adds up right and wrong labels, block by block."""
-
-    def __init__(self, n_classes: int) -> None:
+    def __init__(self, n_classes: int, calibration: Calibration, threshold: float) -> None:
         # labels that are right, said and true by class, and how many of the true are unseen
         by_class = {name: np.zeros(n_classes, np.int64) for name in ("right", "said", "true")}
-        super().__init__(**by_class, unseen=np.zeros((), np.int64))
+        super().__init__(
+            **by_class, unseen=np.zeros((), np.int64), stated=np.zeros((3, BINS)),
+            likely=np.zeros(3),  # how many are likely, what these state, how many are right
+        )  # fmt: skip
+        self._calibration, self._threshold = calibration, threshold
 
-    def block_sums(
-        self, ids: NDArray[np.int64], said: NDArray[np.bool_], labels: LabelLists
-    ) -> BlockSums:
-        """Return what rows add; `ids` is int64 (n, k), `said` is bool (n, k)."""
-        known = labels.classes[labels.classes >= 0]
+    def block_sums(self, rows: RankedRows) -> BlockSums:
+        """Return what rows add."""
+        lists, ids = rows.block.lists, rows.candidates
+        p, there = label_probabilities(rows.scores, self._calibration), np.isfinite(rows.scores)
+        hits, said = lists.matched(ids), p >= self._threshold
+        stated, right = p[there], hits[there]
+        likely, known = stated >= LIKELY, lists.classes[lists.classes >= 0]
         return {
-            "right": IdCounts.of(ids[said & labels.matched(ids)]), "said": IdCounts.of(ids[said]),
-            "true": IdCounts.of(known), "unseen": labels.n_labels - len(known),
+            "right": IdCounts.of(ids[said & hits]), "said": IdCounts.of(ids[said]),
+            "true": IdCounts.of(known), "unseen": lists.n_labels - len(known),
+            "stated": binned(stated, right),
+            "likely": np.array([likely.sum(), stated[likely].sum(), right[likely].sum()]),
         }  # fmt: skip
 
-    def result(self) -> F1:
+    def fields(self) -> dict[str, Any]:
         """Return F1 over all labels together, and its mean over labels that are said or true."""
         right, both = self.sums["right"], self.sums["said"] + self.sums["true"]
         total = int(both.sum()) + int(self.sums["unseen"])
         some = both > 0
         macro = float((2 * right[some] / both[some]).mean()) if some.any() else 0.0
-        return F1(micro=2 * int(right.sum()) / max(total, 1), macro=macro)
+        f1 = F1(micro=2 * int(right.sum()) / max(total, 1), macro=macro)
+        return {"f1": f1, "threshold": self._threshold}
+
+    def details(self) -> dict[str, Any]:
+        """Return how true the probabilities are."""
+        n, stated, right = self.sums["likely"].tolist()
+        likely = Bin(int(n), stated / n, right / n) if n else None
+        return {"reliability": reliability(self.sums["stated"]), "likely": likely}

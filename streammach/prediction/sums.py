@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streammach.rows.block import RowBlock
+
+if TYPE_CHECKING:
+    from streammach.prediction.predictor import Predictor
 
 BINS = 15  # of stated probability, equally wide
 GROUPS = 10  # of classes by frequency, equally many classes each
@@ -29,16 +35,39 @@ class IdCounts(NamedTuple):
         return cls(found.astype(np.int64), n.astype(np.int64))
 
 
-class Figures:
-    """Sums by name, each an array, or figures of their own.
+class RankedRows(NamedTuple):
+    """Rows of an input, and how a model ranks them."""
 
-    What blocks add may be made in several processes: of what is counted by id it holds the ids that
-    occur. Added up in the order of their rows it gives the same figures, to the last digit, as in
-    one.
+    predictor: Predictor
+    block: RowBlock
+    best: NDArray[np.int64]  # int64 (n, 5 or more): the best classes, as the model ranks
+    # candidates, scores: int64, float32 (n, 32): the best by the ranking that is calibrated
+    candidates: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+class Figures(ABC):
+    """Figures of an evaluation: what a block of rows adds to their sums, and what these come to.
+
+    `sums` are arrays by name, or figures of their own. What blocks add may be made in several
+    processes: of what is counted by id it holds the ids that occur. Added up in the order of their
+    rows it gives the same figures, to the last digit, as in one.
     """
 
     def __init__(self, **sums: Any) -> None:
         self.sums = sums
+
+    @abstractmethod
+    def block_sums(self, rows: RankedRows) -> BlockSums:
+        """Return what rows add."""
+
+    @abstractmethod
+    def fields(self) -> dict[str, Any]:
+        """Return what the sums come to, as fields of an evaluation."""
+
+    def details(self) -> dict[str, Any]:
+        """Return what a diagnosis has beside that, as fields of it."""
+        return {}
 
     def take(self, more: BlockSums) -> None:
         """Add what a block of rows adds; the order of the rows decides the last digits."""

@@ -188,17 +188,13 @@ def evaluation_lines(found: Evaluation) -> Lines:
 
 
 def _beside_lines(found: Evaluation) -> Lines:
-    """Return what is told where it was asked for: estimators, first repetitions, values."""
+    """Return what is told where it was asked for: estimators, values."""
     lines = []
     if found.estimators:
         both = words(found.sets is not None).both
         said = [f"{name} {each['accuracy']:.3f} / {each['top_5_accuracy']:.3f}"
                 for name, each in found.estimators.items()]  # fmt: skip
         lines.append(("estimators", f"{', '.join(said)}  {both}"))
-    if found.first:
-        said = [f"{depth.n_repetitions}: {depth.accuracy[found.estimator]:.3f}"
-                for depth in found.first]  # fmt: skip
-        lines.append(("first", f"{', '.join(said)}  repetitions alone, {found.estimator}"))
     if found.by is not None:
         lines.append(("by value", f"{found.by.n_values:,} values of {clean(found.by.by)}"))
         lines += _slice_lines("frequent", found.by.frequent)

@@ -12,13 +12,12 @@ from streammach.figures import TopK
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.diagnose import (
     ROWS,
     Diagnosis,
-    ListDiagnosis,
     QueryTime,
     diagnose,
     query_time,
@@ -34,7 +33,6 @@ from streammach.training.run import PAGE, Run
 from streammach.training.sweep import Sweep
 
 STAGES = {"rank": 2.0, "repetitions": 2.0, "queries": 0.2, "draw": 1.0}  # their times, relative
-AnyDiagnosis = Diagnosis | ListDiagnosis
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Report:
 
     path: Path  # the file
     page: Page  # what it holds
-    rows: AnyDiagnosis | None = None  # what was measured for it on rows of a store
+    rows: Diagnosis | None = None  # what was measured for it on rows of a store
     query: QueryTime | None = None  # how long the model takes for one of these rows
     projected_bytes: int | None = None  # memory that this was to take
 
@@ -115,9 +113,7 @@ def report(
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 
-def run_page(
-    run: Run, diagnosis: AnyDiagnosis | None = None, query: QueryTime | None = None
-) -> Page:
+def run_page(run: Run, diagnosis: Diagnosis | None = None, query: QueryTime | None = None) -> Page:
     """Return the page of a run, with the sweep that its folder lies in."""
     model = run.model
     of_run, of_rows = run_plots(run), () if diagnosis is None else row_plots(diagnosis)
@@ -160,7 +156,7 @@ def sweep_page(sweep: Sweep, folder: Path) -> str:
 
 
 def verdict(
-    run: Run, model: Model, diagnosis: AnyDiagnosis | None = None, query: QueryTime | None = None
+    run: Run, model: Model, diagnosis: Diagnosis | None = None, query: QueryTime | None = None
 ) -> tuple[str, ...]:
     """Return what a run came to, in sentences; the first one says the most."""
     first, *more = _right(run, model, diagnosis)
@@ -181,7 +177,7 @@ def verdict(
     )
 
 
-def _right(run: Run, model: Model, diagnosis: AnyDiagnosis | None) -> Iterator[str]:
+def _right(run: Run, model: Model, diagnosis: Diagnosis | None) -> Iterator[str]:
     """Yield how often answers are right, on labelled rows and on held-out ones."""
     among, best = f", among {model.spec.n_classes:,}", run.result.best
     if not model.listed:
@@ -250,15 +246,15 @@ def _parts(model: Model) -> str:
     return html.table(("part", "bytes", "weight in a score"), rows)
 
 
-def _rows_note(run: Run, diagnosis: AnyDiagnosis | None) -> str:
+def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:
     if diagnosis is None:
         what = "Reliability, recall by class frequency and accuracy by repetitions"
         if run.plan.facts.listed:
             what = "Precision, recall by label frequency, reliability and P@1 by repetitions"
         return f"{what} need labelled rows: streammach report {clean(run.path, 200)} --on STORE"
     note = f"The first {diagnosis.n_rows:,} rows of {clean(diagnosis.path, 200)}."
-    if isinstance(diagnosis, ListDiagnosis):
-        note += _labels_note(diagnosis)
+    if diagnosis.sets is not None:
+        note += _labels_note(diagnosis, diagnosis.sets.n_labels)
     elif diagnosis.n_unseen:
         note += (
             f" {diagnosis.n_unseen:,} of them carry a label never seen in training: they count as "
@@ -270,7 +266,7 @@ def _rows_note(run: Run, diagnosis: AnyDiagnosis | None) -> str:
     return note
 
 
-def _labels_note(diagnosis: ListDiagnosis) -> str:
+def _labels_note(diagnosis: Diagnosis, n_labels: int) -> str:
     """Return what rows with lists of labels hold, and what their figures mean."""
     unseen = without = ""
     if diagnosis.n_unseen:
@@ -282,7 +278,7 @@ def _labels_note(diagnosis: ListDiagnosis) -> str:
     if n:
         without = f" {n:,} rows have no label; they count as rows in all means."
     return (
-        f" They have {diagnosis.n_labels / diagnosis.n_rows:.3g} labels each in the mean."
+        f" They have {n_labels / diagnosis.n_rows:.3g} labels each in the mean."
         f"{unseen}{without} P@k is the mean share of the first k that are labels of the row, N@k "
         "the nDCG, R@k the mean share of a row's labels among the first k; PSP@k weighs rare "
         "labels more. Probabilities are those of the 32 best candidates of each row, each label "

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from streammach.backends.registry import BACKENDS, device_text
+from streammach.backends.registry import device_text
 from streammach.errors import clean
-from streammach.figures import figures_text, words
 from streammach.machine import size_text, time_range_text, time_text
 from streammach.parts.registry import parts_text
-from streammach.planning.evidence import KNOWN, expectation
 from streammach.progress import line_width, wrapped
-from streammach.spec.config import PartPlan
 from streammach.spec.model_spec import ModelShape
-from streammach.spec.plan import Option, Pilot, Plan
+from streammach.spec.plan import Option, Plan
 
 HEADING = "      B    R  parts         memory    model  lost        query   training"
 
@@ -43,38 +40,14 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         ),
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
-        *(pilot_line(one, listed=facts.listed) for one in plan.pilots),
         f"chosen   {shape_text(plan)} {plan.config.placement.numbers}, {plan.config.optimizer}, "
         f"batch {plan.config.batching.batch_size:,}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
-        *_wrapped("accuracy", _accuracy_text(plan)),
         *_ledger_lines(plan),
-        *_stage_lines(plan),
     ]
-    sizes = [(size_text(one.allowed_bytes), one.best, "nothing fits") for one in plan.budgets]
-    times = [(time_text(one.seconds), one.best, "too short") for one in plan.deadlines]
-    for head, bests in (("budgets", sizes), ("times", times)):
-        said = [
-            f"{size}: {nothing if best is None else f'{best.shape}, {best.loss:.1f} lost'}"
-            for size, best, nothing in bests
-        ]
-        rows += _wrapped(head, "; ".join(said)) if said else []
     if following is not None:
         rows.append(f"next     {following}")
     return rows
-
-
-def _accuracy_text(plan: Plan) -> str:
-    """Return what the plan is expected to reach, how sure that is, and from where it is known."""
-    found, said = expectation(plan), words(plan.facts.listed)
-    figure = f"{found.points:.3g} +- {found.error:.2g} points ({said.first} and {said.five}, mean)"
-    if found.source == "pilot":
-        return f"{figure}, by the pilot's trainings on up to {found.rows:,} rows"
-    sets = KNOWN[plan.facts.listed][2]
-    return (
-        f"{figure}, which says little: no more is known than what {sets} other data sets reached; "
-        "--pilot 5min measures it on these rows"
-    )
 
 
 def _shape_text(shape: ModelShape) -> str:
@@ -113,42 +86,15 @@ def _option_line(option: Option, plan: Plan) -> str:
 
 def _times(option: Option, plan: Plan) -> tuple[str, str]:
     """Return the time of a query and of a training, for people."""
-    time = query = "not known"
-    if BACKENDS[plan.config.placement.device].timed:
-        time, query = time_text(option.seconds), time_text(option.query_seconds)
-        if option.seconds_spread > 1:
-            time = _range_text(option)
+    time, query = time_text(option.seconds), time_text(option.query_seconds)
+    if option.seconds_spread > 1:
+        time = _range_text(option)
     return query, time if option.fits else "does not fit"
 
 
 def _range_text(option: Option) -> str:
     spread = option.seconds_spread
     return time_range_text(option.seconds / spread, option.seconds * spread)
-
-
-def pilot_line(one: Pilot, *, listed: bool) -> str:
-    """Return what a pilot reached, as a line."""
-    return (
-        f"pilot    {one.shape!s:<9} {parts_text(one.parts):<11} {one.rows:>11,} rows  held-out "
-        f"{figures_text(one, listed=listed)}  {time_text(one.seconds)}"
-    )
-
-
-def _stage_lines(plan: Plan) -> list[str]:
-    """Return the expected time by stage."""
-    if not plan.stages or plan.expected is None or not plan.deadlines:
-        return []
-    width, total = max(len(s.name) for s in plan.stages), sum(s.seconds for s in plan.stages)
-    rows = [
-        f"{'' if i else 'time':<9}{s.name:<{width}}  {time_text(s.seconds):<12}"
-        f"{100 * s.seconds / total:4.0f}%"
-        for i, s in enumerate(plan.stages)
-    ]
-    spread = plan.expected.seconds_spread
-    ends = f", {_range_text(plan.expected)}"
-    if spread == 1:
-        ends = f", cut to {time_text(plan.expected.seconds)}"
-    return [*rows, f"{'':<9}{'sum':<{width}}  {time_text(total)}{ends}"]
 
 
 def _ledger_lines(plan: Plan) -> list[str]:
@@ -198,47 +144,26 @@ def plan_document(plan: Plan) -> Document:
         "projected_bytes": plan.projected_bytes,
         "disk_bytes": plan.disk_bytes,
         "small_model_bytes": plan.small_model_bytes,
-        "objective": plan.objective,
         "chosen": {
             "buckets": shape.n_buckets, "repetitions": shape.n_repetitions, "exact": shape.exact,
             "batch_size": plan.config.batching.batch_size, "optimizer": plan.config.optimizer,
             "weights": placement.weights, "tf32": placement.tf32, "dense": plan.config.dense,
             "parts": {part.name: part.size for part in plan.config.parts},
         },
-        "accuracy": dataclasses.asdict(expectation(plan)),
         "expected": _option_document(plan.expected),
         "options": [_option_document(option) for option in plan.options],
-        "budgets": [
-            {"allowed_bytes": one.allowed_bytes, "best": _option_document(one.best)}
-            for one in plan.budgets
-        ],
-        "stages": [dataclasses.asdict(stage) for stage in plan.stages],
-        "deadlines": [
-            {"seconds": one.seconds, "best": _option_document(one.best)} for one in plan.deadlines
-        ],
-        "pilots": [
-            {**_shape_document(one.shape, one.parts), **_others(one, "shape", "parts")}
-            for one in plan.pilots
-        ],
         "ledger": [dataclasses.asdict(line) for line in plan.ledger],
         "reasons": list(plan.reasons),
     }  # fmt: skip
 
 
-def _shape_document(shape: ModelShape, parts: tuple[PartPlan, ...]) -> Document:
+def _option_document(option: Option | None) -> Document | None:
+    if option is None:
+        return None
+    shape, fields = option.shape, {**vars(option)}
+    config = fields.pop("config")
     return {
         "n_buckets": shape.n_buckets, "n_repetitions": shape.n_repetitions,
-        "parts": {part.name: part.size for part in parts},
+        "parts": {part.name: part.size for part in config.parts},
+        "batch_size": config.batching.batch_size, **fields,
     }  # fmt: skip
-
-
-def _option_document(option: Option | None) -> Document | None:
-    return None if option is None else {
-        **_shape_document(option.shape, option.config.parts),
-        "batch_size": option.config.batching.batch_size, **_others(option, "config"),
-    }  # fmt: skip
-
-
-def _others(record: object, *but: str) -> Document:
-    """Return the fields of a record but for some."""
-    return {name: value for name, value in vars(record).items() if name not in but}

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streammach.figures import words
-from streammach.prediction.diagnose import Diagnosis, ListDiagnosis, RowGroup
-from streammach.prediction.reached import LIKELY
-from streammach.prediction.set_metrics import PLACES
+from streammach.prediction.diagnose import Diagnosis
+from streammach.prediction.set_metrics import LIKELY, PLACES, RowGroup
 from streammach.prediction.sums import Reliability
 from streammach.reports.drawing import (
     BLUE,
@@ -34,9 +33,9 @@ BY_LABELS = ("P@1", "N@5", "R@5")
 BAR = 0.26  # width of a bar, of the distance of two places
 
 
-def row_plots(found: Diagnosis | ListDiagnosis) -> tuple[Plot, ...]:
+def row_plots(found: Diagnosis) -> tuple[Plot, ...]:
     """Return the plots of what a model does on rows, in their order."""
-    if isinstance(found, ListDiagnosis):
+    if found.sets is not None:
         plots = [figures_plot(found), labels_plot(found), tenths_plot(found)]
         plots += [reliability_plot(found), repetitions_plot(found)]
     else:
@@ -44,12 +43,11 @@ def row_plots(found: Diagnosis | ListDiagnosis) -> tuple[Plot, ...]:
     return tuple(plot for plot in plots if plot is not None)
 
 
-def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
+def reliability_plot(found: Diagnosis) -> Plot | None:
     """Return stated probability against the share that is right; None without known labels."""
-    if listed := isinstance(found, ListDiagnosis):
-        curves = {"after calibration": found.reliability}
-    else:
-        curves = {"after calibration": found.after, "before calibration": found.before}
+    listed, curves = found.sets is not None, {"after calibration": found.reliability}
+    if found.before is not None:
+        curves["before calibration"] = found.before
     first, *others = curves.values()
     if not first.bins:
         return None
@@ -60,7 +58,7 @@ def reliability_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
         f"on average; ECE {first.ece:.3f}"
         + "".join(f", before calibration {other.ece:.3f}" for other in others)
     )
-    if isinstance(found, ListDiagnosis):
+    if listed:
         likely, least = found.likely, percent(LIKELY, 0)
         said = f"No label has a probability of {least}% or more"
         if likely is not None:
@@ -139,7 +137,7 @@ def _bars_plot(
 
 def deciles_plot(found: Diagnosis) -> Plot | None:
     """Return recall by the frequency of classes; None where no row has a known label."""
-    groups = found.deciles
+    groups = found.recall_by_decile
     recalls = [group.recall for group in groups if group.recall is not None]
     if not recalls:
         return None
@@ -157,7 +155,7 @@ def deciles_plot(found: Diagnosis) -> Plot | None:
     )  # fmt: skip
 
 
-def tenths_plot(found: ListDiagnosis) -> Plot | None:
+def tenths_plot(found: Diagnosis) -> Plot | None:
     """Return recall at 5 by tenths of labels, frequent ones first; None without known labels."""
     tenths = [one for one in reversed(found.tenths) if not math.isnan(one.recall)]
     if not tenths:
@@ -176,11 +174,11 @@ def tenths_plot(found: ListDiagnosis) -> Plot | None:
     )  # fmt: skip
 
 
-def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
+def repetitions_plot(found: Diagnosis) -> Plot | None:
     """Return the accuracy of the first repetitions by the way to rank; None with a single one."""
     if not found.depths:
         return None
-    what = words(isinstance(found, ListDiagnosis)).first
+    what = words(found.sets is not None).first
     counts = [depth.n_repetitions for depth in found.depths]
     names = list(found.depths[0].accuracy)
     before, last = (depth.accuracy[found.estimator] for depth in found.depths[-2:])
@@ -213,9 +211,10 @@ def repetitions_plot(found: Diagnosis | ListDiagnosis) -> Plot | None:
     )  # fmt: skip
 
 
-def figures_plot(found: ListDiagnosis) -> Plot:
+def figures_plot(found: Diagnosis) -> Plot:
     """Return precision, nDCG and propensity-scored precision at 1, 3 and 5."""
-    figures, possible = found.figures, found.possible
+    assert found.sets is not None, "its rows have lists of labels"
+    figures, possible = found.sets.named(), found.possible
     finding = (
         f"Of the first labels {percent(figures['P@1'])}% are right, of the first five "
         f"{percent(figures['P@5'])}%; the best ranking would have {percent(possible['P@1'])}% and "
@@ -251,7 +250,7 @@ def figures_plot(found: ListDiagnosis) -> Plot:
     )  # fmt: skip
 
 
-def labels_plot(found: ListDiagnosis) -> Plot | None:
+def labels_plot(found: Diagnosis) -> Plot | None:
     """Return figures by the number of labels of a row; None where no row has one."""
     groups = [group for group in found.by_labels if group.least]
     if not groups:

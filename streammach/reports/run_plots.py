@@ -179,7 +179,7 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
     points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
     if not points:
         return None
-    what = f"{'test' if sweep.tested else 'held-out'} {words(bool(sweep.listed)).first}"
+    what = f"{'test' if sweep.tested else 'held-out'} {words(sweep.listed).first}"
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -216,7 +216,7 @@ def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
 
 def point_header(sweep: Sweep) -> tuple[str, ...]:
     """Return what stands in the columns of a point."""
-    said = words(bool(sweep.listed))
+    said = words(sweep.listed)
     return (
         "B x R", "model MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
         f"test {said.first} %", f"{said.five} %", "frontier",

@@ -83,3 +83,43 @@ def look_at_numbers(numbers: Array, kept: Number, seen: Array) -> None:
     for p in range(words.shape[0]):
         largest = max(largest, words[p] & kept)
     seen[0] = max(seen[0], np.int64(largest))
+
+
+SHORT = 16  # numbers that are put in their places one by one
+
+
+@kernel()
+def sort_numbers(numbers: Array) -> None:
+    """Sort numbers (n,) in place."""
+    # Numba's own `sort` is compiled anew for each kernel that calls it, which takes seconds.
+    while numbers.shape[0] > SHORT:
+        low, high = 0, numbers.shape[0] - 1
+        pivot = middle_of(numbers[0], numbers[high // 2], numbers[high])
+        while low <= high:
+            while numbers[low] < pivot:
+                low += 1
+            while numbers[high] > pivot:
+                high -= 1
+            if low <= high:
+                numbers[low], numbers[high] = numbers[high], numbers[low]
+                low += 1
+                high -= 1
+        smaller, larger = numbers[: high + 1], numbers[low:]
+        if smaller.shape[0] < larger.shape[0]:  # the shorter one is sorted by a call: few at a time
+            sort_numbers(smaller)
+            numbers = larger
+        else:
+            sort_numbers(larger)
+            numbers = smaller
+    for p in range(1, numbers.shape[0]):
+        number, q = numbers[p], p
+        while q > 0 and numbers[q - 1] > number:
+            numbers[q] = numbers[q - 1]
+            q -= 1
+        numbers[q] = number
+
+
+@kernel(inline=True)
+def middle_of(a: Number, b: Number, c: Number) -> Any:
+    """Return the number between two others."""
+    return max(min(a, b), min(max(a, b), c))

@@ -265,7 +265,7 @@ def gather_labels(
     return chosen.shape[0]
 
 
-@kernel()
+@kernel(allocates=True)
 def transpose(
     indptr: Array, features: Array, values: Array, n_features: int, order: Array, spare: Array,
     ids: Array, starts: Array, rows: Array, out_values: Array,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
+from streammach.rows.arrays import sort_numbers
 from streammach.rows.block import RowBlock
 from streammach.simd import prefetch
 
@@ -44,7 +45,7 @@ def canonicalize(
     ).with_labels(labels)
 
 
-@kernel(fastmath=False)  # fast math may take what is not finite for a number
+@kernel(fastmath=False, allocates=True)  # fast math may take what is not finite for a number
 def merge_repeats(
     indptr: Array, features: Array, values: Array, out_indptr: Array, facts: Array
 ) -> Any:
@@ -148,7 +149,7 @@ def copy_rows(
             out_values[q + p] = values[a + p]
 
 
-@kernel()
+@kernel(allocates=True)
 def sort_rows(indptr: Array, features: Array, values: Array, d: int) -> None:
     """Sort each row by its ids, in place.
 
@@ -183,7 +184,8 @@ def sort_rows(indptr: Array, features: Array, values: Array, d: int) -> None:
                 there[new] = False
             features[a + size], values[a + size] = following, its_value
             continue
-        spare_ids[:size], spare[:size] = features[a : a + size], values[a : a + size]
+        for p in range(size):  # a loop: Numba compiles a slice's assignment for many seconds
+            spare_ids[p], spare[p] = features[a + p], values[a + p]
         if size <= COUNTED_ROW:
             for p in range(size):
                 new, smaller = spare_ids[p], np.int32(0)
@@ -193,7 +195,7 @@ def sort_rows(indptr: Array, features: Array, values: Array, d: int) -> None:
         else:
             for p in range(size):
                 order[p] = (np.int64(spare_ids[p]) << 32) | p
-            order[:size].sort()
+            sort_numbers(order[:size])
             for p in range(size):
                 features[a + p] = order[p] >> 32
                 values[a + p] = spare[order[p] & LOW32]

@@ -50,23 +50,6 @@ def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
     return x
 
 
-def class_sums(
-    x: NDArray[np.float32], classes: NDArray[np.int32], weights: NDArray[np.float32] | None = None
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[Any], NDArray[np.float32]]:
-    """Return the sums of the rows (n, d) of each class, in the order of the classes.
-
-    Returns `present, which, counts` int (c,), int (n,), int or float64 (c,), and `sums` (c, d).
-    """
-    present, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
-    order = np.argsort(which, kind="stable")
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    rows = x[order]
-    if weights is not None:
-        counts = np.bincount(which, weights, len(present))
-        rows *= weights[order, None]
-    return present, which, counts, np.add.reduceat(rows, first, axis=0)
-
-
 @dataclass(frozen=True)
 class LabelSums:
     """The sums of rows by label, each with the share that the label has of its row."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
+from streammach.rows.arrays import sort_numbers
 
 SHORT = 64  # labels of a row that are sorted in place
 LOW32 = 0xFFFFFFFF
@@ -144,7 +145,7 @@ def find_labels(starts: Array, classes: Array, ids: Array, out: Array) -> None:
                     out[i, j] = True
 
 
-@kernel()
+@kernel(allocates=True)
 def sort_labels(starts: Array, classes: Array, weights: Array, out_starts: Array) -> None:
     """Sort each row's labels in place and merge what is there twice; -1 is not merged.
 
@@ -161,9 +162,12 @@ def sort_labels(starts: Array, classes: Array, weights: Array, out_starts: Array
     for i in range(starts.shape[0] - 1):
         a, b = starts[i], starts[i + 1]
         if b - a > SHORT:
-            order = (classes[a:b].astype(np.int64) << 32) | np.arange(b - a)
-            order.sort()
-            old = weights[a:b].copy() if weighted else weights
+            order, old = np.empty(b - a, np.int64), np.empty(b - a, np.float32)
+            for p in range(b - a):
+                order[p] = (np.int64(classes[a + p]) << 32) | p
+                if weighted:
+                    old[p] = weights[a + p]
+            sort_numbers(order)
             for p in range(b - a):
                 classes[a + p] = order[p] >> 32
                 if weighted:

@@ -16,6 +16,7 @@ LOW32 = np.uint64(0xFFFFFFFF)
 LARGEST = EMPTY - np.uint64(1)  # hash of a name
 WORD = 8  # bytes that are hashed at once
 SLOT_BYTES = 16
+NO_SPACE = np.int64(0)  # the namespace of other names; of one type, so that kernels are made once
 TOGETHER = 16  # names whose slots are asked for before the first of them is looked at
 
 
@@ -186,7 +187,7 @@ def padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([data, np.zeros(PADDING, np.uint8)])
 
 
-@kernel()
+@kernel(allocates=True)
 def add_all(
     table: NameTable, data: Array, starts: Array, ends: Array, spaces: Array, out: Array
 ) -> None:
@@ -210,14 +211,14 @@ def add_all(
         if i >= 0:
             size = ends[i] - starts[i]
             state = states[k % TOGETHER]
-            out[i] = find_or_add(table, data, starts[i], size, spaces[i], state)
+            out[i] = find_or_add(table, data, starts[i], size, np.int64(spaces[i]), state)
         if k < starts.shape[0]:
-            state = hash_name(data, starts[k], ends[k] - starts[k], spaces[k])
+            state = hash_name(data, starts[k], ends[k] - starts[k], np.int64(spaces[k]))
             states[k % TOGETHER] = state
             prefetch(table.slots, np.int64(slot_of(state, mask)) * 2)
 
 
-@kernel()
+@kernel(allocates=True)
 def find_all(table: NameTable, offsets: Array, data: Array, out: Array) -> None:
     """Write the id of every name of a list, or -1, into `out` int32 (n,)."""
     mask, n = np.uint64(table.slots.shape[0] - 1), offsets.shape[0] - 1
@@ -226,12 +227,12 @@ def find_all(table: NameTable, offsets: Array, data: Array, out: Array) -> None:
         i, soon = k - TOGETHER, k - TOGETHER // 2
         if i >= 0:
             start, size = offsets[i], offsets[i + 1] - offsets[i]
-            out[i], _ = find(table, data, start, size, 0, states[k % TOGETHER])
+            out[i], _ = find(table, data, start, size, NO_SPACE, states[k % TOGETHER])
         if 0 <= soon < n:  # its slot has come: ask for where its bytes are
             slot = slot_of(states[soon % TOGETHER], mask)
             prefetch(table.starts, np.int64(table.slots[slot, 1] & LOW32))
         if k < n:
-            state = hash_name(data, offsets[k], offsets[k + 1] - offsets[k], 0)
+            state = hash_name(data, offsets[k], offsets[k + 1] - offsets[k], NO_SPACE)
             states[k % TOGETHER] = state
             prefetch(table.slots, np.int64(slot_of(state, mask)) * 2)
 
@@ -241,9 +242,9 @@ def index_all(table: NameTable) -> Any:
     """Put all names, whose bytes are there, into slots; return whether none is there twice."""
     for new in range(table.starts.shape[0] - 1):
         start, size = table.starts[new], table.starts[new + 1] - table.starts[new]
-        state = hash_name(table.arena, start, size, 0)
-        found, i = find(table, table.arena, start, size, 0, state)
+        state = hash_name(table.arena, start, size, NO_SPACE)
+        found, i = find(table, table.arena, start, size, NO_SPACE, state)
         if found >= 0:
             return False
-        table.slots[i, 0], table.slots[i, 1] = state, np.uint64(new) | tag_of(size, 0)
+        table.slots[i, 0], table.slots[i, 1] = state, np.uint64(new) | tag_of(size, NO_SPACE)
     return True

@@ -105,7 +105,7 @@ def _packed(
     return end
 
 
-@kernel(allocates=False)
+@kernel()
 def pack_rows(rows: Array, met: Array, starts: Array, end: int, data: Array) -> Any:
     """Pack rows behind what is there; return where the last one ends.
 
@@ -182,11 +182,13 @@ def write_row(row: Array, least: int, codes: Array, data: Array, at: int) -> Non
             apart = np.int64(some[c]) - least
             other = not 0 <= apart < OTHER
             codes[c] |= np.uint8((OTHER if other else apart) << (2 * k))
-            data[at] = some[c]  # the next one is written over it where it is none
-            at += other
+    for c in range(row.shape[0]):  # these are few: a loop of its own lets the one above use vectors
+        if not 0 <= np.int64(row[c]) - least < OTHER:
+            data[at] = row[c]
+            at += 1
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def unpack_row(data: Array, first: Number, last: Number, out: Array) -> None:
     """Write the row that lies in ``data[first:last]`` to `out` int8 (C,)."""
     at, end, part = np.int64(first), np.int64(last), (out.shape[0] + 3) // 4
@@ -221,7 +223,7 @@ def put_others(data: Array, at: int, mark: int, out: Array) -> None:
             q += 1
 
 
-@kernel(allocates=False)
+@kernel()
 def unpack_rows(data: Array, starts: Array, chosen: Array, out: Array) -> None:
     """Write some rows of a packed table to `out` int8 (n, C)."""
     for i in range(chosen.shape[0]):
@@ -321,7 +323,7 @@ def most_entries(pairs: int, features: int, classes: int) -> int:
     return pairs + min(features, pairs) * (max(classes - 1, 0) // LONGEST)
 
 
-@kernel(allocates=False)
+@kernel()
 def pack_lists(
     starts: Array, classes: Array, gains: Array, unit: int, new_starts: Array, steps: Array,
     units: Array, peaks: Array,
@@ -352,7 +354,7 @@ def pack_lists(
     return True
 
 
-@kernel(allocates=False)
+@kernel()
 def unpack_lists(
     starts: Array, steps: Array, units: Array, unit: int, lengths: Array, classes: Array,
     gains: Array,

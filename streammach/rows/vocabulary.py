@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ from streammach.errors import StoreError
 from streammach.forks import Turn
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
+    NO_SPACE,
     NameTable,
     add_all,
+    find,
     find_all,
     find_or_add,
     grown,
@@ -136,8 +137,8 @@ def _cut_at_spaces(
             cut += 1
         if cut < end:
             if cut > start:
-                state = hash_name(data, start, cut - start, 0)
-                owners[i] = find_or_add(spaces, data, start, cut - start, 0, state) + 1
+                state = hash_name(data, start, cut - start, NO_SPACE)
+                owners[i] = find_or_add(spaces, data, start, cut - start, NO_SPACE, state) + 1
                 if owners[i] == 0:
                     return i
             starts[i] = cut + 1
@@ -218,38 +219,21 @@ NO_IDS = np.empty(0, np.int32)
 MOST_LABELS = 1 << 19  # that a reader knows before it begins anew: few of so many come again soon
 
 
-class SharedVocabulary:
-    """A vocabulary behind a lock.
-
-    The ids that new names get depend on which reader is first. What is made of the rows must
-    therefore depend on names alone.
-    """
-
-    def __init__(self, whole: Vocabulary) -> None:
-        self.whole = whole
-        self.lock = Turn()
-
-    def local(self, *, alone: bool) -> LocalNames:
-        """Return the tables of one reader; of the only one if it is `alone`."""
-        return LocalNames(self, alone=alone)
-
-
 class LocalNames:
-    """The tables that one reader fills, and what their ids are in the shared vocabulary.
+    """The tables that one reader fills, and what their ids are in the vocabulary of all readers.
 
-    Tables that take in no names are not copied but used by all. Labels get their shared ids piece
-    by piece, so that they need not all be in the tables of every reader.
+    The ids that new names get there depend on which reader is first: what is made of the rows must
+    depend on names alone. Tables that take in no names are not copied but used by all. Labels get
+    their common ids piece by piece, so that they need not all be in the tables of every reader. The
+    only reader has no lock, and fills the vocabulary itself.
     """
 
-    def __init__(self, shared: SharedVocabulary, *, alone: bool) -> None:
-        self._shared = shared
-        self._alone = alone
-        self._features = self._labels = self._spaces = NO_IDS
-        whole = shared.whole
-        if alone:
-            self.vocabulary = whole
+    def __init__(self, whole: Vocabulary, lock: Turn | None) -> None:
+        self._whole, self._lock = whole, lock
+        self._ids = dict.fromkeys(("labels", "spaces", "features"), NO_IDS)
+        self.vocabulary = whole  # what the reader fills
+        if lock is None:
             return
-        # what the reader fills
         self.vocabulary = Vocabulary(
             add_labels=whole.add_labels, add_features=whole.add_features, columns=whole.columns
         )
@@ -258,68 +242,67 @@ class LocalNames:
         if not whole.add_features:
             self.vocabulary.spaces, self.vocabulary.features = whole.spaces, whole.features
 
-    def filling(self) -> AbstractContextManager[object]:
-        """Return what must be held while the vocabulary is filled: the lock if it is the whole."""
-        return self._shared.lock if self._alone else nullcontext()
-
     def share(self, classes: NDArray[np.int32]) -> None:
-        """Put new names into the shared vocabulary, and give rows' classes its ids, in place."""
+        """Put new names into the common vocabulary, and give rows' classes its ids, in place."""
         # The ids of features stay those of this reader; `features` says what they are.
-        if self._alone:
+        mine = self.vocabulary
+        if self._lock is None:
             return
-        self._add_new()
-        if self.vocabulary.add_labels and len(self._labels):
+        if mine.add_features:
+            self._share("spaces", self._lock)
+            self._share("features", self._lock)
+        if mine.add_labels:
+            self._share("labels", self._lock)
+            ids = self._ids["labels"]
             known = classes >= 0
-            classes[known] = self._labels[classes[known]]
-            if len(self._labels) > MOST_LABELS:
-                self.vocabulary.labels, self._labels = new_table(), NO_IDS
+            classes[known] = ids[classes[known]]
+            if len(ids) > MOST_LABELS:
+                mine.labels, self._ids["labels"] = new_table(), NO_IDS
 
     @property
     def features(self) -> NDArray[np.int32]:
-        """The shared vocabulary's id of each feature: int32 (d,)."""
-        if self._alone or not self.vocabulary.add_features:
+        """The common id of each feature: int32 (d,)."""
+        if self._lock is None or not self.vocabulary.add_features:
             return np.arange(self.vocabulary.n_features, dtype=np.int32)
-        return self._features
+        return self._ids["features"]
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the tables that are this reader's own."""
-        return 0 if self._alone else self.vocabulary.n_bytes
+        return 0 if self._lock is None else self.vocabulary.n_bytes
 
-    def _add_new(self) -> None:
-        mine, whole = self.vocabulary, self._shared.whole
-        if mine.n_labels == len(self._labels) and mine.n_features == len(self._features):
+    def _share(self, name: str, lock: Turn) -> None:
+        """Learn the common ids of the names that are new in a table."""
+        table, known = getattr(self.vocabulary, name), self._ids[name]
+        first, n = len(known), int(table.used[0])
+        if first == n:
             return
-        with self._shared.lock:
-            if mine.add_features:
-                self._spaces, whole.spaces = _merged(
-                    mine.spaces, self._spaces, whole.spaces, NO_IDS
-                )
-                self._features, whole.features = _merged(
-                    mine.features, self._features, whole.features, self._spaces
-                )
-            if mine.add_labels:
-                self._labels, whole.labels = _merged(
-                    mine.labels, self._labels, whole.labels, NO_IDS
-                )
+        start, end = int(table.starts[first]), int(table.used[1])
+        data, edges = padded(table.arena[start:end]), table.starts[first : n + 1] - start
+        owners, ids = table.spaces[first:n].copy(), np.empty(n - first, np.int32)
+        if name == "features":
+            owners = np.append(np.int32(0), self._ids["spaces"] + np.int32(1))[owners]
+        # Most are there. Looking does not wait for others who add: what it misses is added below.
+        _find_each(getattr(self._whole, name), data, edges, owners, ids)
+        new = np.flatnonzero(ids < 0)
+        starts, ends, added = edges[:-1][new], edges[1:][new], ids[new]
+        if len(new):
+            with lock:
+                into = getattr(self._whole, name)
+                larger = grown(into, len(new), int((ends - starts).sum()))
+                if larger.arena is not into.arena and larger.slots is into.slots:
+                    # whoever looks at the old bytes must not meet names that these lack
+                    larger = larger._replace(slots=into.slots.copy())
+                setattr(self._whole, name, larger)
+                add_all(larger, data, starts, ends, owners[new], added)
+            ids[new] = added
+        self._ids[name] = np.concatenate([known, ids])
 
 
-def _merged(
-    table: NameTable, known: NDArray[np.int32], into: NameTable, spaces: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NameTable]:
-    """Return the ids in another table of all names of one, and that table with all of them.
-
-    `known` int32 holds the ids of the first names, `spaces` int32 those of the namespaces.
-    """
-    first, n = len(known), int(table.used[0])
-    if first == n:
-        return known, into
-    start, end = int(table.starts[first]), int(table.used[1])
-    into = grown(into, n - first, end - start)
-    out = np.empty(n, np.int32)
-    out[:first] = known
-    ends, owners = table.starts[first : n + 1] - start, table.spaces[first:n].copy()
-    if len(spaces):
-        owners = np.append(np.int32(0), spaces + np.int32(1))[owners]
-    add_all(into, padded(table.arena[start:end]), ends[:-1], ends[1:], owners, out[first:])
-    return out, into
+@kernel()
+def _find_each(table: NameTable, data: Array, edges: Array, spaces: Array, out: Array) -> None:
+    """Write the id of each name, or -1, into `out` int32 (n,); others may add names meanwhile."""
+    for i in range(out.shape[0]):
+        start, size = edges[i], edges[i + 1] - edges[i]
+        state = hash_name(data, start, size, spaces[i])
+        out[i], _ = find(table, data, start, size, spaces[i], state)

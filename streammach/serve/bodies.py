@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import give_back, size_text
-from streammach.prediction.calibrate import CANDIDATES
+from streammach.model.calibration import CANDIDATES
 from streammach.rows.names import MAX_NAME
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, FeatureRows, FieldRows

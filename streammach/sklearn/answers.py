@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from streammach.errors import BudgetError, UsageError
 from streammach.forks import Turn
 from streammach.machine import advised, parse_size, size_text
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, class_probabilities, label_probabilities
 from streammach.model.model import Model
-from streammach.prediction.calibrate import class_probabilities, label_probabilities
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 

@@ -69,7 +69,7 @@ def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) 
     if given["early_stopping"]:
         if not 0 < given["validation_fraction"] < 1:
             raise ValueError("it is no share between 0 and 1: validation_fraction")
-        wanted = int(given["validation_fraction"] * rows.targets.n_rows)
+        wanted = int(given["validation_fraction"] * len(rows.targets.lists))
         held_out = min(MAX_HELD_OUT_ROWS, max(1, wanted))
     held: int | None = held_out
     parts: dict[str, str] = WITHOUT_PARTS
@@ -154,11 +154,10 @@ def new_labels(
     known: NDArray[Any] | None, targets: Targets, announced: Any
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return all labels by id, new ones in the order in which they come, and each row's id."""
-    if targets.codes is None:
+    own, given = targets.classes, targets.codes
+    if given is None:
         raise ValueError(SEVERAL)
-    own = targets.classes
-    order = np.unique(targets.codes, return_index=True)[1]
-    met = own[targets.codes[np.sort(order)]]
+    met = own[given[np.sort(np.unique(given, return_index=True)[1])]]
     if known is None:
         known = met[:0] if announced is None else np.unique(np.asarray(announced))
     if len(known) and known.dtype.kind != own.dtype.kind and not {"O", "U"} >= {
@@ -171,5 +170,5 @@ def new_labels(
     more, labels = [*ids][len(known) :], known
     if more:
         labels = np.concatenate([known, np.array(more, own.dtype)]) if len(known) else met
-    codes = np.array([ids[label] for label in own.tolist()], np.int64)[targets.codes]
+    codes = np.array([ids[label] for label in own.tolist()], np.int64)[given]
     return labels, codes

@@ -13,9 +13,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from streammach.data.given import Given, GivenLabels, flattened, kind_of, listed, of_objects
-from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.label_arrays import Labels, LabelSets, raw_name
 from streammach.data.memory_rows import Labelled
-from streammach.data.store.held import PLACE
 from streammach.errors import clean
 from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.label_lists import LabelLists
@@ -37,12 +36,9 @@ class ValueScale(NamedTuple):
 class Targets:
     """The labels of rows."""
 
-    # array (K,): all labels, sorted; of an indicator the numbers of its columns
-    classes: NDArray[Any]
-    # int64 (n,) or None: place of each row's label among them; None for sets
-    codes: NDArray[np.int64] | None
-    sets: Any = None  # which labels each row has; None where each has one
-    # how sets came: `array`, `sparse` or `lists`; empty where each row has one label
+    classes: NDArray[Any]  # array (K,): all labels, sorted; of an indicator the columns' numbers
+    lists: LabelLists  # places of each row's labels among them
+    # how several labels a row came: `array`, `sparse` or `lists`; empty where each row has one
     form: str = ""
 
     @classmethod
@@ -52,51 +48,31 @@ class Targets:
         if lists is not None:
             starts, flat = flattened(lists)
             found = cls.of(flat)
-            assert found.codes is not None, "a label each"
-            own = LabelLists(starts, found.codes.astype(np.int32)).sorted()
-            ones = np.ones(own.n_labels, np.float32)
-            shape = (len(lists), len(found.classes))
-            sets = scipy.sparse.csr_array((ones, own.classes, own.starts), shape=shape)
-            return cls(found.classes, None, sets, "lists")
+            return cls(found.classes, LabelLists(starts, found.lists.classes).sorted(), "lists")
         if isinstance(y, np.ndarray) and y.dtype.hasobject:
             y, _ = of_objects(np.asarray(y))
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
-            sets = scipy.sparse.csr_array(y, dtype=np.float32)
+            sets = scipy.sparse.csr_array(y)
             sets.sum_duplicates()
+            sets.eliminate_zeros()
+            own = LabelLists(sets.indptr.astype(np.int64), sets.indices.astype(np.int32))
             form = "sparse" if scipy.sparse.issparse(y) else "array"
-            return cls(np.arange(sets.shape[1]), None, sets, form)
-        y = column_or_1d(y, warn=True)
-        classes, codes = np.unique(y, return_inverse=True)
-        return cls(classes, codes.astype(np.int64))
+            return cls(np.arange(sets.shape[1]), own, form)
+        classes, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        return cls(classes, LabelLists.single(codes.astype(np.int32)))
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.sets.shape[0]) if self.codes is None else len(self.codes)
-
-    def take(self, rows: NDArray[np.int64]) -> Targets:
-        """Return those of some rows."""
-        if self.codes is None:
-            return Targets(self.classes, None, self.sets[rows], self.form)
-        return Targets(self.classes, self.codes[rows])
-
-    def key(self, row: int) -> bytes:
-        """Return what tells the labels of a row from others."""
-        if self.codes is not None:
-            return bytes(self.codes[row].tobytes())
-        some = slice(self.sets.indptr[row], self.sets.indptr[row + 1])
-        return bytes(self.sets.indices[some].tobytes())
+    def codes(self) -> NDArray[np.int64] | None:
+        """Place of each row's label among the classes, int64 (n,); None where it has several."""
+        return None if self.form else self.lists.classes.astype(np.int64)
 
     @property
     def given(self) -> GivenLabels:
         """The labels as a source has them."""
-        names, kind = label_names(self.classes), kind_of(self.classes)
-        if self.codes is not None:
-            return GivenLabels(Labels(self.codes, names), kind)
-        m = self.sets
-        sets = LabelSets.of_csr(m.indptr, m.indices, m.data, PLACE, "y")
-        return GivenLabels(LabelSets(sets.lists, names), kind)
+        names, codes = label_names(self.classes), self.codes
+        labels = LabelSets(self.lists, names) if codes is None else Labels(codes, names)
+        return GivenLabels(labels, kind_of(self.classes))
 
 
 def exact(y: Any) -> Any:
@@ -114,11 +90,7 @@ def label_names(classes: NDArray[Any]) -> list[bytes]:
 
 
 def _name(label: Any) -> bytes:
-    if isinstance(label, bytes):
-        return label
-    if isinstance(label, float) and label.is_integer():
-        label = int(label)
-    return str(label).encode("utf-8", "surrogatepass")
+    return raw_name(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
 def places(names: Names, classes: NDArray[Any]) -> NDArray[np.int64]:
@@ -147,17 +119,18 @@ class Rows:
         rows = self
         if self.weights is not None and (self.weights == 0).any():
             rows = self.take(np.flatnonzero(self.weights), self.weights)
-        return rows if rows.targets.n_rows > MERGED_ROWS else rows._merged()
+        return rows if len(rows.targets.lists) > MERGED_ROWS else rows._merged()
 
     def take(self, rows: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Rows:
         """Return some of the rows; `weights` are those of all."""
+        targets = replace(self.targets, lists=self.targets.lists.take(rows))
         some = None if weights is None else weights[rows]
-        return Rows(self.x[rows], self.targets.take(rows), some, self.table)
+        return Rows(self.x[rows], targets, some, self.table)
 
     def _merged(self) -> Rows:
         first: dict[bytes, int] = {}
         totals: dict[bytes, float] = {}
-        weights = np.ones(self.targets.n_rows) if self.weights is None else self.weights
+        weights = np.ones(len(self.targets.lists)) if self.weights is None else self.weights
         for row, weight in enumerate(weights.tolist()):
             key = self._key(row)
             first.setdefault(key, row)
@@ -168,14 +141,15 @@ class Rows:
         return replace(found, weights=None if (own == 1).all() else own)
 
     def _key(self, row: int) -> bytes:
-        x, label = self.x, self.targets.key(row)
+        x, lists = self.x, self.targets.lists
+        label = lists.classes[lists.starts[row] : lists.starts[row + 1]]
         if scipy.sparse.issparse(x):
             some = slice(x.indptr[row], x.indptr[row + 1])
             columns, values = x.indices[some].astype(np.int64), x.data[some]
         else:
             columns = np.flatnonzero(x[row])
             values = x[row, columns]
-        return b" ".join([label, columns.tobytes(), values.astype(np.float64).tobytes()])
+        return b" ".join([label.tobytes(), columns.tobytes(), values.astype(np.float64).tobytes()])
 
     def labelled(self, *, names: Names | None, seed: int, threads: int) -> Labelled:
         """Return the rows as what a data set is made of."""
@@ -219,13 +193,14 @@ def by_class(
     targets: Targets, weights: NDArray[np.float64] | None, class_weight: Any
 ) -> NDArray[np.float64]:
     """Return the weights of rows times those of their classes, or raise ValueError."""
-    if targets.codes is None:
+    codes = targets.codes
+    if codes is None:
         raise ValueError("rows have sets of labels: class_weight")
-    labels = targets.classes[targets.codes]
+    labels = targets.classes[codes]
     of_classes = compute_class_weight(class_weight, classes=targets.classes, y=labels)
     for label, weight in zip(targets.classes, of_classes, strict=True):
         if not 0 <= weight <= MOST_IMPORTANCE:
             what = f"the weight {weight:g} of class {clean(label, 60)} is no number from 0 to 1e9"
             raise ValueError(f"{what}: class_weight")
-    own: NDArray[np.float64] = of_classes[targets.codes].astype(np.float64)
+    own: NDArray[np.float64] = of_classes[codes].astype(np.float64)
     return own if weights is None else own * weights

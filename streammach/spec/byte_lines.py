@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from streammach.spec.types import Count
@@ -40,20 +40,10 @@ class Limits:
         """The memory that a budget is about: that in which the model is trained."""
         return "device" if self.device else "host"
 
-    @property
-    def budget(self) -> int:
-        """The budget's bytes."""
-        return self.device or self.host
-
     def overshoot(self, lines: Sequence[Line]) -> int:
         """Return by how many bytes a ledger is too large; 0 where it fits."""
         host = max(bytes_in(lines, "host") + self.spare - self.host, 0)
         return host + max(bytes_in(lines, "device") - self.device, 0)
-
-    def times(self, factor: float) -> Limits:
-        """Return these limits with another budget."""
-        n_bytes = int(self.budget * factor)
-        return replace(self, device=n_bytes) if self.device else replace(self, host=n_bytes)
 
     def violated(self, lines: Sequence[Line]) -> tuple[str, int, str]:
         """Return which limit a ledger is above: where, its bytes, and who set it."""

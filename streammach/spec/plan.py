@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from streammach.spec.byte_lines import CONTEXT, Limits, Line, bytes_in
-from streammach.spec.config import PartPlan, RunConfig
+from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.reported import Reported
-from streammach.spec.types import Amount, Count, Objective, Share
+from streammach.spec.types import Amount, Count
 
 TEXTS = "streammach.reports.plan_text"  # far above, and loaded when someone asks
 
@@ -42,43 +42,6 @@ class Option:
         return self.config.shape
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pilot:
-    """A training on a sample, by which models were compared before one was chosen."""
-
-    shape: ModelShape  # the option that it stands for
-    parts: tuple[PartPlan, ...]  # the parts that this has room for
-    rows: Count  # rows, held_out: rows that were trained on and measured on
-    held_out: Count
-    accuracy: Share  # accuracy, top_5_accuracy: on the held-out rows
-    top_5_accuracy: Share
-    seconds: Amount  # what it took
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What another budget would bring: its bytes, and the model that is chosen for it, if any."""
-
-    allowed_bytes: Count
-    best: Option | None
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """What another limit of time would bring: its seconds, and the model chosen for it, if any."""
-
-    seconds: Amount
-    best: Option | None
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A part of a training's time, and its expected seconds."""
-
-    name: str
-    seconds: Amount
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Reported):
     """What fits a budget and was chosen, and every byte of it.
@@ -99,20 +62,10 @@ class Plan(Reported):
         Why this plan, in sentences.
     device_reason : str
         Why this device.
-    objective : str
-        ``accuracy``, ``smallest`` or ``fastest``.
     expected : Option or None
         What is expected of the plan.
     options : tuple of Option
         What it was chosen from: the best ones and what is instructive beside them.
-    budgets : tuple of Budget
-        What smaller and larger budgets would bring.
-    pilots : tuple of Pilot
-        Trainings on samples that the choice rests on.
-    stages : tuple of Stage
-        The expected time by stage, without a limit.
-    deadlines : tuple of Deadline
-        What other limits of time would bring.
     """
 
     facts: DataFacts
@@ -122,13 +75,8 @@ class Plan(Reported):
     ledger: tuple[Line, ...]
     reasons: tuple[str, ...] = field(default=())
     device_reason: str = ""
-    objective: Objective = "accuracy"
     expected: Option | None = None
     options: tuple[Option, ...] = ()
-    budgets: tuple[Budget, ...] = ()
-    pilots: tuple[Pilot, ...] = ()
-    stages: tuple[Stage, ...] = ()
-    deadlines: tuple[Deadline, ...] = ()
 
     def __post_init__(self) -> None:
         if self.model.shape != self.config.shape:

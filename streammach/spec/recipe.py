@@ -108,12 +108,6 @@ class Recipe(
         return tuple(column.name for column in self.columns if column.role == "text")
 
     @property
-    def word_spaces(self) -> tuple[str, ...]:
-        """The namespaces of words and of runs of characters."""
-        spaces = [column.namespace for column in self.columns if column.role == "text"]
-        return (*spaces, *(space + CHARS for space in spaces))
-
-    @property
     def names(self) -> tuple[str, ...]:
         """All columns that are read."""
         return (*(column.name for column in self.columns), *self.beside)

@@ -16,7 +16,6 @@ Quotes = Literal["auto", "on", "off"]  # whether quotation marks stand around ce
 LabelShare = Literal["shared", "each"]  # of the target of a row with several labels
 LossKind = Literal["independent", "joint", "logistic"]  # of the repetitions, by the loss
 Decoding = Literal["auto", "perm", "tile", "buckets", "one"]  # how the CPU finds the best classes
-Objective = Literal["accuracy", "smallest", "fastest"]
 MOST = 2**63 - 1  # of what is counted in int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.document import Width
 from streammach.model.model import Model
 from streammach.model.shrink import (
@@ -33,7 +32,6 @@ from streammach.model.shrink import (
     spare_after,
 )
 from streammach.planning.cost import FORMS
-from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import measure
@@ -46,9 +44,9 @@ from streammach.training.pace import MOST_ROWS
 from streammach.training.session import Session
 
 LEAST_ROWS = 50  # fewer say nothing
-FREE = 0.5  # standard errors of accuracy that a form may lose
+FREE = 1.0  # standard errors of accuracy that a form may lose
 MOST_HALVINGS = 6  # of the pairs
-LOST = "narrower weights lose more than half a standard error on held-out rows"
+LOST = "narrower weights lose more than a standard error on held-out rows"
 NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
 RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out
 
@@ -165,6 +163,7 @@ class Judge:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
+                device=self.session.backend,
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:
@@ -209,7 +208,7 @@ class Judge:
 
 
 def choose(judge: Judge) -> SmallForm:
-    """Return the smallest form within half a standard error of the best. Few rows judge types."""
+    """Return the smallest form within a standard error of the best. Few rows judge types alone."""
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score
@@ -218,9 +217,10 @@ def choose(judge: Judge) -> SmallForm:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
             found, n = judge.reached(other), n + 1
-            if found.selection_score < best - FREE * error:
+            if found.selection_score >= best - FREE * error:
+                form, reached, best = other, found, max(best, found.selection_score)
+            elif smaller is not _types:  # what keeps less of the same loses no less
                 break
-            form, reached, best = other, found, max(best, found.selection_score)
     if form == judge.whole:
         return SmallForm(form=form, evidence=f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)
@@ -265,48 +265,34 @@ def _pairs(judge: Judge, form: Form) -> Iterator[Form]:
             yield form
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compact:
-    """A model as a run leaves it."""
+def save(
+    session: Session, model: Model, size: str, found: SmallForm | None
+) -> tuple[Model, tuple[str, ...]]:
+    """Write the model that a run leaves, in its chosen form; return it, and what is to be said.
 
-    model: Model  # the model
-    how: str  # what it keeps and why, in words; empty for a whole one that nobody asked about
-    whole_bytes: int  # bytes of the model as it was trained
-    # uint8 (n,) or None: memory that its weights took and need no more
-    spare: NDArray[np.uint8] | None = None
-    most: int | None = None  # bytes that were asked for
-
-    def save(self, folder: Path) -> tuple[str, ...]:
-        """Write the model into a folder, in place of another one; return what is to be said."""
-        self.model.save(folder, force=True, spare=self.spare)
-        if not self.how:
-            return ()
-        n_bytes = sum(file.stat().st_size for file in folder.iterdir())
-        of = "" if self.model.stored is None else f" of {size_text(self.whole_bytes)}"
-        how = self.how
-        if self.most is not None and n_bytes > self.most:
-            how += ", the smallest that can be made of it"
-        return (f"model {size_text(n_bytes)}{of}: {how}",)
-
-
-def compacted(session: Session, model: Model, asked: str, found: SmallForm | None) -> Compact:
-    """Return the model that a run leaves; a smaller one takes the place of the model's weights."""
-    whole, most = model.n_bytes, None
-    if asked not in SIZES:
-        most = parse_size(asked)
+    A smaller one takes the place of the model's weights.
+    """
+    folder, whole_bytes, most = session.request.folder / "model", model.n_bytes, None
+    small, how = model, found.evidence if found else ""
+    if size not in SIZES:
+        most = parse_size(size)
         small = shrink_to(model, most, in_place=True)
-        how = f"{kept_text(small, model)}, for --model-size {asked}"
+        how = f"{kept_text(small, model)}, for --model-size {size}"
     elif found is not None and found.calibration is not None:
         small = _made(model, found.form, session.dataset.feature_counts)
         all_pairs = found.form.least_gain is None
         how = f"{kept_text(small, model, all_pairs=all_pairs)}: {found.evidence}"
-    else:
-        how = found.evidence if found else ""
-        if asked != session.options.model_size:
-            how = NO_TIME
-        return Compact(model=model, how=how, whole_bytes=whole)
+    elif size != session.options.model_size:
+        how = NO_TIME
     spare = None if small is model else spare_after(model, small)
-    return Compact(model=small, how=how, whole_bytes=whole, spare=spare, most=most)
+    small.save(folder, force=True, spare=spare)
+    if not how:
+        return small, ()
+    n_bytes = sum(file.stat().st_size for file in folder.iterdir())
+    of = "" if small.stored is None else f" of {size_text(whole_bytes)}"
+    if most is not None and n_bytes > most:
+        how += ", the smallest that can be made of it"
+    return small, (f"model {size_text(n_bytes)}{of}: {how}",)
 
 
 def _made(model: Model, form: Form, rows: NDArray[np.int64]) -> Model:

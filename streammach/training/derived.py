@@ -20,12 +20,12 @@ from streammach.files.urls import Url, located
 from streammach.machine import budget as budget_of
 from streammach.machine import cores, parse_size
 from streammach.model.added import check_open, with_classes
+from streammach.model.calibration import CANDIDATES
 from streammach.model.document import MODEL, Width
 from streammach.model.model import Model, folder_of
 from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
 from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import ModelSize, size_in_file
-from streammach.prediction.calibrate import CANDIDATES
 from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.reached import lists_of_labels

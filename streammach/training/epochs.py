@@ -40,6 +40,8 @@ class Epochs:
         self._checkpoint_seconds = request.checkpoint_seconds if self._lasting else float("inf")
         self._failed_saves, self._saved_at = 0, time.monotonic()
         self._asked: str | None = None  # why a callback asks for the end of the epoch
+        # The best epoch and its arrays, while the backend's arrays hold it and no checkpoint does.
+        self._best: tuple[RunPosition, dict[str, NDArray[Any]]] | None = None
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
         if request.start is not None:
@@ -67,15 +69,17 @@ class Epochs:
         return state
 
     def return_to_best(self) -> None:
-        """Save, and go back to the weights of the best epoch."""
+        """Go back to the weights of the best epoch, and save them."""
+        at = self.progress
+        if at.best_epoch >= 0 and at.best_step != at.step:
+            if self._best is None:
+                self._read_best()
+            self._backend.restore()
+            self.progress = msgspec.structs.replace(at, best_step=at.step)
+        self._best = None
         if self._lasting:
             self._save()  # what comes now takes its time
             self._session.saved = "the trained epochs are saved"
-        progress = self.progress
-        whole = progress.row == 0 and progress.wave == 0
-        if progress.best_epoch not in (-1, progress.epoch - whole):
-            self._read_best()
-            self._backend.restore()
         self._backend.unwhiten_weights()
 
     def _read_best(self) -> None:
@@ -123,8 +127,13 @@ class Epochs:
         return before + time.monotonic() - began
 
     def _keep(self, epoch: int) -> None:
-        wanted = self._lasting or self._session.held.rows.n_rows > 0
-        if wanted and self.progress.best_epoch == epoch and self.progress.epoch < self._spec.epochs:
+        """Keep the end of an epoch that may be gone back to: in memory, or on disk."""
+        at, held_out = self.progress, self._session.held.rows.n_rows > 0
+        if at.best_epoch != epoch or at.epoch == self._spec.epochs:
+            return
+        if self._backend.arrays_stay:
+            self._best = at, self._backend.arrays()
+        elif self._lasting or held_out:
             self._save()
 
     def _advance(self, step: Step, seconds: float) -> None:
@@ -171,7 +180,7 @@ class Epochs:
             self._events.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)
             raise Interrupted("interrupted: nothing is kept of a run in a temporary folder")
         if self._session.stop.requested:
-            self._checkpoints.save(at, self._backend.arrays())
+            self._write()
             self._events.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)
             raise Interrupted(
                 f"interrupted: saved step {at.step:,} (epoch {at.epoch + 1}, row {at.row:,})",
@@ -184,7 +193,7 @@ class Epochs:
         """Write a checkpoint; a full disk is a warning at first, since older ones are kept."""
         self._saved_at, at = time.monotonic(), self.progress
         try:
-            self._checkpoints.save(at, self._backend.arrays())
+            self._write()
             self._failed_saves = 0
             self._events.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
         except DiskError as error:
@@ -192,6 +201,13 @@ class Epochs:
             if self._failed_saves == FAILED_SAVES:
                 raise
             warnings.warn(f"a checkpoint could not be written: {error}", stacklevel=2)
+
+    def _write(self) -> None:
+        """Write a checkpoint, behind one of the best epoch where none holds it."""
+        if self._best is not None:
+            self._checkpoints.save(*self._best)
+            self._best = None
+        self._checkpoints.save(self.progress, self._backend.arrays())
 
     def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
         """Return what callbacks see."""

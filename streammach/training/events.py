@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from streammach.files.reading import disk_error, read_small, regular
 from streammach.model.model import Model
-from streammach.progress import state_fields
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Amount, Share
 from streammach.stages import StageState
@@ -23,7 +22,6 @@ LOG = "log.jsonl"
 LOGGER = logging.getLogger("streammach")
 PULSE_SECONDS = 10.0
 MAX_LOG = 256 << 20
-STAGE_SECONDS = 20.0  # between two lines that say how far the run is
 
 
 class Events:
@@ -31,18 +29,13 @@ class Events:
 
     def __init__(self, folder: Path, callbacks: Sequence[object]) -> None:
         self.folder, self._path, self._callbacks = folder, folder / LOG, tuple(callbacks)
-        self._began = self._beaten = time.monotonic()
+        self._began = time.monotonic()
 
     def stage(self, state: StageState) -> None:
         """Note how far the run is, and tell those who watch it; called by a thread of its own."""
         self.call("on_stage", state)
-        now = time.monotonic()
         if state.moment == "end":
             self.log("stage", stage=state.stage, seconds=round(state.stage_seconds, 3))
-        elif state.moment == "within" and now - self._beaten >= STAGE_SECONDS:
-            self._beaten, known = now, state_fields(state)
-            names = ("stage", "share", "stage_seconds", "left_seconds")
-            self.log("progress", **{name: known[name] for name in names})
 
     def call(self, method: str, *args: object) -> None:
         """Call a method of every callback that has it, in their order."""

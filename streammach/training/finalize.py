@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Reached, words
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator, scores_text
-from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
@@ -48,8 +47,8 @@ class FinalDecisions:
 
 def finalize(
     session: Session, spec: TrainSpec | None, size: str, judges: int
-) -> tuple[compact.Compact, TrainSpec, tuple[str, ...]]:
-    """Return the finished model, its training, and why it ranks classes as it does.
+) -> tuple[Model, tuple[str, ...]]:
+    """Save and return the finished model, and why it ranks classes as it does.
 
     Without a training it is made of what parts did ahead. When everything is chosen and calibrated
     on the held-out rows, these are learnt from too; the model is built last, and made as small as
@@ -66,7 +65,8 @@ def finalize(
     model, reasons, found = _whole(session, spec, size, judges, hashed=hashed)
     session.let_go()
     session.begin(WRITING)
-    return compact.compacted(session, model, size, found), spec, reasons
+    small, how = compact.save(session, model, size, found)
+    return small, (*reasons, *how)
 
 
 def _whole(
@@ -89,6 +89,7 @@ def _whole(
         if size == "auto" and judge.n_rows >= compact.LEAST_ROWS:
             session.begin(SMALLER)
             found = compact.choose(judge)
+            session.backend.apply(None)
             if found.calibration is not None:
                 decided = replace(decided, calibration=found.calibration)
         session.begin(LEARNING)

@@ -28,6 +28,7 @@ from streammach.machine import peak_bytes
 from streammach.model.checkpoint import RunPosition
 from streammach.parts.registry import decided
 from streammach.planning.ledger import kernels
+from streammach.processes import StopSignals
 from streammach.spec.documents import to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainSpec
@@ -36,7 +37,7 @@ from streammach.training.callbacks import State
 from streammach.training.epochs import Epochs, MergedEpochs, ShareEpochs
 from streammach.training.events import Events, held_bytes
 from streammach.training.finalize import finalize
-from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, WRITING, Pace
+from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, Pace
 from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,
@@ -52,7 +53,6 @@ from streammach.training.run import (
 from streammach.training.run_part import PART, PartFacts, RunPart, named
 from streammach.training.search import decide
 from streammach.training.session import FitRequest, Session
-from streammach.training.signals import StopSignals
 
 Opening = Callable[[Plan], Session]
 STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
@@ -188,12 +188,11 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
 
 def _save_alone(session: Session) -> None:
     """Write what parts did ahead, and a model of it, if no share has it; give back its memory."""
-    folder = session.request.folder / "model"
     if not session.request.shares:
         with session.stages.one(ALONE):
             session.keep_ahead()
-            if not folder.exists():
-                finalize(session, None, "full", FEW_ROWS)[0].save(folder)
+            if not (session.request.folder / "model").exists():
+                finalize(session, None, "full", FEW_ROWS)
         session.saved = "a model without hashed ones is saved"
     session.let_go()
 
@@ -205,11 +204,11 @@ def _finish(
     request, shape, folder = session.request, session.plan.model, session.request.folder
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
     session.findings = session.findings.within(*stage, pace.judges, pace.model_size)
-    compact, made, reasons = finalize(session, spec, pace.model_size, pace.judges)
+    model, reasons = finalize(session, spec, pace.model_size, pace.judges)
     options: dict[str, Any] = {"repetitions": 0}
     if spec is None:
         settings = RunSettings(
-            training=made, held_out=session.held.origin, trials=(), reasons=(),
+            training=model.training, held_out=session.held.origin, trials=(), reasons=(),
             request=request.identity,
         )  # fmt: skip
         write_atomic(folder / SETTINGS, to_json(settings))
@@ -219,9 +218,7 @@ def _finish(
             "transform": spec.transform, "learning_rate": spec.learning_rate,
             **decided(session.plan.facts, session.plan.config, spec),
         }  # fmt: skip
-    again, model = pace.again(at, **options), compact.model
-    session.begin(WRITING)
-    reasons = (*reasons, *compact.save(folder / "model"), *again)
+    reasons = (*reasons, *pace.again(at, **options))
     if model.estimator in model.validation:
         session.measured("finished model", model.validation[model.estimator])
     result = Result(

@@ -53,7 +53,7 @@ def open_reader(
     return Reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
         pool_blocks=batching.pool_blocks, transform=spec.transform,
-        by_feature=session.backend.wants_by_feature, held=held, rows=rows,
+        by_feature=kind.by_feature(config), held=held, rows=rows,
         batch_labels=batching.batch_labels, shared=shared, threads=kind.reading_threads(config),
     )  # fmt: skip
 

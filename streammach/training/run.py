@@ -207,16 +207,14 @@ def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
     return Workplace(Path(folder), kind)
 
 
-def begun(folder: Path, *, resume: bool, kind: str = "run") -> bool:
-    """Return whether a folder holds a run already, or a part of one, finished or not."""
+def begun(folder: Path, *, resume: bool, kind: str = "run") -> None:
+    """Raise UsageError where a folder holds a run, or a part of one, that is not gone on with."""
     workplace(folder, kind).check()
-    found = (folder / PLAN).exists()
-    if found and not resume:
+    if (folder / PLAN).exists() and not resume:
         hint = "Use --resume or another --out."
         raise UsageError(f"it holds a {kind} already", path=folder, hint=hint)
     if (folder / "model").exists():
         Destination(folder / "model", MODEL, force=True)
-    return found
 
 
 def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = None) -> T:
@@ -226,11 +224,6 @@ def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = 
     except (ValueError, DiskError) as error:
         why = error.message if isinstance(error, DiskError) else error
         raise MismatchError(f"{what} ({clean(why, 120)})", path=folder, hint=hint) from None
-
-
-def planned(folder: Path) -> Plan:
-    """Return the plan that a run was begun with, or raise MismatchError."""
-    return saved(folder, PLAN, Plan, "not the folder of a run")
 
 
 def decided(folder: Path) -> RunSettings | None:
@@ -269,7 +262,7 @@ def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
         raise MismatchError("not the folder of a run", path=folder)
     if not (folder / PLAN).exists():
         return None, None, "nothing is planned yet"
-    plan, settings = planned(folder), decided(folder)
+    plan, settings = saved(folder, PLAN, Plan, "not the folder of a run"), decided(folder)
     if settings is None:
         return plan, None, "nothing is decided yet"
     ends = Checkpoints(folder / CHECKPOINTS, settings.request).ends()

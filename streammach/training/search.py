@@ -13,7 +13,6 @@ from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures, words
-from streammach.files.reading import read_small
 from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
@@ -22,13 +21,13 @@ from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
-from streammach.spec.documents import from_json, to_json
+from streammach.spec.documents import to_json
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Amount, Count, Transform
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.pace import SEARCH, Pace, open_trials
-from streammach.training.run import MAX_DOCUMENT, SETTINGS, RunSettings
+from streammach.training.run import SETTINGS, RunSettings, decided
 from streammach.training.session import Session
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
@@ -40,19 +39,14 @@ MOST_SHARE = 0.95  # of a search that is longer than most
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
 
 
-class Rehearsal(Struct, frozen=True, kw_only=True):
-    """What a trial found: the rows that it was trained on, what it reached, how long it took."""
-
-    rows: Count
-    measured: Reached
-    rows_per_second: Amount = 0.0
-    measuring_seconds: Amount = 0.0
-
-
-class Trial(Rehearsal, frozen=True, kw_only=True):
+class Trial(Struct, frozen=True, kw_only=True):
     """One short training, and what it found."""
 
     spec: TrainSpec
+    rows: Count  # that it was trained on
+    measured: Reached
+    rows_per_second: Amount = 0.0
+    measuring_seconds: Amount = 0.0
     listed: bool = False
 
     @property
@@ -270,10 +264,9 @@ class Search:
         if key in self._trials:
             return self._trials[key]
         session = self._session
-        found = session.findings.once(
-            "trial", Rehearsal, lambda: self._rehearse(spec, short, rows), of=[short, rows]
+        done = session.findings.once(
+            "trial", Trial, lambda: self._rehearse(spec, short, rows), of=[short, rows]
         )
-        done = Trial(spec=short, listed=session.dataset.listed, **asdict(found))
         self._trials[key] = done
         if done.rows_per_second:
             seconds = self._n_rows / done.rows_per_second + done.measuring_seconds
@@ -282,7 +275,7 @@ class Search:
         session.events.call("on_search", done)
         return done
 
-    def _rehearse(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Rehearsal:
+    def _rehearse(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Trial:
         session, backend, epochs = self._session, self._session.backend, short.epochs
         session.prepare(short, session.basis(spec))
         reader = open_reader(session, short, rows=rows)
@@ -301,9 +294,9 @@ class Search:
             measuring = time.monotonic() - over
         except DivergedError:
             measured = Reached(0.0, 0.0)
-        return Rehearsal(
-            rows=reader.n_rows, measured=measured, rows_per_second=speed,
-            measuring_seconds=measuring,
+        return Trial(
+            spec=short, rows=reader.n_rows, measured=measured, rows_per_second=speed,
+            measuring_seconds=measuring, listed=session.dataset.listed,
         )  # fmt: skip
 
 
@@ -318,8 +311,8 @@ def decide(session: Session, pace: Pace) -> RunSettings:
         return settings
     session.clock = pace.search
     session.begin(SEARCH)
-    if path.exists():
-        return from_json(read_small(path, MAX_DOCUMENT), RunSettings)
+    if (before := decided(request.folder)) is not None:
+        return before
     search, epochs = Search(session, request.options), 0
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0

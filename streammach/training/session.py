@@ -37,6 +37,7 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
+from streammach.processes import StopSignals
 from streammach.rows.dense import RowMap
 from streammach.spec.byte_lines import bytes_in
 from streammach.spec.documents import encoded
@@ -57,7 +58,6 @@ from streammach.training.run import (
     workplace,
 )
 from streammach.training.run_part import COUNT, PartNumber, RunPart, settings_of
-from streammach.training.signals import StopSignals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,10 +291,11 @@ class Session:
             gc.collect()  # frames in which kernels were compiled hang in cycles, with arrays
 
     def expect_epochs(self, epochs: int, seconds: float) -> None:
-        """Note what so many epochs should take, of so many seconds each and a checkpoint."""
+        """Note what so many epochs should take, of so many seconds each, and being kept."""
         config = self.plan.config
         tables = 1 + len(config.optimizer_kind.per_weight)
         saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
+        saved *= not self.backend.arrays_stay  # else the best epoch stays in memory
         self.stages.expect({EPOCHS: epochs * (seconds + saved) * self.trained_share})
 
     def keep_findings(self) -> None:

@@ -80,7 +80,7 @@ class Stream:
         ends = rows.indptr[np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)]
         slot = BatchSlot(
             size, int(np.diff(ends).max(initial=1)), backend.spec.n_features,
-            by_feature=backend.wants_by_feature,
+            by_feature=not backend.dense,
         )  # fmt: skip
         for start in range(0, rows.n_rows, size):
             slot.clear()

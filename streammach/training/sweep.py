@@ -18,7 +18,6 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError, clean
 from streammach.figures import Reached
 from streammach.files.folders import locked
-from streammach.files.reading import read_small
 from streammach.files.urls import located
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import write_atomic
@@ -29,14 +28,14 @@ from streammach.prediction.evaluate import evaluate
 from streammach.prediction.inputs import is_store
 from streammach.prediction.predictor import Predictor
 from streammach.progress import ProgressBar, Wanted
-from streammach.spec.documents import from_json, to_json
+from streammach.spec.documents import to_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import Amount, Count, Index, Ranker, Size
 from streammach.stages import Stages, StageState
 from streammach.training.callbacks import EarlyStopping
-from streammach.training.run import MAX_DOCUMENT, Run
+from streammach.training.run import Run, saved
 from streammach.training.trainer import Trainer
 
 SWEEP = "sweep.json"
@@ -73,38 +72,18 @@ class Infeasible(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a sweep found, as in its ``sweep.json``.
+    """What a sweep found, as in its ``sweep.json``."""
 
-    Attributes
-    ----------
-    store, digest : str
-        The training store and its content.
-    n_classes : int
-        Its classes.
-    memory : int
-        The budget in bytes.
-    options : dict
-        How every point was trained.
-    test, test_digest : str or None
-        The test store, if any, and its content.
-    listed : bool
-        Whether rows have lists of labels; only written where they have.
-    points : tuple of Point
-        The trained points, by rising bytes of the model.
-    refused : tuple of Infeasible
-        The points that do not fit.
-    """
-
-    store: str
+    store: str  # store, digest: the training store and its content
     digest: str
     n_classes: Index
-    memory: Count
-    options: dict[str, str | int | float | None]
-    test: str | None
+    memory: Count  # the budget in bytes
+    options: dict[str, str | int | float | None]  # how every point was trained
+    test: str | None  # test, test_digest: the test store, if any, and its content
     test_digest: str | None
-    points: tuple[Point, ...] = ()
-    refused: tuple[Infeasible, ...] = ()
-    listed: bool | msgspec.UnsetType = msgspec.UNSET
+    points: tuple[Point, ...] = ()  # those that are trained, by rising bytes of the model
+    refused: tuple[Infeasible, ...] = ()  # those that do not fit
+    listed: bool = False  # whether rows have lists of labels
 
     @property
     def tested(self) -> bool:
@@ -187,7 +166,7 @@ def sweep(
             memory=parse_size(memory), options={**asdict(training), **constraints.parts},
             test=None if test is None else name_of(test),
             test_digest=None if test is None else _digest(test),
-            listed=data.listed or msgspec.UNSET,
+            listed=data.listed,
         ))  # fmt: skip
         grid = itertools.product(sorted(set(buckets)), sorted(set(repetitions)))
         plans, refused = _plans(data, constraints, grid)
@@ -228,13 +207,9 @@ def sweep(
 
 def open_sweep(folder: str | os.PathLike[str]) -> Sweep | None:
     """Return the sweep that a folder holds, None if it holds none, or raise MismatchError."""
-    path = Path(folder) / SWEEP
-    if not path.is_file():
+    if not (Path(folder) / SWEEP).is_file():
         return None
-    try:
-        return from_json(read_small(path, MAX_DOCUMENT), Sweep)
-    except ValueError as error:
-        raise MismatchError(f"not the file of a sweep ({clean(error, 120)})", path=path) from None
+    return saved(Path(folder), SWEEP, Sweep, f"{SWEEP} is not the file of a sweep")
 
 
 def frontier(sizes: Sequence[tuple[int, float]]) -> list[bool]:

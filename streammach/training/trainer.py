@@ -27,6 +27,7 @@ from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
+from streammach.processes import StopSignals
 from streammach.progress import ProgressBar, Wanted
 from streammach.rows.names import Label
 from streammach.spec.plan import Plan
@@ -36,7 +37,6 @@ from streammach.training.fit import fit
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, in_order
 from streammach.training.session import FitRequest
-from streammach.training.signals import StopSignals
 
 CHECKPOINT_MINUTES = 10.0
 OF_TRAINING = {field.name for field in fields(TrainingOptions)}

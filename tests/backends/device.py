@@ -34,10 +34,11 @@ class Device:
         self.residuals = None
         bounds = launch_bounds(self.shape.threads, 56, ANY_GPU)
         self.forward = {
-            output: compiled(
-                kernels.forward_kernel(self.shape, output, weights_are=weights_are), bounds
+            residuals: compiled(
+                kernels.forward_kernel(self.shape, residuals=residuals, weights_are=weights_are),
+                bounds,
             )
-            for output in (kernels.RESIDUALS, kernels.PROBABILITIES, kernels.LOGARITHMS)
+            for residuals in (False, True)
         }
         self.backward = compiled(
             kernels.backward_kernel(self.shape, how.optimizer_kind.branch, weights_are=weights_are),
@@ -51,10 +52,10 @@ class Device:
         z = np.full((n, self.shape.stride), np.nan, np.float32)
         losses = np.full((n, spec.n_repetitions), np.nan, np.float32)
         importance = batch.importance if batch.importance is not None else np.ones(n, np.float32)
-        self.forward[output][(n, self.shape.n_tiles), self.shape.threads](
+        self.forward[output == kernels.RESIDUALS][(n, self.shape.n_tiles), self.shape.threads](
             rows.indptr, rows.features, rows.values, batch.classes, importance,
             self.packed.ravel(), self.table.ravel(), self.packed.shape[1], spec.n_features,
-            np.float32(self.how.label_smoothing), z.ravel(), losses.ravel(),
+            np.float32(self.how.label_smoothing), output, z.ravel(), losses.ravel(),
         )  # fmt: skip
         return z, losses
 

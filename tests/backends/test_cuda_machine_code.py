@@ -53,10 +53,10 @@ def test_a_number_of_the_module_tells_kernels_apart(monkeypatch):
 def test_the_backends_kernels_are_told_apart():
     shapes = [launch_shape(32, 25), launch_shape(32, 24), launch_shape(33, 25)]
     kernels_of = [
-        *(kernels.forward_kernel(shape, kernels.RESIDUALS) for shape in shapes),
-        kernels.forward_kernel(shapes[0], kernels.PROBABILITIES),
-        kernels.forward_kernel(shapes[0], kernels.RESIDUALS, dense=True),
-        kernels.forward_kernel(shapes[0], kernels.RESIDUALS, weights_are="bfloat16"),
+        *(kernels.forward_kernel(shape, residuals=True) for shape in shapes),
+        kernels.forward_kernel(shapes[0], residuals=False),
+        kernels.forward_kernel(shapes[0], residuals=True, dense=True),
+        kernels.forward_kernel(shapes[0], residuals=True, weights_are="bfloat16"),
         *(kernels.backward_kernel(shape, ADAGRAD) for shape in shapes),
         kernels.backward_kernel(shapes[0], ADAM),
         kernels.backward_kernel(shapes[0], ADAGRAD, weights_are="bfloat16"),

@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from streammach.data.store.codecs import BLOSC_HEADER, WRITTEN
 from streammach.data.store.stored_arrays import (
     ABSENT,
+    BLOSC_HEADER,
     CHUNK,
     CRC_BYTES,
     INDEX_BYTES,
     SHARD_CHUNKS,
+    packed,
     sealed,
+    unpack,
 )
 from streammach.files.reading import sha256
 from tests.campaigns.content_values import (
@@ -46,7 +48,7 @@ class StoreFiles(Files):
         dtype, body = np.dtype(document["data_type"]), self.files[f"{name}/c/0"]
         offset, size = (int(n) for n in _table(body)[0])
         chunk = np.empty(CHUNK, dtype)
-        WRITTEN.decode(body[offset : offset + size - CRC_BYTES], chunk)
+        unpack(body[offset : offset + size - CRC_BYTES], chunk)
         return chunk[: document["shape"][0]]
 
     def put_array(self, name, values, *, said=True):
@@ -102,7 +104,7 @@ def shard_of(values):
     for number, start in enumerate(range(0, max(len(values), 1), CHUNK)):
         chunk = np.zeros(CHUNK, values.dtype)
         chunk[: len(values) - start] = values[start : start + CHUNK]
-        bodies.append(sealed(WRITTEN.encode(chunk)))
+        bodies.append(sealed(packed(chunk)))
         table[number] = at, len(bodies[-1])
         at += len(bodies[-1])
     return b"".join(bodies) + sealed(table.astype("<u8").tobytes())

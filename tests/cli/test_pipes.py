@@ -11,6 +11,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
+from streammach.training.run import RESULT
 from tests.builders import TinyData
 from tests.data.tables.builders import ROLES, rows_of, write
 
@@ -130,3 +131,19 @@ def test_a_named_pipe_gets_the_table(text):
         found = (text / "pipe").read_bytes()
         assert json.loads(process.stdout.read())["n_rows"] == 200
     assert found == whole(text, "a.vw", "-k", "5", "--out-format", "csv")
+
+
+def test_a_reader_of_the_story_may_leave_before_it_begins(tiny):
+    source = tiny.text("a.vw", tiny.lines(300, 20))
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = ["fit", str(source), "--out", str(tiny.folder / "run"), "--buckets", "4",
+               "--repetitions", "3", "--epochs", "1", "--counts", "off"]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "streammach", *command], stderr=writer, stdout=subprocess.PIPE,
+        timeout=280, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == 0
+    assert b"next: streammach evaluate" in done.stdout
+    assert (tiny.folder / "run" / RESULT).exists()

@@ -196,7 +196,6 @@ def test_what_a_prediction_refuses(options, message, place, client, tmp_path, ca
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--first", "1"], "by one process alone: --first"),
         (["--by", "nothing"], "no feature of the model is in the namespace nothing"),
         (["--estimator", "blend"], "no counts to blend"),
         (["--on-bad-row", "skip"], "which has no bad ones: --on-bad-row"),

@@ -12,6 +12,7 @@ import pytest
 
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError
+from streammach.prediction.narrowed import Narrowed
 from streammach.rows.dense import Basis, Waves, expanded
 from streammach.rows.packed import PackedRows
 from streammach.spec.estimators import ESTIMATORS
@@ -258,6 +259,32 @@ def test_rows_with_more_columns_train_as_rows_that_hold_them(device, shape, whit
     )  # fmt: skip
     np.testing.assert_allclose(trained.outputs(plain, logarithms=False), before, atol=1e-4)
     trained.close()
+
+
+@pytest.mark.parametrize(("dense", "stored"), [(False, "int4"), (True, "float16")])
+def test_narrower_weights_are_applied_until_the_trained_ones_are_given_back(
+    device, dense, stored, rng
+):
+    n_classes, d = SHAPES[0][:2]
+    spec, rows = spec_of(*SHAPES[0]), block_of(rng, few(device, 30), d, n_classes)
+    backend, reference = both(device, spec, training(batch_size=rows.n_rows), dense=dense)
+    begin(backend, reference, rng)
+    before = backend.outputs(rows, logarithms=True)
+    trained = {name: backend.arrays()[name].copy() for name in ("weights", "bias")}
+    for width, r in (("float32", 1), (stored, spec.n_repetitions), (stored, 1)):
+        how = {"dense": dense, "threads": 1, "logistic": False}
+        there = Narrowed(spec.first(r), backend.arrays(), width, device=backend, **how)
+        here = Narrowed(spec.first(r), trained, width, **how)
+        found, expected = (one.outputs(rows, logarithms=True) for one in (there, here))
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        ids, best = (one.topk(rows, 3, "logsum") for one in (there, here))
+        assert (ids[0] == best[0]).mean() > 0.9
+        there.close()
+        here.close()
+    backend.apply(None)
+    assert (backend.outputs(rows, logarithms=True) == before).all()
+    assert all((backend.arrays()[name] == trained[name]).all() for name in trained)
+    backend.close()
 
 
 def test_untouched_features_keep_their_weights(device, rng):

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import count_kernels, pair_learning
+from streammach.counts import count_kernels, lessons, pair_learning
 from streammach.counts.count_kernels import bits, find_places
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.rivals import CUT_FROM, KEPT, ShortLists
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
 from streammach.rows.label_lists import LabelLists
@@ -56,26 +55,22 @@ def test_lists_of_labels_are_counted_label_by_label(rng, monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("batch", [7, 200])
-@pytest.mark.parametrize("scan", [True, False])
 @pytest.mark.parametrize("lists", [False, True])
-def test_pairs_are_learnt_as_if_their_row_was_not_counted(
-    rng, monkeypatch, threads, batch, scan, lists
-):
+def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, monkeypatch, threads, batch, lists):
     monkeypatch.setattr(pair_learning, "BATCH_ROWS", batch)
     monkeypatch.setattr(pair_learning, "CANDIDATES", 5)
     block = of_some_classes(rng)
     if lists:
         block = with_lists(rng, block)
     table, weights = table_of_lists(block) if lists else counted(block), group_weights(rng)
-    with PairLearner(table, weights, scan=scan, threads=threads) as learner:
+    with PairLearner(table, weights, threads=threads) as learner:
         learner.learn(block)
     found, scores = learner.weights(), reference.ReferenceScores(block, K, weights)
-    made = weigh(table, weights)
-    best = reference.scanned_best(block, scores, 5) if scan else reference.listed_best(
-        block, table, made.gains, made, m=5, cut_from=CUT_FROM, kept=KEPT)  # fmt: skip
+    best = reference.best_without(block, scores, 5)
     theta, delta = reference.learn(
         block, scores, best, batches=[(i, min(i + batch, 90)) for i in range(0, 90, batch)],
-        pair_rate=pair_learning.PAIR_RATE, feature_rate=pair_learning.FEATURE_RATE,
+        far=lessons.FAR, pair_rate=pair_learning.PAIR_RATE,
+        feature_rate=pair_learning.FEATURE_RATE,
         pair_prior=pair_learning.PAIR_PRIOR, feature_prior=pair_learning.FEATURE_PRIOR,
     )  # fmt: skip
     for z, pair in enumerate(as_pairs(table)):
@@ -85,14 +80,13 @@ def test_pairs_are_learnt_as_if_their_row_was_not_counted(
     assert any(abs(x) > 1e-3 for x in theta.values())
 
 
-@pytest.mark.parametrize("scan", [True, False])
-def test_bytes_do_not_depend_on_threads_and_values_bound_a_batch(rng, monkeypatch, scan):
+def test_bytes_do_not_depend_on_threads_and_values_bound_a_batch(rng, monkeypatch):
     monkeypatch.setattr(pair_learning, "BATCH_VALUES", 20)
     block = of_some_classes(rng, 400)
     table, weights = counted(block), group_weights(rng)
     found = []
     for threads in (1, 2, 5):
-        with PairLearner(table, weights, scan=scan, threads=threads) as learner:
+        with PairLearner(table, weights, threads=threads) as learner:
             learner.learn(block)
         found.append(learner.weights())
     for other in found[1:]:
@@ -144,50 +138,6 @@ def test_places_of_pairs_are_found(rng, monkeypatch, read_whole, index_bytes):
 def test_bits_are_counted(rng):
     for word in [0, 1, 0xFFFFFFFF, *rng.integers(0, 1 << 32, 200).tolist()]:
         assert bits(np.uint32(word)) == bin(word).count("1")
-
-
-def test_long_lists_are_cut_to_the_largest_gains(rng):
-    block, d, k = a_table(rng, n_rows=12_000, n_classes=3000)
-    table = table_of(block, d, k)
-    weights = weigh(table, replace(group_weights(rng), group=np.zeros(d, np.int32)))
-    short = ShortLists.of(weights)
-    lengths = np.diff(table.starts)
-    assert ((short.cut_of >= 0) == (lengths > CUT_FROM)).all()
-    assert (short.cut_of >= 0).any()
-    assert (short.cut_of < 0).any()
-    for f in np.flatnonzero(short.cut_of >= 0):
-        some = slice(table.starts[f], table.starts[f + 1])
-        order = np.argsort(-weights.gains[some].astype(int), kind="stable")[:KEPT]
-        assert short.classes[short.cut_of[f]].tolist() == weights.classes[some][order].tolist()
-        assert short.gains[short.cut_of[f]].tolist() == weights.gains[some][order].tolist()
-
-
-def test_candidates_by_short_lists_are_those_of_the_reference(rng):
-    block, d, k = a_table(rng, n_rows=4000, n_classes=3000)
-    table, block = table_of(block, d, k), block.part(0, 300)
-    weights = replace(group_weights(rng), group=np.zeros(d, np.int32))
-    made = weigh(table, weights)
-    with PairLearner(table, weights, scan=False, threads=1) as learner:
-        m = learner._m
-        found, n_own = np.empty((block.n_rows, m), np.int32), np.empty(block.n_rows, np.int32)
-        learner._find(pair_learning._as_lists(block), found, n_own, 0, block.n_rows)
-    assert np.array_equal(n_own, found[:, 0] >= 0)
-    taught = 0
-    for i, scores in enumerate(
-        reference.listed_scores(block, table, made.gains, made, cut_from=CUT_FROM, kept=KEPT)
-    ):
-        own = int(block.classes[i])
-        last = sorted([*scores.values(), *[-1e9] * m], reverse=True)[m - 1]
-        if table.class_rows[own] == 1 or scores.get(own, -np.inf) < last - 1e-4:
-            assert found[i, 0] == -1
-        elif scores[own] > last + 1e-4:
-            assert found[i, 0] == own
-        taught += found[i, 0] == own
-        others = [scores[c] for c in found[i, 1:].tolist() if c >= 0]
-        wanted = sorted((s for c, s in scores.items() if c != own), reverse=True)
-        assert others == pytest.approx(wanted[: len(others)], abs=1e-4)
-        assert len(set(found[i, 1:].tolist())) >= len(others)
-    assert 0 < taught < block.n_rows
 
 
 def test_evidence_of_fewer_candidates_is_that_of_these(rng):

@@ -85,8 +85,6 @@ def test_the_command_and_python(data, tiny, capsys):
     assert "counts" in capsys.readouterr().out
     assert sm.Run.open(tiny.folder / "run").plan.config.part("counts") is not None
     assert main([*call, str(tiny.folder / "run"), "--resume"]) == 0
-    assert main([*call, str(tiny.folder / "p"), "--pilot", "1s"]) == 2
-    assert not (tiny.folder / "p").exists()
     rows = np.eye(6)[np.arange(60) % 6]
     made = sm.train(rows, np.arange(60) % 6, class_weight={0: 2.0}, epochs=1, learning_rate=0.1)
     assert made.plan.facts.weighted

@@ -121,7 +121,7 @@ def cut_off(monkeypatch, number, source, out, **options):
 CUTS = [
     (intake, "write_spill", 3), (intake.Intake, "_take", 20), (build.StoreWriter, "append_rows", 4),
     (build.StoreWriter, "finish", 1), (build.StoreWriter, "add_names", 2),
-    (spills.Spill, "read_into", 9),
+    (spills.Spill, "decode", 9),
 ]  # fmt: skip
 
 

@@ -64,12 +64,6 @@ def test_paths_and_labels_of_strings(tmp_path):
     assert stored(tmp_path / "o") == wanted(X, names)
 
 
-def test_labels_beside_the_file(tmp_path):
-    np.save(tmp_path / "l.npy", LABELS)
-    convert(made(tmp_path / "a.h5", X=X), tmp_path / "o", labels=tmp_path / "l.npy")
-    assert stored(tmp_path / "o") == wanted(X, LABELS)
-
-
 def external(folder):
     made(folder / "b.h5", X=X, y=LABELS)
     with h5py.File(folder / "a.h5", "w") as file:
@@ -100,37 +94,20 @@ def cut(share):
     return make
 
 
-def with_csr(**changes):
-    def make(folder):
-        made(folder / "a.h5", m=sp.csr_array(X), y=LABELS)
-        with h5py.File(folder / "a.h5", "a") as file:
-            for name, value in changes.items():
-                del file[f"m/{name}"]
-                file[f"m/{name}"] = value
-
-    return make
-
-
 def references(folder):
     with h5py.File(folder / "a.h5", "w") as file:
         file["X"] = X
         file.create_dataset("y", (5,), h5py.ref_dtype)
 
 
-NAN = np.where(X == 255, np.nan, X)
-REFUSED = {
+REFUSED = {  # what the arrays hold is looked at for all trees: test_matrix_sources
     "link": (external, "no dataset that can hold the rows"),
     "virtual": (virtual, "X is stored in other files"),
     "external": (raw_file, "X is stored in other files"),
     "cut": (cut(0.7), "damaged or cut short"),
     "cut early": (cut(0.01), "damaged or cut short"),
-    "nan": (lambda f: made(f / "a.h5", X=NAN, y=LABELS), "row 4 .*'nan' is not a finite float32"),
     "no labels": (lambda f: made(f / "a.h5", X=X), "the rows have no labels"),
     "references": (references, "y has the type object"),
-    "csc": (lambda f: made(f / "a.h5", m=sp.csc_array(X), y=np.zeros(4)), "not in compressed"),
-    "column": (with_csr(indices=[1, 3, 0, 0, 1, 4, 3]), "row 3 .*column '4'"),
-    "pointers": (with_csr(indptr=[0, 2, 1, 3, 6, 7]), "fall after row 1"),
-    "short": (with_csr(data=[1.0] * 6), "7 indices and 6 values"),
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-import streammach as sm
 from streammach.cli.main import main
 from streammach.data.conversion.request import difference_from
 from streammach.data.convert import convert
@@ -391,7 +390,3 @@ def test_labels_that_cannot_be_are_refused(name, listed, monkeypatch):
     monkeypatch.setattr(type(listed._arrays[name]), "read", wrong)
     with pytest.raises(StoreError, match="labels of rows"):
         listed.rows(0, 100)
-
-
-def test_a_store_of_lists_is_public():
-    assert "multilabel" in sm.convert.__doc__

@@ -139,13 +139,6 @@ def test_a_consumer_that_stops_early_leaves_no_thread(numbered):
     assert sorted(rows_of(reader, 0)[0]) == list(range(1000))
 
 
-def test_a_thread_that_dies_in_silence_is_noticed(numbered, monkeypatch):
-    monkeypatch.setattr("streammach.data.reader.PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(Reader, "_produce", lambda *args: None)
-    with pytest.raises(RuntimeError, match="without a word"):
-        next(Reader(numbered, **SETTINGS).epoch(0))
-
-
 def test_damage_is_met_while_reading(numbered):
     victim = numbered.path / "X/data/c/0"
     content = bytearray(victim.read_bytes())

@@ -1,7 +1,5 @@
 """XMC text: a header that is checked, columns and labels from 0, one label a row."""
 
-import gzip
-
 import pytest
 
 from streammach.data.convert import convert
@@ -33,29 +31,6 @@ def test_several_labels_are_bad_or_the_first_counts(tiny):
         convert(tiny.text("r.vw", ["a |w x"]), tiny.folder / "d", first_label=True)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (GOOD[:-1], "3 rows, the header names 4"),
-        ([*GOOD, "1 1:1"], "5 rows, the header names 4"),
-        (["1 6 3", "1 6:1"], "index '6' is not below the header's number of columns.*line 2"),
-        (["1 6 3", "3 1:1"], "label '3' is not a number below the header's number of labels"),
-        (["1 6 3", "1,3 1:1"], "several labels"),
-        (["1 6 3", "-1 1:1"], "label '-1' is not a number below"),
-        (["1 6 3", "1 -1:1"], "index '-1' is not an integer"),
-        (["1 6 3", " 1:1"], "has no label"),
-        (["1 6 3", "1 1:nan"], "not a finite float32"),
-        (["1 6", "1 1:1"], "'1 6' is not the numbers of rows, columns and labels"),
-        (["1 6 99999999999999999999", "1 1:1"], "is not the numbers of rows"),
-    ],
-)
-def test_what_is_wrong_is_said(lines, message, tiny):
-    path = tiny.text("a.txt", lines)
-    with pytest.raises(DataError, match=message):
-        convert(path, tiny.folder / "out", format="xmc", multilabel="off")
-    assert [p.name for p in tiny.folder.iterdir()] == ["a.txt"]
-
-
 def test_rows_left_out_count_as_rows(tiny):
     lines = ["3 6 3", "1 1:1", "1 9:1", "2 2:2"]
     done = convert(tiny.text("a.txt", lines), tiny.folder / "a", on_bad_row="skip")
@@ -76,10 +51,3 @@ def test_the_guess_needs_a_header_and_a_row():
     assert guess_format(b"4 6 3", b"0,1 0:1") == "xmc"
     assert guess_format(b"4 6 3") is None
     assert guess_format(b"4 6 3", b"1 | x:1") is None
-
-
-def test_a_cut_gzip_is_refused(tiny):
-    data = gzip.compress(("\n".join(GOOD)).encode())
-    (tiny.folder / "a.gz").write_bytes(data[:-9])
-    with pytest.raises(DataError):
-        convert(tiny.folder / "a.gz", tiny.folder / "out")

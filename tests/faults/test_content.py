@@ -7,9 +7,8 @@ import pytest
 from streammach import hashing
 from streammach.cli.main import main
 from streammach.data.convert import convert
-from streammach.data.store.codecs import BLOSC_HEADER
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.stored_arrays import CRC_BYTES, INDEX_BYTES, sealed
+from streammach.data.store.stored_arrays import BLOSC_HEADER, CRC_BYTES, INDEX_BYTES, sealed
 from streammach.errors import DataError, StoreError
 from streammach.model.model import Model
 from streammach.model.size import size_in_file

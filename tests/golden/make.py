@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import streammach as sm
+from streammach.spec.documents import from_json
 from streammach.spec.training import TrainingOptions
 
 HERE = Path(__file__).parent
@@ -117,7 +118,7 @@ def add(folder):
 def interrupt(folder):
     """Leave a run as a signal in its second epoch does."""
     from streammach.errors import Interrupted
-    from streammach.training.signals import StopSignals
+    from streammach.processes import StopSignals
 
     stop, entered = [], StopSignals.__enter__
     StopSignals.__enter__ = lambda signals: stop.append(signals) or entered(signals)
@@ -170,10 +171,9 @@ def content(path):
 
 def resumed(folder, out):
     """The model of an interrupted run, gone on with in a copy of its folder."""
-    from streammach.training.run import planned
-
     shutil.copytree(folder / "run", out)
-    trainer = sm.Trainer(planned(out), TrainingOptions(**TRAINING))
+    plan = from_json((out / "plan.json").read_bytes(), sm.Plan)
+    trainer = sm.Trainer(plan, TrainingOptions(**TRAINING))
     return trainer.fit(folder / "store", out, resume=True).model
 
 

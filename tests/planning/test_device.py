@@ -6,10 +6,12 @@ import pytest
 
 from streammach.backends.cuda import kind
 from streammach.backends.cuda.device_memory import RESERVED_BYTES
+from streammach.backends.cuda.rates import H200
+from streammach.backends.kinds import Rates
 from streammach.backends.registry import device_text
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit
-from streammach.planning import choose
+from streammach.planning import choose, cost
 from streammach.planning.choose import plan
 from streammach.spec.documents import encoded, from_json
 from streammach.spec.plan import Plan
@@ -21,6 +23,7 @@ def card(monkeypatch):
     monkeypatch.setattr(kind, "simulated", lambda: False)
     monkeypatch.setattr(kind, "find_card", lambda: kind.Card("Card", 12 * 10**9))
     monkeypatch.setattr(choose, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
+    monkeypatch.setattr(cost, "rates_of", {"cuda": H200}.get)
 
 
 def on_device(found):
@@ -49,8 +52,6 @@ def test_a_budget_above_what_is_free_is_refused():
 
 
 AUTO = [  # what a card cannot do, and what is said of it
-    ({"time": "1h"}, "how long anything takes on a GPU is not known yet"),
-    ({"latency": "1s"}, "how long anything takes on a GPU is not known yet"),
     ({"n_repetitions": 0}, "there are no hashed models"),
     ({"n_buckets": 4098, "n_repetitions": 2}, "more than a block's 4,096"),
     ({"memory": "500MB"}, "does not fit|no plan fits"),
@@ -72,6 +73,27 @@ def test_what_a_card_cannot_do_goes_to_the_cpu_where_the_device_is_left_open(opt
 def test_a_card_is_not_looked_at_for_what_no_card_can_do(options, monkeypatch):
     monkeypatch.setattr(kind, "find_card", None)  # which opens a context for good
     assert plan(facts(n_classes=6000), **options).config.placement.device == "cpu"
+
+
+def test_times_are_those_of_the_rates_of_the_card(monkeypatch):
+    def planned(**options):
+        return plan(facts(n_rows=400_000), counts="off", threads=2, **options)
+
+    shape = {"n_buckets": 32, "n_repetitions": 64}
+    fast, on_cpu = planned(**shape), planned(**shape, device="cpu")
+    assert fast.expected.seconds < 0.5 * on_cpu.expected.seconds
+    limit = 0.7 * fast.expected.seconds
+    monkeypatch.setattr(cost, "rates_of", lambda device: Rates(*(100 * x for x in H200)))
+    slow = planned(**shape)
+    assert slow.expected.seconds > 5 * fast.expected.seconds
+    assert slow.expected.query_seconds > 5 * fast.expected.query_seconds
+    for limits in ({"time": 0.7 * slow.expected.seconds}, {"latency": 1e-3}):
+        found = planned(**limits)
+        assert found.config.placement.device == "cuda"
+        assert found.expected.seconds <= limits.get("time", 1e9)
+        assert found.expected.query_seconds <= limits.get("latency", 1)
+    with pytest.raises(BudgetError, match="no plan takes"):
+        planned(time=limit, device="cuda", **shape)
 
 
 def test_what_does_not_fit_at_once_is_trained_in_waves():

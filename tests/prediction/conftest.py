@@ -5,14 +5,14 @@ import pytest
 
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
-from tests.builders import open_backend, spec_of, training
+from streammach.rows.batch import BatchSlot
+from tests.builders import TinyData, open_backend, spec_of, training
 
 
-@pytest.fixture
-def trained(tiny):
-    """A store, its text, and a model whose weights are counts: no training needed to be right."""
-    from streammach.rows.batch import BatchSlot
-
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A store, and a model of it whose weights are those of a few steps."""
+    tiny = TinyData(tmp_path_factory.mktemp("trained"), np.random.default_rng(7))
     data = tiny.dataset(n_rows=400, n_classes=20)
     spec = spec_of(data.n_classes, data.n_features, 8, 6)
     how = training(batch_size=64, transform="binary", learning_rate=0.7)
@@ -32,6 +32,6 @@ def trained(tiny):
         features=data.features, weights=backend.arrays()["weights"],
         bias=backend.arrays()["bias"],
     )  # fmt: skip
-    yield data, model, backend
+    yield data, model
     backend.close()
     data.close()

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 from streammach.errors import ModelError
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import (
+    CANDIDATES,
+    Calibration,
+    class_probabilities,
+    fit_calibration,
+    fit_line,
+    own_logs,
+)
 from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.model.tensors import write_tensors
-from streammach.prediction.calibrate import CANDIDATES, class_probabilities, own_logs
-from streammach.prediction.fit_calibration import fit_calibration, fit_line
 from streammach.prediction.sums import BINS, binned, reliability
 from streammach.training.compact import calibrating_rows
 from tests.builders import block_of

@@ -6,14 +6,10 @@ import pytest
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.errors import UsageError
-from streammach.model.calibration import Calibration
 from streammach.model.shrink import Size, shrink
-from streammach.prediction.calibrate import class_probabilities, own_logs
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
-from streammach.prediction.reached import row_figures
-from streammach.prediction.sums import binned, deciles, macro_recall, reliability
-from streammach.rows.label_lists import LabelLists
+from streammach.prediction.sums import deciles, macro_recall
 from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData, fit, listed_lines
 
@@ -32,9 +28,13 @@ def made(tmp_path_factory):
     return run.model, test
 
 
-def test_all_rows_agree_with_evaluate(made):
+@pytest.fixture(scope="module")
+def found(made):
+    return diagnose(*made)
+
+
+def test_all_rows_agree_with_evaluate(made, found):
     model, test = made
-    found = diagnose(model, test)
     with sm.Predictor(model) as predictor:
         whole = evaluate(predictor, test)
     assert (found.n_rows, found.n_unseen) == (whole.n_rows, whole.n_unseen)
@@ -43,34 +43,26 @@ def test_all_rows_agree_with_evaluate(made):
         (whole.accuracy, whole.top_5_accuracy)
     )
     known = found.n_rows - found.n_unseen
-    assert sum(d.n_rows for d in found.deciles) == known
-    assert sum(d.n_classes for d in found.deciles) == model.spec.n_classes
-    right = sum(d.n_rows * (d.recall or 0) for d in found.deciles)
+    assert sum(d.n_rows for d in found.recall_by_decile) == known
+    assert sum(d.n_classes for d in found.recall_by_decile) == model.spec.n_classes
+    right = sum(d.n_rows * (d.recall or 0) for d in found.recall_by_decile)
     assert right == pytest.approx(found.n_rows * found.accuracy)
-    for part in (found.before, found.after):
+    for part in (found.before, found.reliability):
         assert sum(b.n_rows for b in part.bins) == known
         assert sum(b.n_rows * b.right for b in part.bins) == pytest.approx(right)
 
 
-def test_the_last_depth_is_the_whole_model(made):
-    model, test = made
-    found = diagnose(model, test)
-    assert [depth.n_repetitions for depth in found.depths] == [1, 2, 4, 6]
-    for name, p_at_1 in found.depths[-1].accuracy.items():
-        with sm.Predictor(model, estimator=name) as predictor:
-            assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
+def test_the_last_depth_is_the_whole_model(made, found):
+    whole, test = made
+    small = shrink(whole, Size("int4", 4, 200))
+    for model, of, counts in ((whole, found, [1, 2, 4, 6]), (small, None, [1, 2, 4])):
+        depths = (of or diagnose(model, test)).depths
+        assert [depth.n_repetitions for depth in depths] == counts
+        for name, p_at_1 in depths[-1].accuracy.items():
+            with sm.Predictor(model, estimator=name) as predictor:
+                assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
     alone = [depth.accuracy["logsum"] for depth in found.depths]
     assert alone[-1] > alone[0]
-
-
-def test_a_smaller_model_has_depths_of_its_own(made):
-    model, test = made
-    small = shrink(model, Size("int4", 4, 200))
-    found = diagnose(small, test)
-    assert [depth.n_repetitions for depth in found.depths] == [1, 2, 4]
-    for name, p_at_1 in found.depths[-1].accuracy.items():
-        with sm.Predictor(small, estimator=name) as predictor:
-            assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
 
 
 def test_only_the_first_rows_are_used(made):
@@ -83,31 +75,6 @@ def test_only_the_first_rows_are_used(made):
     assert found.accuracy == (ids[:, 0] == block.classes).mean()
     with pytest.raises(UsageError, match="no such store"):
         diagnose(model, test.with_name("nothing"))
-
-
-def test_stated_probability_is_that_of_the_log_loss(rng):
-    scores = -np.sort(rng.random((50, 8)).astype(np.float32), axis=1)
-    ids = np.tile(np.arange(8), (50, 1))
-    for n_classes in (8, 300):
-        for calibration in (Calibration(), Calibration(1.7, -2.0)):
-            logs = own_logs(scores, ids == 0, n_classes, calibration)
-            stated = class_probabilities(scores, n_classes, calibration)[0][:, 0]
-            assert stated == pytest.approx(np.exp(logs))
-
-
-def test_reliability_by_hand():
-    stated = np.array([0.1, 0.11, 0.9, 1.0, 1.0])
-    right = np.array([True, False, True, True, False])
-    found = reliability(binned(stated, right))
-    assert [(b.n_rows, round(b.stated, 3), round(b.right, 3)) for b in found.bins] == [
-        (2, 0.105, 0.5), (1, 0.9, 1.0), (2, 1.0, 0.5),
-    ]  # fmt: skip
-    assert found.ece == pytest.approx((2 * 0.395 + 0.1 + 2 * 0.5) / 5)
-    assert found.means == (pytest.approx(3.11 / 5), pytest.approx(3 / 5))
-    nothing = reliability(binned(np.empty(0), np.empty(0, bool)))
-    assert (nothing.bins, nothing.ece) == ((), 0.0)
-    first, second = (binned(stated[part], right[part]) for part in (slice(0, 3), slice(3, 5)))
-    assert reliability(first + second) == found
 
 
 def test_groups_of_classes_by_hand():
@@ -139,31 +106,34 @@ def listed(tmp_path_factory):
     return run.model, test
 
 
-def test_lists_agree_with_evaluate(listed):
-    model, test = listed
-    found = diagnose(model, test)
+@pytest.fixture(scope="module")
+def of_lists(listed):
+    return diagnose(*listed)
+
+
+def test_lists_agree_with_evaluate(listed, of_lists):
+    (model, test), found = listed, of_lists
     with sm.Predictor(model) as predictor:
         whole = evaluate(predictor, test)
     assert (found.n_rows, found.n_unseen) == (300, whole.n_unseen)
     assert found.n_unseen > 0
-    assert found.figures == whole.sets.named()
+    assert found.sets == whole.sets
     assert (found.accuracy, found.top_5_accuracy) == (whole.accuracy, whole.top_5_accuracy)
     recalls = [tenth.recall for tenth in found.tenths]
     assert recalls == pytest.approx(whole.sets.decile_recall)
-    assert sum(tenth.n_rows for tenth in found.tenths) == found.n_labels - found.n_unseen
+    assert sum(tenth.n_rows for tenth in found.tenths) == found.sets.n_labels - found.n_unseen
     assert all(a.most <= b.least for a, b in zip(found.tenths, found.tenths[1:], strict=False))
     for name, p_at_1 in found.depths[-1].accuracy.items():
         with sm.Predictor(model, estimator=name) as predictor:
             assert p_at_1 == pytest.approx(evaluate(predictor, test).accuracy)
 
 
-def test_groups_of_rows_are_all_rows(listed):
-    model, test = listed
-    found = diagnose(model, test)
+def test_groups_of_rows_are_all_rows(of_lists):
+    found = of_lists
     assert [(group.least, group.most) for group in found.by_labels] == [(i, i) for i in range(4)]
     for name in ("P@1", "P@5", "N@5", "R@5"):
         mean = sum(group.n_rows * group.figures[name] for group in found.by_labels) / 300
-        assert mean == pytest.approx(found.figures[name])
+        assert mean == pytest.approx(found.sets.named()[name])
     sizes = np.repeat(range(4), [group.n_rows for group in found.by_labels])
     assert found.possible == {
         f"P@{k}": pytest.approx(np.minimum(sizes, k).mean() / k) for k in (1, 3, 5)
@@ -184,23 +154,10 @@ def test_blocks_of_lists_add_up(listed, monkeypatch):
     for group, other in zip(found.by_labels, again.by_labels, strict=True):
         assert (other.least, other.n_rows) == (group.least, group.n_rows)
         assert other.figures == pytest.approx(group.figures)
-    assert again.figures == pytest.approx(found.figures)
+    assert again.sets.named() == pytest.approx(found.sets.named())
     assert again.reliability.ece == pytest.approx(found.reliability.ece)
 
 
 def test_lists_are_refused_where_the_model_knows_none(made, listed):
     with pytest.raises(UsageError, match="lists of labels"):
         diagnose(made[0], listed[1])
-
-
-def test_figures_of_rows_by_hand():
-    lists = LabelLists.of([[], [2], [1, 3], [0, 1, 2, 3, -1, -1]])
-    best = np.tile([2, 1, 0], (4, 1))
-    second = 1 / np.log2(3)
-    ideal = 1 + second + 0.5 + 1 / np.log2(5) + 1 / np.log2(6)
-    assert row_figures(best, lists) == pytest.approx(np.array([
-        [1, 0, 0, 0, 0],
-        [1, 1, 0.2, 1, 1],
-        [1, 0, 0.2, second / (1 + second), 0.5],
-        [1, 1, 0.6, (1.5 + second) / ideal, 0.5],
-    ]))  # fmt: skip

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from streammach.errors import UsageError
-from streammach.model.calibration import Calibration
-from streammach.prediction.calibrate import class_probabilities
-from streammach.prediction.evaluate import evaluate, first_repetitions
+from streammach.model.calibration import Calibration, class_probabilities
+from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import SliceSums, rankings_of
+from streammach.prediction.sums import RankedRows
 from streammach.reports.about import evaluation_lines
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
@@ -35,7 +35,7 @@ def best_and_truth(model, path, k=20):
 
 
 def test_calibration_errors_are_those_of_plain_arithmetic(trained, path):
-    _, model, _ = trained
+    _, model = trained
     model = replace(model, calibration=Calibration(1.3, -4.0))
     found = evaluate(model, path)
     labels, scores, truth = best_and_truth(model, path)
@@ -48,7 +48,7 @@ def test_calibration_errors_are_those_of_plain_arithmetic(trained, path):
 
 
 def test_recall_by_class_is_that_of_plain_arithmetic(trained, path):
-    data, model, _ = trained
+    data, model = trained
     found = evaluate(model, path)
     labels, _, truth = best_and_truth(model, path)
     right, names = labels[:, 0] == truth, sorted(set(truth) - {"never"})
@@ -61,31 +61,24 @@ def test_recall_by_class_is_that_of_plain_arithmetic(trained, path):
     assert (np.diff(data.label_counts) <= 0).all()
 
 
-def test_estimators_and_first_repetitions_are_those_of_models_of_their_own(trained, path):
-    _, model, _ = trained
+def test_estimators_are_those_of_evaluations_of_their_own(trained, path):
+    _, model = trained
     with Predictor(model, estimator="median") as predictor:
-        found = evaluate(predictor, path, estimators=True, first=(1, 4, 6))
+        found = evaluate(predictor, path, estimators=True)
         assert list(found.estimators) == rankings_of(model) == ["logsum", "mean", "median", "min"]
     for name, figures in found.estimators.items():
         with Predictor(model, estimator=name) as predictor:
             own = evaluate(predictor, path)
+        assert own.estimator == name
         assert figures["accuracy"] == pytest.approx(own.accuracy)
         assert figures["top_5_accuracy"] == pytest.approx(own.top_5_accuracy)
-    assert [depth.n_repetitions for depth in found.first] == [1, 4, 6]
-    for depth in found.first:
-        with Predictor(first_repetitions(model, depth.n_repetitions), estimator="median") as few:
-            wanted = evaluate(few, path).accuracy
-        assert depth.accuracy == {"median": pytest.approx(wanted)}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"first": (2, 7)}, "7 is not from 1 to 6"), ({"first": (0,)}, "0 is not"),
-     ({"by": "q"}, "no feature of the model is in the namespace q: by")],
-)  # fmt: skip
-def test_what_a_model_does_not_have_is_refused(options, message, trained, path):
-    with pytest.raises(UsageError, match=message):
-        evaluate(trained[1], path, **options)
+def test_what_a_model_does_not_have_is_refused(trained, path):
+    with pytest.raises(UsageError, match="'max' is not one of"):
+        Predictor(trained[1], estimator="max")
+    with pytest.raises(UsageError, match="no feature of the model is in the namespace q: by"):
+        evaluate(trained[1], path, by="q")
 
 
 def test_rows_by_the_values_of_a_namespace():
@@ -98,8 +91,9 @@ def test_rows_by_the_values_of_a_namespace():
     )  # fmt: skip
     sums = SliceSums(names, "m")
     for start, stop in ((0, 5), (5, 40), (40, len(rows))):
-        sums.take(sums.block_sums(block.part(start, stop), right[start:stop]))
-    found = sums.result()
+        best = np.where(right[start:stop], 0, 1)[:, None]  # the label is 0
+        sums.take(sums.block_sums(RankedRows(None, block.part(start, stop), best, None, None)))
+    found = sums.fields()["by"]
     shown = [(one.value, one.n_rows, one.accuracy) for one in found.frequent]
     assert (found.by, found.n_values) == ("m", 3)
     assert shown == [("b", 32, 2 / 32), ("a", 22, 21 / 22), ("c", 1, 0.0)]
@@ -110,14 +104,14 @@ def test_rows_by_the_values_of_a_namespace():
 
 
 def test_all_of_it_is_told(trained, path):
-    _, model, _ = trained
+    _, model = trained
     with Predictor(model) as predictor:
-        found = evaluate(predictor, path, estimators=True, first=(2,), by="w")
+        found = evaluate(predictor, path, estimators=True, by="w")
     text = "\n".join(f"{name:<12}{said}" for name, said in evaluation_lines(found))
     for part in (f"{found.ece:7.3f}  before calibration {found.ece_before:.3f}",
                  f"{found.macro_recall:14.3f}", "frequent to rare classes: ",
                  f"logsum {found.accuracy:.3f} / {found.top_5_accuracy:.3f}",
-                 f"2: {found.first[0].accuracy['logsum']:.3f}", "values of w",
+                 "values of w",
                  f"{found.by.frequent[0].accuracy:8.3f} +- "):  # fmt: skip
         assert part in text
     assert evaluate(model, path).estimators == {}

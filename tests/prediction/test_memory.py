@@ -54,7 +54,7 @@ def rooms(held, task, n_bytes, k=5, longest=100):
 
 def test_sums_of_labels_are_counted_and_more_where_rows_have_lists(job):
     held = size_in_file("run")
-    for task in ("evaluate", "first", "report", "predict"):
+    for task in ("evaluate", "report", "predict"):
         plain, lists = (
             {line.name: line.n_bytes for line in rooms(one, task, GB).lines}
             for one in (held, replace(held, listed=True))
@@ -62,7 +62,7 @@ def test_sums_of_labels_are_counted_and_more_where_rows_have_lists(job):
         sums = [lines.pop("sums of labels", 0) // held.spec.n_classes for lines in (plain, lists)]
         assert plain == lists
         assert sums == ([0, 0] if task == "predict" else [8, 96])
-        assert ("first repetitions" in plain) == (task in ("first", "report"))
+        assert ("first repetitions" in plain) == (task == "report")
 
 
 @pytest.mark.parametrize("task", TASKS)

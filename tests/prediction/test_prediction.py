@@ -1,6 +1,7 @@
 """Predictions and what is measured on them."""
 
 import gzip
+import math
 
 import numpy as np
 import pytest
@@ -8,18 +9,18 @@ import scipy.sparse
 
 from streammach.data.convert import convert
 from streammach.errors import DataError, ModelError, UsageError
+from streammach.figures import Reached
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
-from streammach.prediction.calibrate import own_logs
 from streammach.prediction.evaluate import choose_estimator, evaluate
-from streammach.prediction.fit_calibration import fit_calibration
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.ranking import TILTS, largest_tilt
 from tests.builders import block_of, open_backend, spec_of, training
 
 
 def test_labels_come_back_by_name(trained):
-    data, model, _ = trained
+    data, model = trained
     rows = data.rows(0, 50)
     with Predictor(model, threads=2) as predictor:
         labels, scores = predictor.topk(rows, 3)
@@ -46,46 +47,22 @@ def test_integer_labels_come_back_as_integers(tiny):
     assert sorted(labels[:, 0].tolist()) == [7, 12]
 
 
-def test_matrices_of_any_kind_give_the_same(trained):
-    data, model, _ = trained
-    block = data.rows(0, 20)
-    sparse = scipy.sparse.csr_array(
-        (block.values.astype(float), block.features, block.indptr), (20, data.n_features)
-    )
-    names = [data.features.label(i) for i in range(data.n_features)]
-    with Predictor(model) as predictor:
-        with pytest.raises(DataError, match=r"have names, .* columns none\. .*columns=NAMES"):
-            predictor.topk(sparse)
-        wanted = predictor.topk(block, 4)
-        for matrix in (sparse, sparse.tocoo(), sparse.toarray(), scipy.sparse.csc_matrix(sparse)):
-            labels, scores = predictor.topk(matrix, 4, columns=names)
-            assert labels.tolist() == wanted[0].tolist()
-            assert scores.tolist() == wanted[1].tolist()
-
-
-def test_a_batch_gives_what_single_rows_give(trained):
-    data, model, _ = trained
-    block = data.rows(0, 70)
-    for estimator in ("mean", "min", "median", "logsum"):
-        with Predictor(model, estimator=estimator) as predictor:
-            labels, scores = predictor.topk(block, 5)
-            for i in (0, 33, 69):
-                alone = predictor.topk(block.part(i, i + 1), 5)
-                assert alone[0][0].tolist() == labels[i].tolist()
-                assert alone[1][0].tolist() == scores[i].tolist()
-
-
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((1, 1), np.nan)])
 def test_wrong_matrices_are_refused(rows, trained):
-    data, model, _ = trained
+    data, model = trained
     if np.isnan(rows).any():
         rows = np.full((1, data.n_features), np.nan)
     with Predictor(model) as predictor, pytest.raises(DataError):
         predictor.topk(rows)
+    with (
+        Predictor(model) as predictor,
+        pytest.raises(DataError, match=r"have names, .* columns none\. .*columns=NAMES"),
+    ):
+        predictor.topk(np.zeros((2, data.n_features)))
 
 
 def test_text_and_store_of_the_same_rows_give_the_same_predictions(trained, tiny, monkeypatch):
-    _data, model, _ = trained
+    _, model = trained
     lines = tiny.lines(150, 20)
     text = tiny.text("t.vw", lines, zipped=True)
     convert(text, tiny.folder / "t.zarr")  # its own ids
@@ -110,7 +87,7 @@ def together(parts):
 
 
 def test_rows_of_a_store_have_the_numbers_and_tags_of_their_sources(trained, tiny, monkeypatch):
-    _, model, _ = trained
+    _, model = trained
     lines = tiny.lines(60, 20)
     lines[7], lines[8] = "bad line", ""
     tagged = [line.replace(" |w", f" 'row{i} |w", 1) for i, line in enumerate(lines)]
@@ -126,7 +103,7 @@ def test_rows_of_a_store_have_the_numbers_and_tags_of_their_sources(trained, tin
 
 
 def test_rows_to_predict_need_no_labels_and_may_hold_unknown_features(trained, tiny):
-    _, model, _ = trained
+    _, model = trained
     path = tiny.folder / "new.vw"
     path.write_text("|w own3_0 own3_1 never_seen\nsomething |q strange\n")
     seen = InputCounts()
@@ -137,7 +114,7 @@ def test_rows_to_predict_need_no_labels_and_may_hold_unknown_features(trained, t
 
 
 def test_evaluation_counts_by_hand(trained, tiny):
-    data, model, _ = trained
+    data, model = trained
     lines = [*tiny.lines(120, 20), "never |w own1_0", "never |w own2_0"]
     path = tiny.text("t.vw", lines)
     with Predictor(model, threads=1) as predictor:
@@ -154,10 +131,10 @@ def test_evaluation_counts_by_hand(trained, tiny):
 
 
 def test_evaluation_of_a_store_with_other_ids_is_the_same(trained, tiny):
-    _, model, _ = trained
+    data, model = trained
     path = tiny.text("t.vw", tiny.lines(100, 25))
     convert(path, tiny.folder / "own.zarr")
-    convert(path, tiny.folder / "like.zarr", like=tiny.folder / "train.zarr")
+    convert(path, tiny.folder / "like.zarr", like=data.path)
     with Predictor(model) as predictor:
         found = [
             evaluate(predictor, p)
@@ -167,40 +144,6 @@ def test_evaluation_of_a_store_with_other_ids_is_the_same(trained, tiny):
         (f.n_rows, f.n_unseen, f.accuracy, f.top_5_accuracy, round(f.log_loss, 10)) for f in found
     ]
     assert figures[0] == figures[1] == figures[2]
-
-
-def test_the_estimator_of_the_call_is_used(trained, tiny):
-    _, model, _ = trained
-    path = tiny.text("t.vw", tiny.lines(60, 20))
-    for name in ("mean", "min", "median", "logsum"):
-        with Predictor(model, estimator=name) as predictor:
-            assert evaluate(predictor, path).estimator == name
-    with pytest.raises(UsageError, match="estimator"):
-        Predictor(model, estimator="max")
-
-
-def test_probabilities_sum_to_one_over_all_classes(rng):
-    ids = np.array([[4, 1, 7], [0, 2, 5]])
-    scores = -rng.random((2, 3)).astype(np.float32)
-    for n_classes, other in ((9, -1.0), (3, 0.0)):
-        map_ = Calibration(1.7, other)
-        wanted = range(n_classes) if n_classes > 3 else None
-        for row in range(2):
-            classes = wanted or ids[row]
-            logs = [own_logs(scores[[row]], ids[[row]] == y, n_classes, map_)[0] for y in classes]
-            assert np.exp(logs).sum() == pytest.approx(1)
-
-
-def test_a_fitted_map_beats_the_one_before(trained):
-    data, _, backend = trained
-    rows = data.rows(0, 200)
-    ids, scores = backend.topk(rows, 20, "logsum")
-    fitted = fit_calibration(rows, lambda *_: (ids, scores), 20)
-    before, after = (
-        -own_logs(scores, ids == rows.classes[:, None], 20, map_).mean()
-        for map_ in (Calibration(), fitted)
-    )
-    assert after < before
 
 
 def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
@@ -226,7 +169,7 @@ def test_the_usual_estimator_stays_unless_another_is_clearly_better(rng):
 
 
 def test_what_is_not_there_is_refused(trained, tiny):
-    _, model, _ = trained
+    _, model = trained
     with Predictor(model) as predictor:
         with pytest.raises(UsageError, match="there is no such store or file"):
             evaluate(predictor, tiny.folder / "nothing")
@@ -236,3 +179,21 @@ def test_what_is_not_there_is_refused(trained, tiny):
             evaluate(predictor, empty)
     with pytest.raises(ModelError):
         Model.load(tiny.folder)
+
+
+def test_the_largest_tilt_within_a_standard_error_of_the_best_is_taken():
+    n, best, asked = 400, 0.4, []
+    error = math.sqrt(best * (1 - best) / n)
+    scores = dict.fromkeys(TILTS, 0.1)
+    scores |= {0.0: best - 1.6 * error, 0.1: best, 0.2: best - 0.4 * error}
+    scores |= {0.3: best - 0.8 * error, 0.5: best - 1.2 * error, 0.7: best - 3 * error}
+
+    def reached(tilt):
+        asked.append(tilt)
+        return Reached(scores[tilt], 0.0)
+
+    assert largest_tilt(reached, n) == 0.3
+    assert asked == list(TILTS[:6])
+    assert largest_tilt(reached, 100 * n) == 0.1
+    assert asked[6:] == list(TILTS[:3])
+    assert largest_tilt(lambda tilt: Reached(0.0, 0.0), 0) == TILTS[-1]

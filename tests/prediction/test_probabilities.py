@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from streammach.errors import UsageError
-from streammach.model.calibration import Calibration
-from streammach.prediction.calibrate import (
+from streammach.model.calibration import (
     CANDIDATES,
+    Calibration,
     class_probabilities,
     label_probabilities,
     own_logs,
@@ -74,7 +74,7 @@ def test_logarithms_are_those_of_the_probabilities(rng):
 
 
 def test_a_predictor_gives_them_in_place_of_scores(trained):
-    data, model, _ = trained
+    data, model = trained
     rows = data.rows(0, 60)
     with Predictor(model) as predictor:
         labels, scores = predictor.topk(rows, 5)
@@ -93,7 +93,7 @@ def test_a_predictor_gives_them_in_place_of_scores(trained):
 
 
 def test_the_parts_of_a_block_do_not_change_them(trained, monkeypatch):
-    data, model, _ = trained
+    data, model = trained
     rows = data.rows(0, 60)
     with Predictor(model) as predictor:
         whole = predictor.ranked(rows, 3, probabilities=True)
@@ -103,7 +103,7 @@ def test_the_parts_of_a_block_do_not_change_them(trained, monkeypatch):
 
 
 def test_a_stream_gives_them_as_scores(trained, tiny):
-    _, model, _ = trained
+    _, model = trained
     path = tiny.text("t.vw", tiny.lines(150, 20))
     with Predictor(model) as predictor:
         rows, ids, scores, _ = together(predictor.stream(path, 3))
@@ -114,7 +114,7 @@ def test_a_stream_gives_them_as_scores(trained, tiny):
 
 
 def test_a_model_gives_them_for_rows_in_memory(trained):
-    data, model, _ = trained
+    data, model = trained
     columns = [data.features.label(i) for i in range(data.n_features)]
     rows = np.eye(data.n_features)[:30]
     labels, p = model.predict_topk(rows, 3, columns=columns, probabilities=True)
@@ -124,7 +124,7 @@ def test_a_model_gives_them_for_rows_in_memory(trained):
 
 
 def test_probabilities_of_another_ranking_than_the_calibrated_one_are_refused(trained, tiny):
-    data, model, _ = trained
+    data, model = trained
     rows, path = data.rows(0, 9), tiny.text("t.vw", tiny.lines(9, 20))
     with Predictor(model, estimator="mean") as predictor:
         for asked in (
@@ -144,7 +144,7 @@ def test_probabilities_of_another_ranking_than_the_calibrated_one_are_refused(tr
 
 
 def test_labels_of_lists_have_probabilities_of_their_own(trained):
-    data, model, _ = trained
+    data, model = trained
     listed = replace(model, training=replace(model.training, label_share=0.2))
     rows = data.rows(0, 40)
     with Predictor(listed) as predictor:

@@ -11,7 +11,7 @@ from streammach.errors import DataError, UsageError
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
-from streammach.rows.known import LONG_ROW, KnownFeatures, lay_row
+from streammach.rows.known import LONG_ROW, KnownFeatures
 from streammach.rows.names import Names, TrainedColumns
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of
@@ -48,16 +48,9 @@ def test_a_query_is_answered_as_the_row_is_among_others(rng, model, k):
                     assert reached.tobytes() == scores[i].tobytes()
 
 
-def test_values_are_ones_where_none_are_given(rng, model):
-    with Predictor(model, threads=1) as predictor:
-        found = predictor.query([3, 5])
-        expected = predictor.query([3, 5], [1.0, 1.0])
-    assert found[0].tolist() == expected[0].tolist()
-    assert found[1].tobytes() == expected[1].tobytes()
-
-
 def test_unknown_and_repeated_features(rng, model):
     with Predictor(model, threads=1) as predictor:
+        assert predictor.query([3, 5])[1].tobytes() == predictor.query([3, 5], [1, 1])[1].tobytes()
         expected = predictor.query([2, 7], [3.0, 1.0])
         by_name = predictor.query(["f7", "new", "f2", b"f2"], [1.0, 9.0, 1.0, 2.0])
         by_id = predictor.query(np.array([7, -1, 2, 2]), [1.0, 9.0, 1.0, 2.0])
@@ -183,20 +176,6 @@ def test_rows_are_laid_as_blocks_are(rng, m):
     assert found.indptr.tolist() == expected.indptr.tolist()
     assert found.features.tolist() == expected.features.tolist()
     assert found.values.tolist() == expected.values.tolist()
-
-
-def test_lay_row_against_a_dictionary(rng):
-    for _ in range(50):
-        m = int(rng.integers(0, 12))
-        ids, values = rng.integers(-1, 6, m), rng.integers(0, 9, m).astype(np.float32)
-        sums = {}
-        for f, x in zip(ids.tolist(), values.tolist(), strict=True):
-            if f >= 0:
-                sums[f] = sums.get(f, 0) + x
-        features, out = np.empty(m, np.int32), np.empty(m, np.float32)
-        n = lay_row(ids, values, 6, False, features, out)
-        assert dict(zip(features[:n].tolist(), out[:n].tolist(), strict=True)) == sums
-        assert features[:n].tolist() == sorted(sums)
 
 
 def test_names_of_columns_with_a_separator_are_found():

@@ -5,7 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from streammach.prediction.set_metrics import F1Figures, SetFigures, propensities
+from streammach.model.calibration import Calibration
+from streammach.prediction.set_metrics import LabelFigures, SetFigures, propensities
+from streammach.prediction.sums import RankedRows
+from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 
 K = 12
@@ -45,12 +48,21 @@ def by_plain_loops(ids, rows, counts, n_train):
     return found
 
 
+def rows_with(lists):
+    """Rows without features, with lists of labels."""
+    n = len(lists)
+    return RowBlock(
+        indptr=np.zeros(n + 1, np.int64), features=np.zeros(0, np.int32),
+        values=np.zeros(0, np.float32), classes=lists.first, labels=lists,
+    )  # fmt: skip
+
+
 def test_figures_are_those_of_plain_loops(drawn):
     ids, rows, counts = drawn
     figures = SetFigures(counts, 1000)
     for part in (slice(0, 25), slice(25, 60)):
-        figures.take(figures.block_sums(ids[part], LabelLists.of(rows[part])))
-    found = figures.result()
+        figures.take(figures.of_lists(ids[part], LabelLists.of(rows[part])))
+    found = figures.metrics()
     assert found.named() == pytest.approx(by_plain_loops(ids, rows, counts, 1000))
     assert (found.n_rows, found.n_labels) == (60, sum(map(len, rows)))
 
@@ -60,22 +72,11 @@ def test_tenths_go_from_rare_labels_to_frequent_ones():
     ids = np.array([[c, 20, 21, 22, 23] for c in range(20)])
     figures = SetFigures(counts, 100)
     lists = LabelLists.of([[c] if c < 10 else [c + 1 if c < 19 else 10] for c in range(20)])
-    figures.take(figures.block_sums(ids, lists))
-    tenths = figures.result().decile_recall
+    figures.take(figures.of_lists(ids, lists))
+    tenths = figures.metrics().decile_recall
     assert len(tenths) == 10
     assert tenths[0] == 0
     assert tenths[-1] == 1
-
-
-def test_an_example_by_hand():
-    figures = SetFigures(np.array([9, 9, 9]), 1)  # of one row: every propensity is 1
-    figures.take(figures.block_sums(np.array([[2, 0]]), LabelLists.of([[0, 1]])))
-    found = figures.result()
-    assert found.precision == {1: 0.0, 3: pytest.approx(1 / 3), 5: pytest.approx(1 / 5)}
-    assert found.recall == {1: 0.0, 3: 0.5, 5: 0.5}
-    dcg = 1 / math.log2(3)
-    assert found.ndcg[5] == pytest.approx(dcg / (1 + dcg))
-    assert found.psp[5] == pytest.approx(0.5)
 
 
 def test_propensities_rise_with_counts_and_follow_the_paper():
@@ -89,13 +90,14 @@ def test_propensities_rise_with_counts_and_follow_the_paper():
 def test_f1_is_that_of_plain_sets(drawn, rng):
     ids, rows, _ = drawn
     said = rng.random(ids.shape) < 0.4
-    figures = F1Figures(K)
+    figures, scores = LabelFigures(K, Calibration(), 0.5), np.where(said, 0, -1).astype(np.float32)
     for part in (slice(0, 20), slice(20, 60)):
-        figures.take(figures.block_sums(ids[part], said[part], LabelLists.of(rows[part])))
+        block = rows_with(LabelLists.of(rows[part]))
+        figures.take(figures.block_sums(RankedRows(None, block, None, ids[part], scores[part])))
     chosen = [set(i[s].tolist()) for i, s in zip(ids, said, strict=True)]
     right = sum(len(a & set(b)) for a, b in zip(chosen, rows, strict=True))
     total = sum(map(len, chosen)) + sum(map(len, rows))
-    found = figures.result()
+    found = figures.fields()["f1"]
     assert found.micro == pytest.approx(2 * right / total)
     each = []
     for c in range(K):

@@ -57,31 +57,6 @@ class ReferenceScores:
         return np.array([self.score(features, c) for c in range(self.n_classes)])
 
 
-def listed_scores(block, table, gains, weights, *, cut_from, kept):
-    """Yield each row's scores by class, by short lists and by the largest gains of the others.
-
-    `gains` int16 (Z,) are those of the pairs, `weights` what scores are made of beside them.
-    """
-    starts, classes = table.starts, table.classes
-    for i in range(block.n_rows):
-        row = block.features[block.indptr[i] : block.indptr[i + 1]]
-        sums = {}
-        for f in row:
-            places = np.arange(starts[f], starts[f + 1])
-            if len(places) > cut_from:
-                places = places[np.argsort(-gains[places].astype(int), kind="stable")[:kept]]
-            for z in places:
-                sums[int(classes[z])] = sums.get(int(classes[z]), 0) + int(gains[z])
-        rest = weights.penalty[row].sum()
-        yield {c: weights.base[c] - rest * weights.log_values[c] + n / 1024
-               for c, n in sums.items()}  # fmt: skip
-
-
-def listed_best(*arguments, m, **sizes):
-    return [sorted(scores, key=lambda c: -scores[c])[:m]
-            for scores in listed_scores(*arguments, **sizes)]  # fmt: skip
-
-
 def left_out_scores(block, scores, i):
     """Each class's score for a row that is not counted; -inf for a class of that row alone."""
     features = block.features[block.indptr[i] : block.indptr[i + 1]].tolist()
@@ -91,8 +66,8 @@ def left_out_scores(block, scores, i):
     return out
 
 
-def scanned_best(block, scores, m):
-    """Each row's best classes by all pairs, the row left out of the counts."""
+def best_without(block, scores, m):
+    """Each row's best classes, the row left out of the counts."""
     found = []
     for i in range(block.n_rows):
         base = left_out_scores(block, scores, i)
@@ -100,10 +75,13 @@ def scanned_best(block, scores, m):
     return found
 
 
-def learn(block, scores, best, *, batches, pair_rate, feature_rate, pair_prior, feature_prior):
+def learn(
+    block, scores, best, *, batches, far, pair_rate, feature_rate, pair_prior, feature_prior
+):  # fmt: skip
     """One pass, each row left out: theta by (feature, class), delta by feature.
 
-    `best` are the candidates of each row; the rows of a batch are compared with the same weights.
+    `best` are the candidates of each row, `far` how much less than the best one reach others that
+    are left out; the rows of a batch are compared with the same weights.
     """
     theta, delta, theta_sum, delta_sum = {}, {}, {}, {}
     for first, last in batches:
@@ -116,6 +94,7 @@ def learn(block, scores, best, *, batches, pair_rate, feature_rate, pair_prior, 
             if not true:
                 continue
             base = left_out_scores(block, scores, i)
+            own = [c for c in own if c in true or base[c] >= base[own].max() - far]
             there = {(f, c): scores.pairs.get((f, c), 0) - (c in true) > 0
                      for f in features for c in own}  # fmt: skip
             learnt = [sum(before[0].get((f, c), 0) + before[1].get(f, 0)

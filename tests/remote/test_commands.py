@@ -71,6 +71,7 @@ def test_a_training_goes_on_from_what_is_cached_without_the_storage(
     _, url = stored
     cache = tmp_path / "mine"
     monkeypatch.delenv("STREAMMACH_CACHE")
+    monkeypatch.setenv("STREAMMACH_CACHE_SIZE", "20GB")  # which commands change for their process
     told("plan", url, "--cache", cache, "--cache-size", "10MB", *SMALL[:4])
     told("verify", url, "--deep", "--cache", cache)
     proxy.reset()

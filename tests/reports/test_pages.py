@@ -11,7 +11,8 @@ import streammach as sm
 from streammach.figures import EpochFigures, Reached
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.prediction.diagnose import QueryTime, RowGroup, query_time
+from streammach.prediction.diagnose import QueryTime, query_time
+from streammach.prediction.set_metrics import RowGroup
 from streammach.reports import html
 from streammach.reports.pages import run_page, sweep_page, verdict
 from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
@@ -80,7 +81,7 @@ def test_numbers_are_those_of_the_files(made, pages):
 def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
     _, page, found = pages
     read = Reader(page)
-    for row, group in zip(read.table("group"), found.deciles, strict=True):
+    for row, group in zip(read.table("group"), found.recall_by_decile, strict=True):
         assert [row[1], row[2]] == [str(group.n_classes), str(group.n_rows)]
     for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
@@ -263,7 +264,7 @@ def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):
     assert f"{found.by_labels[0].n_rows} rows have no label" in text
     for row, k in zip(read.table("k"), (1, 3, 5), strict=True):
         assert row[0] == str(k)
-        shown = [found.figures[f"{kind}@{k}"] for kind in ("P", "N", "R", "PSP", "PSN")]
+        shown = [found.sets.named()[f"{kind}@{k}"] for kind in ("P", "N", "R", "PSP", "PSN")]
         assert row[2:] == [f"{100 * x:.2f}" for x in shown]
     assert [row[1] for row in read.table("labels of a row")] == [
         str(group.n_rows) for group in found.by_labels

@@ -6,8 +6,9 @@ import numpy as np
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.text import TextSource
+from streammach.forks import Turn
 from streammach.rows.names import Names
-from streammach.rows.vocabulary import SharedVocabulary, Vocabulary
+from streammach.rows.vocabulary import LocalNames, Vocabulary
 
 
 def blocks(path, names):
@@ -25,12 +26,12 @@ def test_a_reader_begins_anew_with_labels(tiny, monkeypatch):
     monkeypatch.setattr("streammach.rows.vocabulary.MOST_LABELS", 10)
     labels = [f"l{i % 40}" for i in range(300)]
     path = tiny.text("r.vw", [f"{label} |w x{label}" for label in labels])
-    names = SharedVocabulary(Vocabulary()).local(alone=False)
+    names = LocalNames(Vocabulary(), Turn())
     rows, most = [], 0
     for block in blocks(path, names):
         rows += block
         most = max(most, names.vocabulary.n_labels)
-    whole = names._shared.whole
+    whole = names._whole
     assert spelled(rows, whole) == [(n.encode(), [b"w^x" + n.encode()]) for n in labels]
     assert whole.n_labels == 40 > most
 
@@ -42,7 +43,7 @@ def spelled(rows, vocabulary):
 
 def test_many_readers_agree_on_names(tiny, monkeypatch):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 1024)
-    shared = SharedVocabulary(Vocabulary())
+    whole, lock = Vocabulary(), Turn()
     paths, wanted = [], []
     for part in range(4):
         lines = [f"l{(i * part) % 30} |a{i % 7} x{i % 50} y{part} |b x{i % 50}" for i in range(300)]
@@ -53,20 +54,20 @@ def test_many_readers_agree_on_names(tiny, monkeypatch):
               f"b^x{i % 50}".encode()])
             for i in range(300)
         ])  # fmt: skip
-    locals_ = [shared.local(alone=False) for _ in paths]
+    locals_ = [LocalNames(whole, lock) for _ in paths]
     with ThreadPoolExecutor(4) as pool:
         found = list(
             pool.map(lambda pair: [r for b in blocks(*pair) for r in b],
                      zip(paths, locals_, strict=True))
         )  # fmt: skip
-    assert [spelled(rows, shared.whole) for rows in found] == wanted
-    labels = shared.whole.label_names()
+    assert [spelled(rows, whole) for rows in found] == wanted
+    labels = whole.label_names()
     assert len({labels.raw(i) for i in range(len(labels))}) == len(labels) == 30
 
 
 def test_known_names_keep_their_ids_and_are_not_copied(tiny):
     whole = Vocabulary(Names.of(["b", "a"]), Names.of(["w^x", "w^y"]), add_features=False)
-    names = SharedVocabulary(whole).local(alone=False)
+    names = LocalNames(whole, Turn())
     assert names.vocabulary.features.slots is whole.features.slots
     path = tiny.text("r.vw", ["a |w y x new", "c |w x"])
     ((first, second),) = blocks(path, names)

@@ -11,7 +11,7 @@ from streammach import hashing
 from streammach.errors import BudgetError, DataError, ModelError, UsageError
 from streammach.model.added import NewClasses, fitted_line, with_classes
 from streammach.model.shrink import Size, shrink
-from streammach.prediction.new_classes import BucketChoice, told_apart
+from streammach.prediction.new_classes import told_apart
 from streammach.rows.names import Names
 from streammach.spec.documents import encoded
 from streammach.spec.training import TrainingOptions
@@ -253,12 +253,12 @@ def test_codes_are_those_of_the_hashes_and_then_the_added_ones():
 def test_no_two_classes_have_the_same_code(rng):
     table = np.array([[1, 1, 1], [2, 2, 2]], np.uint8)
     best = np.array([[1, 1, 1], [3, 3, 3], [3, 3, 3], [2, 0, 2]])
-    choice = BucketChoice(best, (best + 1) % 4, rng.random((4, 3)).astype(np.float32))
-    codes = told_apart(choice, table)
+    apart = rng.random((4, 3)).astype(np.float32)
+    codes = told_apart(best, (best + 1) % 4, apart, table)
     assert len(np.unique(np.concatenate([table, codes]), axis=0)) == 6
     assert (codes == best).all(axis=1).tolist() == [False, True, False, True]
     assert ((codes != best).sum(axis=1) <= 1).all()
-    least = choice.apart[0].argmin()
+    least = apart[0].argmin()
     assert codes[0, least] == 2
 
 

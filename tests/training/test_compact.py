@@ -69,15 +69,16 @@ class Table:
     ("losses", "expected"),
     [
         ({}, ("int4", 1, 9)),
-        ({"int4": 0.0024}, ("int4", 1, 9)),  # half a standard error is 0.0025
-        ({"int4": 0.0026}, ("int8", 1, 9)),
-        ({"int": 0.0026}, ("float32", 1, 9)),
-        ({"int4": 0.0013, "repetitions=2": 0.0013}, ("int4", 4, 9)),
-        ({"int8": -0.002, "int4": 0.001}, ("int8", 1, 9)),  # below the best, not the whole
+        ({"int4": 0.0049}, ("int4", 1, 9)),  # a standard error is 0.005
+        ({"int4": 0.0051}, ("int8", 1, 9)),
+        ({"int": 0.0051}, ("float32", 1, 9)),
+        ({"int8": 0.0051}, ("int4", 1, 9)),  # all types are tried
+        ({"int4": 0.0026, "repetitions=2": 0.0026}, ("int4", 4, 9)),
+        ({"int8": -0.004, "int4": 0.002}, ("int8", 1, 9)),  # below the best, not the whole
         ({"rows=3": 0.01}, ("int4", 1, 2)),
     ],
 )
-def test_what_loses_less_than_half_a_standard_error_is_taken(losses, expected, monkeypatch):
+def test_what_loses_less_than_a_standard_error_is_taken(losses, expected, monkeypatch):
     judge = Table(losses)
     monkeypatch.setattr(compact, "fit_calibration", lambda *_: "fitted")
     found = choose(judge)
@@ -95,7 +96,7 @@ def test_dense_rows_have_float_weights_and_all_features(monkeypatch):
     monkeypatch.setattr(compact, "fit_calibration", lambda *_: "fitted")
     found = choose(Table({}, dense=True))
     assert found.form == Form(weights="float10", n_repetitions=1)
-    lost = choose(Table({"float16": 0.1, "repetitions=4": 0.1}, dense=True))
+    lost = choose(Table({"float1": 0.1, "repetitions=4": 0.1}, dense=True))
     assert (lost.form, lost.calibration) == (Form(weights="float32", n_repetitions=8), None)
 
 

@@ -73,16 +73,6 @@ def test_predictions_are_the_same_one_by_one(stores, tiny):
             assert scores[i].view(np.int32).tolist() == one[1][0].view(np.int32).tolist()
 
 
-def test_the_number_of_threads_does_not_change_a_byte(stores, tiny):
-    data, _ = stores
-    files = []
-    for threads in (1, 3):
-        folder = tiny.folder / f"run{threads}"
-        sm.Trainer(narrow(data, threads=threads), TrainingOptions(**FIXED)).fit(data, folder)
-        files.append((folder / "model/model.safetensors").read_bytes())
-    assert files[0] == files[1]
-
-
 COUNTED, BESIDE = "counted", "beside hashed models"
 
 

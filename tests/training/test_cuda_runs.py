@@ -1,5 +1,6 @@
 """Whole runs on a GPU, or on the few rows that Numba's simulator can train on."""
 
+import contextlib
 import os
 
 import numpy as np
@@ -14,11 +15,15 @@ from streammach.cli.main import main
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
+from streammach.figures import Reached
 from streammach.model.model import Model
 from streammach.parts.fourier import part as fourier
 from streammach.prediction.predictor import Predictor
+from streammach.training import epochs
+from streammach.training.run import Run
 from tests.backends.late import LateMemory
 from tests.builders import (
+    Stop,
     TinyData,
     block_of,
     changed,
@@ -83,6 +88,35 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     ) == ("cuda", False, True)
     assert 0 < run.result.device_peak_bytes <= run.result.device_projected_bytes
     assert on_cpu.result.device_peak_bytes == 0
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_best_epoch_stays_in_memory(interrupted, data, plan, tmp_path, monkeypatch):
+    """It is written where a checkpoint is written behind it, and at the end."""
+    written = []
+
+    class Watching(Stop):
+        def on_epoch_end(self, state):
+            written.append(list((tmp_path / "run/checkpoints").glob("step*")))
+
+    def begin(folder, plan, *callbacks, resume=False):
+        scores = iter([0.1, 0.9, 0.3, 0.2][2 * resume :])
+        monkeypatch.setattr(epochs, "measure", lambda *_: Reached(next(scores), 0.0))
+        given = {"callbacks": callbacks, "resume": resume, "last_passes": 0}
+        return fit(data, folder, plan, epochs=4, **given)
+
+    stop = Watching(monkeypatch, on_progress=lambda at: interrupted and at.epoch == 2)
+    with contextlib.suppress(Interrupted):
+        begin(tmp_path / "run", plan, stop)
+    if interrupted:
+        assert len(list((tmp_path / "run/checkpoints").glob("step*"))) == 2
+        begin(tmp_path / "run", plan, resume=True)
+    assert written == [[]] * (2 if interrupted else 4)
+    expected = begin(tmp_path / "cpu", sm.plan(data, device="cpu", **MODEL))
+    found = Run.open(tmp_path / "run")
+    assert found.result.best_epoch == expected.result.best_epoch == 1
+    most = np.abs(expected.model.weights).max()
+    assert np.abs(found.model.weights - expected.model.weights).max() <= 1e-5 * most
 
 
 @pytest.mark.parametrize("transform", ["l2", "auto"])

@@ -378,7 +378,6 @@ def test_the_commands(data, tmp_path, capsys):
     one, two, run = (str(tmp_path / name) for name in ("one", "two", "run"))
     for more, message in (
         (["--settings", one], "a whole run decides itself: --settings without --part"),
-        (["--part", "1/2", "--pilot", "1min"], "each part: --pilot"),
         (["--part", "1/2", "--time", "1min"], "--time with --part"),
         (["--part", "3"], "'3' is not a part such as 3/8: --part"),
         (["--part", "1/2", "--settings", one], "there is no such part"),

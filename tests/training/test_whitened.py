@@ -12,7 +12,7 @@ from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import Callback
 from streammach.training.search import Search
-from tests.builders import fit, held_out, session_of
+from tests.builders import held_out, session_of
 
 D, CLASSES = 12, 30
 SHORT = {"epochs": 2, "learning_rate": 0.01, "transform": "raw"}
@@ -92,17 +92,6 @@ class StopAt(Callback):
     def on_epoch_end(self, state):
         if state.epoch == self.epoch:
             raise Interrupted("stopped")
-
-
-def test_what_was_interrupted_goes_on_to_the_same_bytes(stores, tiny):
-    data, _ = stores
-    plan, fixed = planned(data), {**SHORT, "epochs": 4, "checkpoint_minutes": 0}
-    whole = fit(data, tiny.folder / "whole", plan, **fixed)
-    with pytest.raises(Interrupted):
-        fit(data, tiny.folder / "run", plan, callbacks=[StopAt(1)], **fixed)
-    again = fit(data, tiny.folder / "run", plan, resume=True, **fixed)
-    assert again.settings.training.whitened
-    np.testing.assert_array_equal(again.model.weights, whole.model.weights)
 
 
 def test_held_out_rows_are_not_looked_at(stores, monkeypatch):

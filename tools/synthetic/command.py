@@ -9,7 +9,7 @@ from streammach.cli.options import debug_option, epilog, json_option, progress_o
 from streammach.errors import UsageError, clean
 from streammach.machine import size_text
 from streammach.progress import ProgressBar
-from tools.synthetic.files import FORMS, LAYOUTS, Written, destination_of, write_rows
+from tools.synthetic.files import FORMS, Written, destination_of, write_rows
 from tools.synthetic.lists import Lists
 from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows
 
@@ -33,14 +33,9 @@ path_type = click.Path(path_type=Path)
               help="Lists of labels: so many a row, mean.  [default: one label a row]")  # fmt: skip
 @click.option("--unlabelled", metavar="SHARE", type=float,
               help="With --labels: share of the rows that have none.  [default: 0]")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(FORMS),
-              help="Format.  [default: by the name's end]")  # fmt: skip
-@click.option("--layout", type=click.Choice(LAYOUTS), default="auto", show_default=True,
-              help="Of HDF5; auto is dense for imagenet.")  # fmt: skip
-@click.option("--like", metavar="TRAIN.zarr", type=path_type,
-              help="For --part test: use this store's labels and features.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(FORMS), default="vw", show_default=True,
+              help="Format.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
-@click.option("--force", is_flag=True, help="Replace an existing store.")
 @progress_option
 @json_option
 @debug_option
@@ -57,22 +52,17 @@ def make(
     words: float | None,
     labels: float | None,
     unlabelled: float | None,
-    form: str | None,
-    layout: str,
-    like: Path | None,
+    form: str,
     seed: int,
-    force: bool,
     progress: str,
     as_json: bool,
 ) -> None:
-    """Write made-up rows of a SHAPE to OUT: VW text (.vw, .vw.gz), HDF5 (.h5) or a .zarr store.
-
-    XMC text takes --format xmc.
+    """Write made-up rows of a SHAPE to OUT, as text: plain, or gzip where its name ends in .gz.
 
     odp: word counts, sparse, 60 values a row. imagenet: 6,144 features of a network, a third of
     them above 0. A class has its own distribution over features. The same seed gives the same
     rows; training and test rows share classes. Labels count from 1, features from 0. With --labels
-    a row's features come from all of its labels. A store is made from a temporary text beside it.
+    a row's features come from all of its labels.
     """
     if test is not None and part == "test":
         raise UsageError(f"OUT gets the test rows already: {clean(test)}: --test")
@@ -80,20 +70,14 @@ def make(
         n_rows=rows, n_test_rows=test_rows, n_classes=classes, n_features=features, words=words,
         lists=_lists(labels, unlabelled),
     )  # fmt: skip
-    jobs = [(part, out, like)]
-    if test is not None:
-        jobs.append(("test", test, out if test.suffix == ".zarr" else None))
-    for number, (_, path, known) in enumerate(jobs):  # all of them, before the first is begun
-        others = [one[1] for one in jobs[:number] if one[1] != known]
-        destination_of(path, form=form, layout=layout, like=known, force=force, others=others)
+    jobs = [(part, out)] + ([] if test is None else [("test", test)])
+    for number, (_, path) in enumerate(jobs):  # all of them, before the first is begun
+        destination_of(path, others=[other for _, other in jobs[:number]])
     done = []
-    for name, path, known in jobs:
+    for name, path in jobs:
         made = SyntheticRows(shape, part=name, seed=seed)
         with ProgressBar(progress, "rows") as shown:
-            done.append(
-                write_rows(made, path, form=form, layout=layout, like=known, force=force,
-                           progress=shown)
-            )  # fmt: skip
+            done.append(write_rows(made, path, xmc=form == "xmc", progress=shown))
     if as_json:
         say_json([vars(written) for written in done])
         return
@@ -112,5 +96,5 @@ def _lists(labels: float | None, unlabelled: float | None) -> Lists | None:
 def _line(written: Written) -> str:
     return (
         f"{clean(written.path, 60)}: {written.n_rows:,} rows, "
-        f"{written.nnz / written.n_rows:,.1f} values a row, {size_text(written.n_bytes)} as rows"
+        f"{written.nnz / written.n_rows:,.1f} values a row, {size_text(written.n_bytes)} of text"
     )

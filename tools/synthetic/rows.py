@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,26 +111,9 @@ class Shape:
             n_rows=n_rows, n_test_rows=n_test_rows, n_classes=n_classes, n_features=n_features
         )
 
-    def changed(
-        self,
-        *,
-        n_rows: int | None = None,
-        n_test_rows: int | None = None,
-        n_classes: int | None = None,
-        n_features: int | None = None,
-        lists: Lists | None = None,
-        words: float | None = None,
-    ) -> Shape:
-        """Return the shape with those of these that are not None."""
-        return replace(
-            self,
-            n_rows=self.n_rows if n_rows is None else n_rows,
-            n_test_rows=self.n_test_rows if n_test_rows is None else n_test_rows,
-            n_classes=self.n_classes if n_classes is None else n_classes,
-            n_features=self.n_features if n_features is None else n_features,
-            lists=self.lists if lists is None else lists,
-            words=self.words if words is None else words,
-        )
+    def changed(self, **given: Any) -> Shape:
+        """Return the shape with those of these fields that are not None."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 SHAPES = {

@@ -13,7 +13,7 @@ from streammach import hashing
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps, buffer_shapes
-from streammach.backends.protocol import NOTHING, Loss
+from streammach.backends.protocol import NOTHING, Loss, Rows
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap
 from streammach.simd import LANES
@@ -26,12 +26,8 @@ class CpuBackend(Forward):
     """Trains and applies R softmax models with Numba kernels and BLAS; made as :class:`Forward`."""
 
     n_waves = 1
+    arrays_stay = False
     _trains: Steps | None = None
-
-    @property
-    def wants_by_feature(self) -> bool:
-        """Whether batches come with lists by feature."""
-        return not self.dense
 
     @staticmethod
     def footprint(config: RunConfig) -> dict[str, int]:
@@ -137,6 +133,10 @@ class CpuBackend(Forward):
 
     def restore(self) -> None:
         """Do nothing: what is written into the arrays counts at once."""
+
+    def apply(self, weights: Rows | None, name: str = "") -> bool:
+        """Do nothing: there is no copy of the trained weights."""
+        return False
 
     def device_bytes(self) -> tuple[int, int]:
         """Return zeros: there is no memory but the host's."""

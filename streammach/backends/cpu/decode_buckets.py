@@ -71,7 +71,7 @@ def turns(a: tuple[int, ...], b: tuple[int, ...], n_buckets: int) -> NDArray[np.
     return np.array(found, np.int64)
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def walk(turn: Array, bucket: int, n_buckets: int, first: int, last: int, state: Array) -> None:
     """Begin to list the classes ``first:last`` of a bucket: `state` int64 (8,), `turn` (3,)."""
     step, width = turn[0], (P - 1 - bucket) // n_buckets + 1
@@ -99,7 +99,7 @@ def walk(turn: Array, bucket: int, n_buckets: int, first: int, last: int, state:
     )  # fmt: skip
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def listed(state: Array, out: Array) -> Any:
     """Write the next classes of a bucket to `out` int64 (n,); return how many there were."""
     i, at, width, stop = state[CLASS], state[AT], state[WIDTH], state[STOP]
@@ -123,7 +123,7 @@ def listed(state: Array, out: Array) -> Any:
     return n
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def offer_any(s: Number, i: int, scores: Array, ids: Array) -> None:
     """Insert class `i` with score `s` into the k best, if it belongs there and is not there."""
     # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first, the smaller id first where
@@ -150,7 +150,7 @@ def best_of(values: Array) -> Any:
     return found
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def begin_walk(row: Array, walks: BucketWalk) -> None:
     """Copy the values of a row float32 (C,), and take the best bucket of each model."""
     left, tops = walks.left, walks.tops
@@ -166,7 +166,7 @@ def begin_walk(row: Array, walks: BucketWalk) -> None:
         walks.next_values[r] = tops[r, best_of(tops[r])]
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def take(left: Array, tops: Array) -> Any:
     """Return the best bucket of a model that was not taken, and take it: `left`, `tops`."""
     g = best_of(tops)
@@ -177,7 +177,7 @@ def take(left: Array, tops: Array) -> Any:
     return g * GROUP + bucket
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def score_bucket(
     row: Array, model: CodedClasses, walks: BucketWalk, scores: Array, ids: Array
 ) -> Any:
@@ -205,7 +205,7 @@ def score_bucket(
     return n
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def found_in_buckets(
     row: Array, model: CodedClasses, first: int, last: int, walks: BucketWalk, scores: Array,
     ids: Array,
@@ -248,7 +248,7 @@ def found_in_buckets(
             next_values[taken] = tops[best_of(tops)]
 
 
-@kernel(fastmath=False, allocates=False)
+@kernel(fastmath=False)
 def decode_buckets(
     p: Array, model: CodedClasses, first: int, last: int, walks: BucketWalk, scores: Array,
     ids: Array,

@@ -116,7 +116,7 @@ def logits(
         add_rows(row, values, features, indptr[i], indptr[i + 1], weights)
 
 
-@kernel(allocates=False)
+@kernel()
 def packed_logits(
     indptr: Array, features: Array, values: Array, first: int, last: int, data: Array,
     starts: Array, bias: Array, some: Array, places: Array, out: Array,
@@ -245,7 +245,7 @@ def squares(gradient: Array, n_buckets: int, n_repetitions: int, out: Array) -> 
         out[r] = total
 
 
-@kernel()
+@kernel(allocates=True)
 def backward(how: OptimizerStep, batch: ByFeature, out: RowLosses, first: int, last: int) -> None:
     """Gather the gradient of each of the features ``first:last`` and update its row of the table.
 
@@ -278,7 +278,7 @@ def backward(how: OptimizerStep, batch: ByFeature, out: RowLosses, first: int, l
         update_row(how, ids[u], g, 0, n_repetitions, square)
 
 
-@kernel()
+@kernel(allocates=True)
 def update_table(
     how: OptimizerStep, gradient: Array, r0: int, r1: int, first: int, last: int
 ) -> None:

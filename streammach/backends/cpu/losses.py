@@ -69,7 +69,7 @@ def list_residuals(
             out.norms[i, r] = square
 
 
-@kernel()
+@kernel(allocates=True)
 def logistic_residuals(
     lists: TargetLists, targets: RowTargets, out: RowLosses, first: int, last: int
 ) -> None:
@@ -122,7 +122,7 @@ def sigmoids(first: int, last: int, logarithms: bool, z: Array) -> None:
                 row[c] = sigmoid(row[c])
 
 
-@kernel()
+@kernel(allocates=True)
 def joint_residuals(
     labels: Array, best: RankedClasses, targets: RowTargets, out: RowLosses
 ) -> None:
@@ -175,7 +175,7 @@ def joint_residuals(
             out.norms[i, r] = square
 
 
-@kernel()
+@kernel(allocates=True)
 def joint_list_residuals(
     lists: TargetLists, best: RankedClasses, targets: RowTargets, rest: Array, out: RowLosses
 ) -> None:

@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 from streammach.backends.cuda.chunks import rounding_key
 from streammach.backends.cuda.decode import CudaDecoder
 from streammach.backends.cuda.dense_rows import CudaDenseSteps, Products
-from streammach.backends.cuda.device_memory import RESERVED_BYTES, open_memory
+from streammach.backends.cuda.device_memory import RESERVED_BYTES, DeviceMemory, open_memory
 from streammach.backends.cuda.footprint import fewest_waves
 from streammach.backends.cuda.group import Host, ModelGroup, Rule
+from streammach.backends.cuda.instructions import SIMULATED
 from streammach.backends.cuda.losses import CudaSteps, Losses, LossOverOutputs
 from streammach.backends.cuda.prediction import CudaPrediction, query_rows
+from streammach.backends.cuda.rehearsal import Rehearsal
 from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, Resident
-from streammach.backends.protocol import NOTHING, Loss, Ranked
+from streammach.backends.protocol import NOTHING, Loss, Ranked, Rows
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap, Waves
@@ -46,11 +48,10 @@ class CudaBackend(Ranked):
     ``projection`` float32 (d + 2, D) rows get D more columns, and weights have d + D rows.
     """
 
-    wants_by_feature = False  # entries are sorted on the device
-
     def __init__(
         self, spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None,
         weights: Mapping[str, Table] | None, device_bytes: int, logistic: bool,
+        memory: DeviceMemory | None = None,
     ) -> None:  # fmt: skip
         placement = config.placement
         assert not (config.dense and placement.weights == "bfloat16"), "products take float32"
@@ -63,6 +64,7 @@ class CudaBackend(Ranked):
         self._scale = np.asarray(weights["scale"]) if "scale" in weights else None
         self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host
+        self._applied = ""  # what other weights the device has, see apply()
         n_more = 0 if more is None else more.n_more
         self._wide = replace(spec, n_features=spec.n_features + n_more)  # with the table's rows
         waves = placement.waves
@@ -73,12 +75,17 @@ class CudaBackend(Ranked):
         self._edges = group_edges(spec, waves)
         self.n_waves, self._most = len(self._edges), widest(spec, waves)
         self._weights_are, self._tf32 = placement.weights, placement.tf32
-        self._steps = np.zeros(1, np.int64)
-        self._wave_steps = 0
+        self._steps = np.zeros(1, np.int64)  # of the host's arrays; the device is ahead of them
+        self._n_steps = self._wave_steps = 0
         self._training: TrainSpec | None = None
         self._basis: RowMap | None = None
         self._forget_buffers()
-        memory = self._memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
+        self._rehearsal: Rehearsal | None = None
+        if memory is None:
+            memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
+            if config.optimizer is not None and facts is not None and not SIMULATED:
+                self._rehearsal = Rehearsal(type(self), spec, config, facts, memory.capability)
+        self._memory = memory
         if self._tf32:
             memory.check_tf32()
         spread = self.dense and placement.threads > 1
@@ -123,7 +130,7 @@ class CudaBackend(Ranked):
             for array in self._host.values():
                 array[:] = 0
             self._host["bias"][:] = training.start_bias
-        self._steps[0] = self._wave_steps = 0
+        self._n_steps = self._wave_steps = 0
         with self._memory.use():
             self._group.keep_state(training.optimizer)
             self._group.take(*self._edges[0])
@@ -166,6 +173,11 @@ class CudaBackend(Ranked):
         self.restore()
 
     @property
+    def arrays_stay(self) -> bool:
+        """Whether the host's arrays stay while the device trains: it has all groups."""
+        return self.n_waves == 1
+
+    @property
     def _n_more(self) -> int:
         """D, the columns that rows have beyond their features."""
         return self._wide.n_features - self.spec.n_features
@@ -195,7 +207,7 @@ class CudaBackend(Ranked):
     def select_wave(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before."""
         if wave and not done:
-            self._steps[0] -= self._wave_steps  # every wave takes the steps of the first
+            self._n_steps -= self._wave_steps  # every wave takes the steps of the first
         self._wave_steps = done
         with self._memory.use():
             self._turn_to(wave)
@@ -206,9 +218,9 @@ class CudaBackend(Ranked):
         assert training is not None, "prepare() comes first"
         assert steps is not None
         assert losses is not None
-        self._steps[0] += 1
+        self._n_steps += 1
         self._wave_steps += 1
-        number = int(self._steps[0])
+        number = self._n_steps
         rate, epsilon = training.optimizer_kind.corrected(rate, training.epsilon, number)
         rule = Rule(
             smoothing=np.float32(training.label_smoothing), rate=np.float32(rate),
@@ -244,6 +256,7 @@ class CudaBackend(Ranked):
             with self._memory.use():
                 self._group.copy(self._host, to_host=True)
             self._ahead = False
+        self._steps[0] = self._n_steps
         arrays = {**self._host, "steps": self._steps}
         if isinstance(self._basis, Waves):
             arrays["projection"] = self._basis.projection
@@ -253,7 +266,19 @@ class CudaBackend(Ranked):
         """Take over what was written into the arrays that :meth:`arrays` returned."""
         with self._memory.use():
             self._group.copy(self._host, to_host=False)
-        self._ahead = False
+        self._ahead, self._applied, self._n_steps = False, "", int(self._steps[0])
+
+    def apply(self, weights: Rows | None, name: str = "") -> bool:
+        """Predict by other weights until the trained ones are given back: None."""
+        if self.n_waves > 1 or self._weights_are != "float32":
+            return False
+        if name != self._applied:
+            host = self.arrays()
+            table = host["weights"] if weights is None else weights
+            with self._memory.use():
+                self._group.copy({"weights": table, "bias": host["bias"]}, to_host=False)
+            self._applied = name
+        return True
 
     def device_bytes(self) -> tuple[int, int]:
         """Return the most bytes of device memory that buffers took, and what they may take."""
@@ -261,6 +286,8 @@ class CudaBackend(Ranked):
 
     def close(self) -> None:
         """Give the device's memory back."""
+        if self._rehearsal is not None:
+            self._rehearsal.end()
         if self._workers is not None:
             self._workers.close()
         self._memory.wait()  # copies may be on their way from the room that goes now

@@ -45,7 +45,7 @@ from streammach.spec.model_spec import ModelShape
 NO_KEY, ABOVE_ALL = int64(-(1 << 63)), int64((1 << 63) - 1)
 SIGN, LAST_CLASS, LOW_WORD = int64(1 << 31), int64((1 << 31) - 1), int64((1 << 32) - 1)
 UPPER = int64(32)  # bits that the class takes
-WORST = np.float32(-np.inf)
+WORST, HALF = np.float32(-np.inf), np.float32(0.5)
 WORK_BYTES = 64 << 20  # of keys and candidates at once
 MOST_ROWS = 1024  # scored at once
 
@@ -101,27 +101,48 @@ def median_lines(n: int) -> tuple[list[str], str]:
     return lines, middle
 
 
-def score_function(shape: ClassSets, kind: int) -> Callable[..., Any]:
-    """Return ``score(p, first, codes, code_words, i)``: class i from one row's probabilities."""
+def median_function(shape: ClassSets) -> Callable[..., Any]:
+    """Return ``median(p, first, codes, code_words, i)`` of class i, by a network in registers."""
+    B, R = shape.n_buckets, shape.n_repetitions
+    lines, middle = median_lines(R)
+    source = ["def median(p, first, codes, code_words, i):"]
+    source += [
+        f"v{r} = get(p, first + {r * B} + bucket(codes, {r} * code_words, i))" for r in range(R)
+    ]
+    names: dict[str, Any] = {"get": get, "HALF": HALF, "bucket": bucket_function(shape.code_bits)}
+    exec("\n    ".join([*source, *lines, f"return {middle}"]), names)
+    made: Callable[..., Any] = device(names["median"])
+    return made
+
+
+def score_function(shape: ClassSets) -> Callable[..., Any]:
+    """Return ``score(p, first, codes, code_words, i, kind)``: class i by any kind of score."""
+    # For few classes, in one kernel for all kinds: a value's place in their order is counted.
     B, R, bucket = shape.n_buckets, shape.n_repetitions, bucket_function(shape.code_bits)
-    if kind == MEDIAN:
-        lines, middle = median_lines(R)
-        source = ["def score(p, first, codes, code_words, i):"]
-        source += [
-            f"v{r} = get(p, first + {r * B} + bucket(codes, {r} * code_words, i))" for r in range(R)
-        ]
-        names: dict[str, Any] = {"get": get, "bucket": bucket, "HALF": np.float32(0.5)}
-        exec("\n    ".join([*source, *lines, f"return {middle}"]), names)
-        made: Callable[..., Any] = device(names["score"])
-        return made
+    lower, upper = (R - 1) // 2, R // 2
 
     @device
-    def score(p: Array, first: Number, codes: Array, code_words: Number, i: Number) -> Any:
+    def score(
+        p: Array, first: Number, codes: Array, code_words: Number, i: Number, kind: Number
+    ) -> Any:
         total = get(p, first + bucket(codes, 0, i))
-        for r in range(1, R):
-            x = get(p, first + r * B + bucket(codes, r * code_words, i))
-            total = total + x if kind == SUM else min(total, x)
-        return total
+        if kind != MEDIAN:
+            for r in range(1, R):
+                x = get(p, first + r * B + bucket(codes, r * code_words, i))
+                total = total + x if kind == SUM else min(total, x)
+            return total
+        low = high = total
+        for r in range(R):
+            x, place = get(p, first + r * B + bucket(codes, r * code_words, i)), 0
+            for s in range(R):
+                y = get(p, first + s * B + bucket(codes, s * code_words, i))
+                if y < x or (y == x and s < r):
+                    place += 1
+            if place == lower:
+                low = x
+            if place == upper:
+                high = x
+        return high if lower == upper else (high + low) * HALF
 
     return score
 
@@ -135,7 +156,8 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     mask = (1 << bits) - 1
     per_word, second, third = 32 // bits, bits // 8 - 1, 16 if bits == 8 else 0
     start = np.float32(0 if kind == SUM else np.inf)
-    step, score = columns if staged else 0, score_function(shape, kind)
+    step = columns if staged else 0
+    median: Any = median_function(shape) if kind == MEDIAN else None
 
     def scan(
         p: Array, codes: Array, n_rows: int, n_classes: int, code_words: int, n_sets: int,
@@ -173,7 +195,7 @@ def scan_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
             i = ((group * words + s) * T + t) * 4
             if kind == MEDIAN:  # R values of a class in registers
                 for j in range(i, min(i + 4, n_classes)):
-                    x = score(table, base, codes, code_words, j)
+                    x = median(table, base, codes, code_words, j)
                     if x > best[0] or who[0] < 0:
                         best[0], who[0] = x, np.int32(j)
             elif i < n_classes:
@@ -232,15 +254,15 @@ def best_of_block(key: Number, scratch: Array, warps: int) -> Any:
     return key
 
 
-def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
+def select_kernel(shape: ClassSets) -> Callable[..., None]:
     """Return the kernel that finds the k best classes of a row; launched on one block a row."""
     stride, T, words = shape.stride, shape.threads, shape.words
     size, warps = 4 * words, T // WARP
-    score = score_function(shape, kind)
+    score = score_function(shape)
 
     def select(
-        p: Array, codes: Array, keys: Array, n_classes: int, code_words: int, n_sets: int, k: int,
-        candidates: Array, scores: Array, ids: Array,
+        p: Array, codes: Array, keys: Array, n_classes: int, code_words: int, n_sets: int,
+        kind: int, k: int, candidates: Array, scores: Array, ids: Array,
     ) -> None:  # fmt: skip
         """Write the k best classes of a row and their scores, best first.
 
@@ -248,8 +270,8 @@ def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
         ----------
         p, codes, keys, n_classes, code_words, n_sets : float32, uint32, int64, int, int, int
             As for the scan, which wrote the keys.
-        k, candidates : int, int64 (n_rows * k * 4 * words,)
-            How many are wanted, at most K; scratch.
+        kind, k, candidates : int, int, int64 (n_rows * k * 4 * words,)
+            SUM, MINIMUM or MEDIAN; how many are wanted, at most K; scratch.
         scores, ids : float32 (n_rows * k,), int64 (n_rows * k,)
             Receive the result.
         """
@@ -270,7 +292,7 @@ def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
                 i = ((group * words + e // 4) * T + owner) * 4 + e % 4
                 key = NO_KEY
                 if best != NO_KEY and i < n_classes:
-                    key = key_of(score(p, q * stride, codes, code_words, i), i)
+                    key = key_of(score(p, q * stride, codes, code_words, i, kind), i)
                 put(candidates, (q * k + j) * size + e, key)
         cuda.syncthreads()
         last = ABOVE_ALL
@@ -290,9 +312,13 @@ def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
 
 
 @lru_cache(maxsize=32)
-def _kernels(shape: ClassSets, kind: int) -> tuple[Any, Any]:
-    scan, select = scan_kernel(shape, kind), select_kernel(shape, kind)
-    return compiled(scan, shape.bounds), compiled(select, shape.bounds)
+def _scan(shape: ClassSets, kind: int) -> Any:
+    return compiled(scan_kernel(shape, kind), shape.bounds)
+
+
+@lru_cache(maxsize=32)
+def _select(shape: ClassSets) -> Any:
+    return compiled(select_kernel(shape), shape.bounds)
 
 
 def _class_sets(spec: ModelShape, kind: int, sets: tuple[int, int]) -> ClassSets:
@@ -357,7 +383,7 @@ class CudaDecoder:
         """
         memory = self._memory
         shape = _class_sets(self._spec, kind, memory.class_sets)
-        scan, select = _kernels(shape, kind)
+        scan, select = _scan(shape, kind), _select(_class_sets(self._spec, SUM, memory.class_sets))
         most = self._make_room(shape, k)
         buffers, sizes = self._buffers, (shape.n_classes, shape.code_words, shape.n_sets)
         for start in range(0, n, most):
@@ -368,8 +394,8 @@ class CudaDecoder:
                 self._codes, rows, *sizes, buffers["keys"],
             )  # fmt: skip
             memory.launch(
-                select, rows, shape.threads, some, self._codes, buffers["keys"], *sizes, k,
-                buffers["candidates"], buffers["scores"], buffers["ids"],
+                select, rows, shape.threads, some, self._codes, buffers["keys"], *sizes, kind,
+                k, buffers["candidates"], buffers["scores"], buffers["ids"],
             )  # fmt: skip
             yield start, start + rows, buffers["scores"], buffers["ids"]
 

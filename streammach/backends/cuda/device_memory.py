@@ -280,7 +280,7 @@ class CudaMemory(DeviceMemory):
     def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
         """Run a kernel behind what was asked for before."""
         if kernel.handle is None:
-            kernel.load(tuple(map(_kind, arguments)), self.capability)
+            kernel.load(tuple(map(kind_of, arguments)), self.capability)
         words = [a.kernel if isinstance(a, DeviceArray) else number_word(a) for a in arguments]
         self._launcher(kernel, grid, threads, b"".join(words))
 
@@ -374,7 +374,8 @@ class CudaMemory(DeviceMemory):
         return DeviceArray(values, words)
 
 
-def _kind(argument: Any) -> tuple[bool, str]:
+def kind_of(argument: Any) -> tuple[bool, str]:
+    """Return what a kernel is compiled for: whether it is an array, and a number's type."""
     if isinstance(argument, DeviceArray):
         return True, argument.values.dtype.name
     return False, "int64" if isinstance(argument, int) else argument.dtype.name

@@ -78,10 +78,11 @@ def narrow_rows(given: Array, rows: Array) -> None:
 
 @lru_cache(maxsize=64)
 def _forward(
-    shape: ColumnTiles, output: int, dense: bool, weights_are: Weights, capability: tuple[int, int]
-) -> Any:
+    shape: ColumnTiles, residuals: bool, dense: bool, weights_are: Weights,
+    capability: tuple[int, int],
+) -> Any:  # fmt: skip
     bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
-    made = kernels.forward_kernel(shape, output, dense=dense, weights_are=weights_are)
+    made = kernels.forward_kernel(shape, residuals=residuals, dense=dense, weights_are=weights_are)
     return compiled(made, bounds)
 
 
@@ -231,10 +232,11 @@ class ModelGroup:
         """Write residuals with losses, or outputs of a kind in `kernels`, of a slot's rows."""
         shape, capability = self.shape, self._memory.capability
         self._memory.launch(
-            _forward(shape, output, dense, self._weights_are, capability),
+            _forward(shape, output == kernels.RESIDUALS, dense, self._weights_are, capability),
             (n_rows, shape.n_tiles), shape.threads, slot["indptr"], slot["features"],
             slot["values"], slot["classes"], slot["importance"], self.codes,
-            self.tables["weights"], self.code_words, self._spec.n_features, smoothing, z, losses,
+            self.tables["weights"], self.code_words, self._spec.n_features, smoothing, output, z,
+            losses,
         )  # fmt: skip
 
     def update(

@@ -60,14 +60,14 @@ NOTHING = (ZERO, ZERO, ZERO, ZERO)  # a chunk
 
 
 def forward_kernel(
-    shape: ColumnTiles, output: int, *, dense: bool = False, weights_are: Weights = "float32"
+    shape: ColumnTiles, *, residuals: bool, dense: bool = False, weights_are: Weights = "float32"
 ) -> Callable[..., None]:
-    """Return the forward kernel of a shape, for an output; it is launched on (rows, tiles) blocks.
+    """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks.
 
     Parameters
     ----------
-    shape, output : ColumnTiles, int
-        Models, columns and tiles; one of the outputs above.
+    shape, residuals : ColumnTiles, bool
+        Models, columns and tiles; whether it gives RESIDUALS, or any of the other outputs above.
     dense, weights_are : bool, str
         Whether the logits are in `z` already, from a matrix product; type of the weights.
     """
@@ -82,8 +82,8 @@ def forward_kernel(
 
     def forward(
         indptr: Array, features: Array, values: Array, classes: Array, importance: Array,
-        codes: Array, weights: Array, code_words: int, bias_row: int, smoothing: Number, z: Array,
-        losses: Array,
+        codes: Array, weights: Array, code_words: int, bias_row: int, smoothing: Number,
+        output: int, z: Array, losses: Array,
     ) -> None:  # fmt: skip
         """Write ``bias + x W`` and its softmax for one row and tile: residual or probabilities.
 
@@ -97,8 +97,8 @@ def forward_kernel(
             Packed buckets, model by model.
         weights : float32 ((d + 1) * stride,) or uint32 ((d + 1) * stride / 2,)
             The table; its last row, d, is the bias.
-        code_words, bias_row, smoothing : int, int, float32
-            Words of a model's codes; d; label smoothing.
+        code_words, bias_row, smoothing, output : int, int, float32, int
+            Words of a model's codes; d; label smoothing; what is wanted.
         z : float32 (n * stride,)
             Receives the derivative of each row's loss times its weight, or outputs; holds the
             logits when dense.
@@ -125,7 +125,7 @@ def forward_kernel(
                 w3 = fetch(weights, int64(f[3]) * chunks_per_row + mine)
                 sums = add4(add4(sums, x[0], widen(w0)), x[1], widen(w1))
                 sums = add4(add4(sums, x[2], widen(w2)), x[3], widen(w3))
-        if output >= LOGITS:
+        if not residuals and output >= LOGITS:
             if output == SIGMOIDS:
                 sums = sigmoid4(sums)
             if output == LOG_SIGMOIDS:
@@ -137,7 +137,7 @@ def forward_kernel(
             spread(shared, t * CHUNK, sums)
         cuda.syncthreads()
         warp, lane = t // WARP, t % WARP
-        scale = get(importance, row) if output == RESIDUALS else ONE
+        scale = get(importance, row) if residuals else ONE
         for turn in range(rounds):  # a warp takes a model; idle warps come to each exchange too
             local = warp + turn * warps
             r = tile * per_tile + local
@@ -148,18 +148,18 @@ def forward_kernel(
                 top = max(top, get(shared, o + c))
             top = warp_max(top)
             label = int64(-1)
-            if output == RESIDUALS and live:
+            if residuals and live:
                 label = bucket(codes, r * code_words, int64(get(classes, row)))
             total, own = ZERO, ZERO
             for c in range(lane, n, WARP):
                 less = get(shared, o + c) - top
                 e = exp(less)
                 own = less if c == label else own
-                if output != LOGARITHMS:
+                if residuals or output != LOGARITHMS:
                     put(shared, o + c, e)
                 total += e
             total = warp_sum(total)
-            if output == LOGARITHMS:
+            if not residuals and output == LOGARITHMS:
                 if live:
                     shift = top + np.float32(math.log(total))
                     for c in range(lane, n, WARP):
@@ -168,7 +168,7 @@ def forward_kernel(
                 inverse = ONE / total
                 for c in range(lane, n, WARP):
                     p = get(shared, o + c) * inverse
-                    if output == RESIDUALS:
+                    if residuals:
                         if c == label:
                             loss = scale * (np.float32(math.log(total)) - own)
                             put(losses, row * R + r, loss)

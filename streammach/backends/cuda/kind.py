@@ -9,7 +9,7 @@ import importlib.util
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streammach.backends.kinds import INSTALL_CUDA, BackendKind
+from streammach.backends.kinds import INSTALL_CUDA, BackendKind, Rates
 from streammach.errors import DeviceError, StreammachError, clean
 from streammach.machine import memory_limit, size_text
 
@@ -181,9 +181,16 @@ def _holds(config: RunConfig) -> None:
     fewest_waves(config.shape, dense=config.dense, device_bytes=free, n_more=n_more)
 
 
+def _rates() -> Rates:
+    find_card()  # before Numba's CUDA target is imported
+    from streammach.backends.cuda.rates import measured
+
+    return measured()
+
+
 CUDA = BackendKind(
     name="cuda", title="GPU", probe=lambda: find_card().name, usual=_usual, open=_open,
     footprint=_footprint, memory=lambda: find_card().free_bytes, launches=_launches,
     holds=_holds, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
-    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True,
+    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True, sorts=True, rates=_rates,
 )  # fmt: skip

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba.core.compiler_lock import global_compiler_lock
 
 from streammach.backends.kinds import INSTALL_CUDA
 from streammach.errors import DeviceError, clean
@@ -73,15 +74,16 @@ def machine_code(
     wanted = (identity(function), arguments, bounds, capability, toolkit())
     digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:24]
     file = Path(CACHE_DIR or ".") / f"{entry_name(function)}-{digest}.cubin"
-    if CACHE_DIR is not None and not anew:
-        with contextlib.suppress(OSError):
-            return kept(file)
-    announce_compilation()
-    code = _compiled(function, arguments, bounds, capability)
-    if CACHE_DIR is not None:
-        with contextlib.suppress(Exception):  # a full disk for example: it is compiled again
-            keep(file, code)
-    return code
+    with global_compiler_lock:  # Numba's: whoever comes second finds what the first one made
+        if CACHE_DIR is not None and not anew:
+            with contextlib.suppress(OSError):
+                return kept(file)
+        announce_compilation()
+        code = _compiled(function, arguments, bounds, capability)
+        if CACHE_DIR is not None:
+            with contextlib.suppress(Exception):  # a full disk for example: it is compiled again
+                keep(file, code)
+        return code
 
 
 def entry_name(function: Callable[..., None]) -> str:

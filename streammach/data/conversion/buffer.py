@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from streammach.rows.block import RowBlock, Values
 from streammach.rows.canonical import copy_rows
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
+from streammach.threads import Workers
 
 Counts = NDArray[np.int64]
 MAX_BYTE = 255
@@ -106,10 +107,11 @@ class RowBuffer:
             self.n_rows + block.n_rows, self.nnz + block.nnz, self.n_tag_bytes + more, labels
         )
 
-    def add(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> None:
+    def reserve(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> slice:
         """Append rows with their keys uint64 (n,), whose features have a group's ids.
 
-        Raise BudgetError if there is no room.
+        Return the places of their features and values, which are left to :meth:`fill`; raise
+        BudgetError if there is no room.
         """
         if block.labels is not None:
             self.list_labels()
@@ -134,8 +136,12 @@ class RowBuffer:
         self.starts[rows.start + 1 : rows.stop + 1] = block.indptr[1:] + values.start
         self.classes[rows], self.importance[rows] = block.classes, block.importance
         self.keys[rows], self.numbers[rows], self.groups[rows] = keys, block.numbers, group
-        self.features[values], self.values[values] = block.features, block.values
         self.n_rows, self.nnz = rows.stop, values.stop
+        return values
+
+    def fill(self, places: slice, block: RowBlock) -> None:
+        """Take in the features and values of rows; several threads may, each its own."""
+        self.features[places], self.values[places] = block.features, block.values
 
     def list_labels(self) -> None:
         """Hold a list of labels for each row from now on."""
@@ -205,25 +211,58 @@ class RowBuffer:
         return np.diff(self.starts[: self.n_rows + 1])
 
 
+class KeyOrder:
+    """The order of rows by their keys: bins of the highest bits, each put into order on its own.
+
+    Keys are evenly spread. Several threads may ask for bins.
+    """
+
+    def __init__(self, rows: RowBuffer, bits: int) -> None:
+        self._keys, n_bins = rows.keys[: rows.n_rows], 1 << bits
+        bins = (self._keys >> np.uint64(64 - bits)).astype(np.uint16)
+        self._rows = np.argsort(bins, kind="stable")  # int64 (n,): by bin
+        # int64 (bins + 1,): rows and values before each bin
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(bins, minlength=n_bins))])
+        values = np.bincount(bins, rows.lengths, n_bins)
+        self.values = np.concatenate([[0], np.cumsum(values)]).astype(np.int64)
+
+    def rows(self, first: int, end: int) -> NDArray[np.int64]:
+        """Return the rows of bins ``first:end`` in the order of their keys: int64 (n,)."""
+        some = self._rows[self.starts[first] : self.starts[end]]
+        return some[np.argsort(self._keys[some], kind="stable")]
+
+    def ranges(self, most_rows: int, most_values: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of bins with so many rows and values at most, or one bin with more."""
+        first = 0
+        while self.starts[first] < self.starts[-1]:
+            ends = (
+                np.searchsorted(self.starts, self.starts[first] + most_rows, "right"),
+                np.searchsorted(self.values, self.values[first] + most_values, "right"),
+            )
+            end = max(first + 1, int(min(ends)) - 1)
+            yield first, end
+            first = end
+
+
 def fit_bytes(integers: bool, largest: float) -> bool:
     """Return whether values fit uint8: all are integers of 0 or more, and this is the largest."""
     return integers and largest <= MAX_BYTE
 
 
-def counted(rows: RowBuffer, ids: Ids, n_ids: int, pool: Executor, *, parts: int) -> Counts:
-    """Return how often each id of a feature occurs: int64 (n_ids,); `parts` threads count."""
-    cuts = np.linspace(0, rows.n_rows, parts + 1).astype(np.int64)
-    found = [np.zeros(n_ids, np.int64) for _ in range(parts)]
-    calls = [
-        pool.submit(
-            count_ids, int(a), int(b), rows.starts, rows.groups, rows.features, ids.ids, ids.bases,
-            counts,
-        )
-        for a, b, counts in zip(cuts[:-1], cuts[1:], found, strict=True)
-    ]  # fmt: skip
-    for call in calls:
-        call.result()
-    whole: Counts = sum(found[1:], start=found[0])
+def counted(rows: RowBuffer, ids: Ids, n_ids: int, workers: Workers) -> Counts:
+    """Return how often each id of a feature occurs: int64 (n_ids,)."""
+    n, own = workers.n_threads, [np.zeros(n_ids, np.int64) for _ in range(workers.n_threads)]
+
+    def count(first: int, last: int) -> None:
+        a, b = rows.n_rows * first // n, rows.n_rows * last // n
+        count_ids(
+            a, b, rows.starts, rows.groups, rows.features, ids.ids, ids.bases, own[first]
+        )  # fmt: skip
+
+    workers.each(count, [(i, i + 1) for i in range(n)])
+    whole = own[0]
+    for counts in own[1:]:
+        whole += counts
     return whole
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +30,14 @@ from streammach.files.reading import check_free
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
-from streammach.rows.spellings import spelled_differently
+from streammach.threads import Workers
 
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
 UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
 STAGES = {READ: 10.0, SORT: 1.0, WRITE: 6.0, NAMES: 0.3}  # their times beside one another
 BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
 STORE_BYTES_PER_VALUE = 6
+WHOLE_NUMBER = re.compile(rb"([+-]?\d{1,18})(?:\.0*)?")
 SPILL_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
 
 
@@ -75,19 +77,19 @@ class Build:
         """Make the store, or raise ChangedError, DataError, BudgetError or DiskError."""
         request = self._request
         try:
-            with ThreadPoolExecutor(request.n_threads, "convert") as pool:
+            with closing(Workers(request.n_threads, "convert")) as workers:
+                told = self._told(READ)
                 intake = Intake(
                     self._sources, self._known.vocabulary(), self._bad_rows,
                     folder=self._folder.runs, seed=request.seed, memory=self._memory,
-                    pool=pool, n_threads=request.n_threads,
+                    workers=workers, progress=told,
                 )  # fmt: skip
                 if resume:
                     intake.resume()
-                told = self._told(READ)
                 told(0, 0)
-                intake.read(told)
+                intake.read()
                 self._check_rows(intake.tally)
-                return self._write(intake, pool)
+                return self._write(intake, workers)
         except BudgetError as error:
             recipe = request.options[0].recipe
             if recipe is not None and recipe.texts and (recipe.ngrams > 1 or recipe.chars):
@@ -111,7 +113,7 @@ class Build:
         if wrong:
             raise DataError(wrong, path=clean(self._sources[0].path, 300))
 
-    def _write(self, intake: Intake, pool: ThreadPoolExecutor) -> Made:
+    def _write(self, intake: Intake, workers: Workers) -> Made:
         """Give labels and features their ids, and write all that a store holds."""
         self._told(SORT)(0, 0)
         if intake.spills:
@@ -125,16 +127,16 @@ class Build:
         intake.forget()  # the tables go before names are put into order
         labels = self._known.ranked_labels(names[0], counts[0])
         features = self._known.ranked_features(names[1], counts[1])
-        self._warn_of_spellings(labels.names, features.names)
+        _warn_of_spellings(labels.names)
         groups = [features.rank[ids] for ids in groups] or [features.rank]
         told = self._told(WRITE)
         shuffle = Shuffle(
-            labels.rank, Ids.of(groups), len(features.names), block_rows(tally), pool,
+            labels.rank, Ids.of(groups), len(features.names), block_rows(tally), workers,
             lambda done: told(done, tally.rows),
         )  # fmt: skip
         if not spills and not self._request.held_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
-        writer = self._writer(tally, pool)
+        writer = self._writer(tally, workers)
         try:
             if spills:
                 room = self._room_beside(labels, features, tally)
@@ -147,7 +149,7 @@ class Build:
         finally:
             writer.release()
 
-    def _writer(self, tally: Tally, pool: ThreadPoolExecutor) -> StoreWriter | HeldWriter:
+    def _writer(self, tally: Tally, workers: Workers) -> StoreWriter | HeldWriter:
         types, labels = value_type(tally), None
         if tally.listed:
             labels = np.float32 if tally.label_weights else np.uint8
@@ -156,7 +158,8 @@ class Build:
             return HeldWriter(
                 types, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
             )
-        return StoreWriter(self._folder.store, types, tagged=tally.tagged, pool=pool, **content)
+        content |= {"tagged": tally.tagged, "workers": workers}
+        return StoreWriter(self._folder.store, types, **content)
 
     def _room_beside(self, labels: RankedNames, features: RankedNames, tally: Tally) -> RowBuffer:
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))
@@ -205,21 +208,25 @@ class Build:
             return NO_COLUMNS
         return trained_columns(features, tally.n_columns, self._sources[0].column_names())
 
-    def _warn_of_spellings(self, labels: Names, features: Names) -> None:
-        """Warn of numbers that are spelled in two ways; words of texts are none."""
-        recipe = self._request.options[0].recipe
-        words = () if recipe is None else recipe.word_spaces
-        for what, become, names, aside in (
-            ("labels", "classes", labels, ()), ("features", "features", features, words),
-        ):  # fmt: skip
-            if (found := spelled_differently(names, aside)) is not None:
-                n, (one, other) = found
-                warnings.warn(
-                    f"{n:,} {'numbers are' if n > 1 else 'number is'} spelled in several ways "
-                    f"among the {what}, such as '{clean(one, 40)}' and '{clean(other, 40)}': these "
-                    f"are different {become}",
-                    stacklevel=5,
-                )
+
+def _warn_of_spellings(labels: Names) -> None:
+    """Warn of labels that are one whole number in several spellings: ``1``, ``01``, ``1.0``."""
+    heads = labels.data[labels.offsets[:-1][np.diff(labels.offsets) > 0]]
+    if labels.kind == "integer" or not np.isin(heads, list(b"+-0123456789")).any():
+        return  # each is written in the usual way, or none is a number
+    spellings: dict[int, list[str]] = {}
+    for i in range(len(labels)):
+        raw = labels.raw(i)
+        if number := WHOLE_NUMBER.fullmatch(raw):
+            spellings.setdefault(int(number[1]), []).append(raw.decode())
+    several = [names for names in spellings.values() if len(names) > 1]
+    if several:
+        n, (one, other, *_) = len(several), several[0]
+        warnings.warn(
+            f"{n:,} {'numbers are' if n > 1 else 'number is'} spelled in several ways among the "
+            f"labels, such as '{one}' and '{other}': these are different classes",
+            stacklevel=6,
+        )
 
 
 def kind_of(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
+from streammach.data.conversion.flow import UNLIMITED, Flow, Pause
 from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.conversion.spills import (
     Packed,
@@ -28,22 +28,22 @@ from streammach.data.conversion.spills import (
     read_spill,
     write_spill,
 )
-from streammach.data.identity import ChangedError, check_unchanged
+from streammach.data.identity import ChangedError, FileState, check_unchanged
 from streammach.data.source import START, AnyPiece, Large, PieceRows, RowReader, Source
 from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
+from streammach.forks import Turn
 from streammach.machine import size_text
 from streammach.rows.arrays import keys
 from streammach.rows.canonical import merge_repeats
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
-from streammach.rows.vocabulary import LocalNames, SharedVocabulary, Vocabulary
-from streammach.threads import in_order
+from streammach.rows.vocabulary import LocalNames, Vocabulary
+from streammach.threads import Workers
 
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
 SMALL_ROOM = 64 << 20
-UNLIMITED = 1 << 62
 KNOWN_SHARE = 1 / 64  # of the sources, from which on what names will take can be told
 MARGIN = 1.25  # of that estimate
 NAME_BYTES = 48  # for a name, while rows are put aside: its counts, and itself
@@ -59,16 +59,22 @@ class Intake:
 
     def __init__(
         self, sources: list[Source[Any]], vocabulary: Vocabulary, bad_rows: BadRows, *,
-        folder: Path, seed: int, memory: ConversionMemory, pool: ThreadPoolExecutor, n_threads: int,
+        folder: Path, seed: int, memory: ConversionMemory, workers: Workers,
+        progress: Callable[[int, int], None],
     ) -> None:  # fmt: skip
         self._sources, self._bad_rows = sources, bad_rows
-        self._shared = SharedVocabulary(vocabulary)
+        self.vocabulary = vocabulary  # all names
         self._folder, self._seed, self._memory = folder, seed, memory
-        self._pool, self._n_threads = pool, n_threads
+        self._workers, self._progress = workers, progress  # which is told of bytes, and of all
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self._names = [self._shared.local(alone=n_threads == 1) for _ in range(n_threads)]
+        n = workers.n_threads
+        lock = Turn() if n > 1 else None
+        self._names = [LocalNames(vocabulary, lock) for _ in range(n)]
+        self._desks: SimpleQueue[_Desk] = SimpleQueue()
+        for group, names in enumerate(self._names):
+            self._desks.put(_Desk(names, group, strict=not bad_rows.skip))
         sizes = [source.n_bytes for source in sources]
         *self._before, self._total = itertools.accumulate(sizes, initial=0)  # bytes before each
         known = all(sizes)
@@ -78,11 +84,6 @@ class Intake:
         self.spills: list[Spill] = []  # the others
         self.tally = Tally()  # what was read
         self.rows = RowBuffer(0)  # the rows that are in memory
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """All names."""
-        return self._shared.whole
 
     def resume(self) -> None:
         """Go on from the spills that are there.
@@ -116,30 +117,39 @@ class Intake:
                 raise ChangedError("it has other content now", path=source.path)
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
 
-    def read(self, progress: Callable[[int, int], None] | None) -> None:
-        """Read all sources; `progress` is told the bytes read and those there are."""
-        tally = self.tally
-        self._rows_before = sum(tally.source_lengths)
-        for number in range(tally.source, len(self._sources)):
-            source = self._sources[number]
+    def read(self) -> None:
+        """Read all sources."""
+        self._rows_before = sum(self.tally.source_lengths)
+        self._caller = threading.get_ident()
+        stations = (self._read, self._take, self._fill)
+        for alone, some in itertools.groupby(self._pieces(), lambda one: one.large is not None):
+            if not alone:
+                Flow(some, stations, self._memory.ahead).run(self._workers)
+                continue
+            for one in some:
+                self._make_room(one.large)
+                Flow(iter([one]), stations, 1).run(self._workers)
+
+    def _pieces(self) -> Iterator[Unread]:
+        """Yield the pieces of all sources, and behind those of each that it is over."""
+        first, begin = self.tally.source, self.tally.place
+        for number, source in enumerate(self._sources[first:], first):
             source.take_over(self._sources[max(number - 1, 0)])
             states = source.states()
-            for place, done in enumerate(self._ahead(source)):
-                if place == 0:
-                    met = source.columns
-                    columns = (0, "") if met is None else (met.n_columns, met.digest)
-                    tally.meet_columns(*columns, source.path)
-                self._take(source, number, done)
-                source.give_back(done.piece)
-                if progress is not None:
-                    progress(self._before[number] + done.piece.n_read, self._total)
-            source.check_end(tally.source_rows, tally.source_bad, tally.lines)
-            check_unchanged(states, source.files())
-            tally.finished.append(source.fingerprint())
-            tally.source_lengths.append(tally.source_rows + tally.source_bad)
-            self._rows_before += tally.source_lengths[-1]
-            tally.source, tally.place, tally.lines = number + 1, START, 0
-            tally.source_rows = tally.source_bad = tally.left_bytes = 0
+            for piece in source.pieces(begin):
+                yield Unread(number, source, states, piece)
+            yield Unread(number, source, states)
+            begin = START
+
+    def _read(self, one: Unread) -> Unread | Read:
+        """Read a piece into rows, at a desk at which no other thread is."""
+        if one.piece is None:
+            return one
+        desk = self._desks.get()
+        try:
+            return desk.read(one.source, one.number, one.piece)
+        finally:
+            self._desks.put(desk)
 
     def put_aside(self) -> None:
         """Write the rows in memory, if there are any, as a spill, or raise DiskError."""
@@ -149,11 +159,10 @@ class Intake:
         tally.reasons = dict(self._bad_rows.reasons)
         tally.unknown_values = self._bad_rows.unknown_values
         tally.listed_bytes = self._bad_rows.saved()
-        with self._shared.lock:
-            names = {
-                table: self.vocabulary.names_since(table, n)
-                for table, n in zip(("labels", "features"), self._named, strict=True)
-            }
+        names = {
+            table: self.vocabulary.names_since(table, n)
+            for table, n in zip(("labels", "features"), self._named, strict=True)
+        }
         self._named = [n + len(new) for n, new in zip(self._named, names.values(), strict=True)]
         counts = self._counted(*self._named)
         added = {
@@ -162,14 +171,14 @@ class Intake:
         }
         state = SpillState(tally=tally, added=added)
         path, ids = self._spill_path(len(self.spills)), Ids.of(self.groups())
-        self.spills.append(write_spill(path, rows, ids, state, pool=self._pool))
+        self.spills.append(write_spill(path, rows, ids, state, self._workers))
         self._add_counts(*counts)
         rows.clear()
 
     def forget(self) -> None:
         """Give up the tables of names."""
-        self._shared = SharedVocabulary(Vocabulary())
-        self._names = []
+        self.vocabulary, self._names = Vocabulary(), []
+        self._desks = SimpleQueue()
 
     def groups(self) -> list[NDArray[np.int32]]:
         """Return the vocabulary's ids of the features of each group: int32 arrays."""
@@ -184,7 +193,7 @@ class Intake:
         lists = self.rows.lists
         classes = self.rows.classes[: self.rows.n_rows] if lists is None else lists.classes
         ids = Ids.of(self.groups())
-        features = counted(self.rows, ids, n_features, self._pool, parts=self._n_threads)
+        features = counted(self.rows, ids, n_features, self._workers)
         return np.bincount(classes, minlength=n_labels), features
 
     def _spill_path(self, number: int) -> Path:
@@ -196,44 +205,60 @@ class Intake:
             wider[: len(narrower)] += narrower
         self._counts = new
 
-    def _take(self, source: Source[Any], number: int, done: Read) -> None:
-        """Add the rows of a piece; those in memory are put aside first where it must be."""
-        tally, block = self.tally, done.part.block
-        if not self.rows.wide and not fit_bytes(done.integers, done.largest):
-            self.rows.widen()
+    def _take(self, one: Unread | Read) -> tuple[RowBuffer, slice, Read] | None:
+        """Count the rows of a piece, and find their places among those in memory.
+
+        Where these have no room, or no room for such values, all threads stop and make some.
+        """
+        if isinstance(one, Unread):
+            self._end_source(one)
+            return None
+        tally, block, rows = self.tally, one.part.block, self.rows
+        if not rows.wide and not fit_bytes(one.integers, one.largest):
+            raise Pause(rows.widen)
         others = self._other_bytes()
-        least = self.rows.bytes_of(
+        least = rows.bytes_of(
             block.n_rows, block.nnz, 0, 0 if block.labels is None else block.labels.n_labels
         )
-        room = min(self._memory.room(others, self._in_the_end(done), least), self._most)
-        if self.rows.room_for(block) > min(room, self.rows.n_bytes):
-            wide = self.rows.wide
-            self.put_aside()
-            self._check_disk(done)
-            if not room * 0.8 <= self.rows.n_bytes <= room:
-                self.rows = RowBuffer(room, wide=wide)
-        self._bad_rows.take(done.part.bad, source.path, tally.lines)
-        self._bad_rows.unknown_values += done.part.unknown_values
+        room = min(self._memory.room(others, self._in_the_end(one), least), self._most)
+        if rows.n_rows and rows.room_for(block) > min(room, rows.n_bytes):
+            raise Pause(self.put_aside)
+        if not rows.n_rows:
+            self._check_disk(one)
+            if not room * 0.8 <= rows.n_bytes <= room:
+                rows = self.rows = RowBuffer(room, wide=rows.wide)
+        if tally.source_rows + tally.source_bad == 0:
+            met = one.source.columns
+            columns = (0, "") if met is None else (met.n_columns, met.digest)
+            tally.meet_columns(*columns, one.source.path)
+        self._bad_rows.take(one.part.bad, one.source.path, tally.lines)
+        self._bad_rows.unknown_values += one.part.unknown_values
         before = self._rows_before + tally.source_rows + tally.source_bad
-        places = done.part.places() - tally.left_bytes
-        self.rows.add(block.numbered(before), keys(self._seed, number, places), done.group)
-        tally.place = done.piece.end
-        tally.lines += done.part.n_lines
-        tally.source_rows += block.n_rows
-        tally.source_bad += len(done.part.bad) + len(done.part.left)
-        tally.left += len(done.part.left)
-        tally.left_bytes += int(np.diff(done.part.left).sum())
-        tally.rows += block.n_rows
-        tally.nnz += block.nnz
-        tally.longest = max(tally.longest, int(np.diff(block.indptr).max(initial=0)))
-        tally.duplicates += done.duplicates
-        tally.integers &= done.integers
-        tally.largest = max(tally.largest, done.largest)
-        assert block.importance is not None
-        tally.weighted |= bool((block.importance != 1).any())
-        tally.tagged |= block.tags is not None
-        if block.labels is not None:
-            tally.take_lists(block.labels)
+        places = one.part.places() - tally.left_bytes
+        filled = rows.reserve(
+            block.numbered(before), keys(self._seed, one.number, places), one.group
+        )
+        tally.take(one.part, one.piece.end)
+        tally.duplicates += one.duplicates
+        tally.integers &= one.integers
+        tally.largest = max(tally.largest, one.largest)
+        if threading.get_ident() == self._caller:  # who is told may not expect other threads
+            self._progress(self._before[one.number] + one.piece.n_read, self._total)
+        return rows, filled, one
+
+    def _fill(self, taken: tuple[RowBuffer, slice, Read] | None) -> None:
+        if taken is not None:
+            rows, places, one = taken
+            rows.fill(places, one.part.block)
+            one.source.give_back(one.piece)
+
+    def _end_source(self, one: Unread) -> None:
+        """Check a source that was read to its end, and turn to the next one."""
+        tally, source = self.tally, one.source
+        source.check_end(tally.source_rows, tally.source_bad, tally.lines)
+        check_unchanged(one.states, source.files())
+        tally.end_source(source.fingerprint())
+        self._rows_before += tally.source_lengths[-1]
 
     def _other_bytes(self) -> int:
         """Bytes that names take, now and while they are put into their order."""
@@ -279,33 +304,9 @@ class Intake:
         whole = written / self._share(done)
         check_free(self._folder, int(2 * whole - written), "the conversion")
 
-    def _ahead(self, source: Source[Any]) -> Iterator[Read]:
-        """Yield a source's pieces in their order; several threads read those that follow."""
-        idle: SimpleQueue[tuple[RowReader, LocalNames, int]] = SimpleQueue()
-        strict = not self._bad_rows.skip
-        for group, names in enumerate(self._names):
-            reader = source.reader(names.vocabulary, label_needed=True, strict=strict)
-            idle.put((reader, names, group))
-
-        def read(piece: AnyPiece) -> Read:
-            tools = idle.get()
-            try:
-                return read_piece(piece, *tools)
-            finally:
-                idle.put(tools)
-
-        pieces = source.pieces(self.tally.place)
-        for alone, some in itertools.groupby(pieces, lambda piece: piece.large is not None):
-            if not alone:
-                calls = (partial(read, piece) for piece in some)
-                yield from in_order(self._pool, calls, self._memory.ahead)
-                continue
-            for piece in some:
-                self._make_room(piece.large)
-                yield read(piece)
-
-    def _make_room(self, large: Large) -> None:
+    def _make_room(self, large: Large | None) -> None:
         """Make room for a piece that is larger than usual, or refuse it before it is read."""
+        assert large is not None, "it is larger than usual"
         self._memory.meet(large.n_bytes)
         names = table_bytes(large.n_values, large.name_bytes)
         names = max((3 + len(self._names)) * names // 2, ORDER_BYTES * large.n_values)
@@ -326,10 +327,27 @@ class Intake:
             self.rows = RowBuffer(room, wide=wide)
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A piece of a source with a number; behind its last one none, and what its files were."""
+
+    number: int
+    source: Source[Any]
+    states: list[FileState]
+    piece: AnyPiece | None = None
+
+    @property
+    def large(self) -> Large | None:
+        """What it takes where it is larger than usual."""
+        return None if self.piece is None else self.piece.large
+
+
 @dataclass(frozen=True, kw_only=True)
 class Read:
     """The rows of a piece, whose features have the ids of a group, and what they are."""
 
+    number: int
+    source: Source[Any]
     piece: AnyPiece
     part: PieceRows
     group: int
@@ -338,30 +356,42 @@ class Read:
     largest: float
 
 
-def read_piece(piece: AnyPiece, reader: RowReader, names: LocalNames, group: int) -> Read:
-    """Return the rows of a piece; values of one feature are added up."""
-    with names.filling():
-        part = reader.read(piece)
-    block, facts = part.block, np.zeros(2, np.int64)
-    indptr = np.empty(len(block.indptr), np.int64)
-    largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
-    duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
-    part.block = replace(
-        block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
-    )
-    if block.labels is None:
-        names.share(block.classes)
-    else:
-        names.share(block.labels.classes)
-        part.block = part.block.with_labels(block.labels)
-    if facts[1]:
-        places = _leave_out_infinite(part)
-        part.bad += [reader.bad_row(piece, place, TOO_LARGE) for place in places]
-        part.bad.sort(key=lambda row: row.line)
-    return Read(
-        piece=piece, part=part, group=group, duplicates=duplicates, integers=not facts[0],
-        largest=float(largest),
-    )  # fmt: skip
+class _Desk:
+    """What one thread at a time reads pieces with: names, whose ids are a group's, and a reader."""
+
+    def __init__(self, names: LocalNames, group: int, *, strict: bool) -> None:
+        self._names, self._group, self._strict = names, group, strict
+        self._source: Source[Any] | None = None
+        self._reader: RowReader | None = None
+
+    def read(self, source: Source[Any], number: int, piece: AnyPiece) -> Read:
+        """Return the rows of a piece; values of one feature are added up."""
+        if self._reader is None or self._source is not source:
+            self._source, self._reader = (
+                source,
+                source.reader(self._names.vocabulary, label_needed=True, strict=self._strict),
+            )
+        part = self._reader.read(piece)
+        block, facts = part.block, np.zeros(2, np.int64)
+        indptr = np.empty(len(block.indptr), np.int64)
+        largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
+        duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
+        part.block = replace(
+            block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
+        )
+        if block.labels is None:
+            self._names.share(block.classes)
+        else:
+            self._names.share(block.labels.classes)
+            part.block = part.block.with_labels(block.labels)
+        if facts[1]:
+            places = _leave_out_infinite(part)
+            part.bad += [self._reader.bad_row(piece, place, TOO_LARGE) for place in places]
+            part.bad.sort(key=lambda row: row.line)
+        return Read(
+            number=number, source=source, piece=piece, part=part, group=self._group,
+            duplicates=duplicates, integers=not facts[0], largest=float(largest),
+        )  # fmt: skip
 
 
 def _leave_out_infinite(part: PieceRows) -> list[int]:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+import threading
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.conversion.buffer import Ids, RowBuffer
-from streammach.data.conversion.spills import Spill, bins_that_fit
-from streammach.data.store.writer import RowsWriter
+from streammach.data.conversion.buffer import Ids, KeyOrder, RowBuffer
+from streammach.data.conversion.flow import Flow
+from streammach.data.conversion.spills import Spill, bins_that_fit, read_spills
+from streammach.data.store.writer import Chunks, RowsWriter
 from streammach.rows.block import RowBlock
-from streammach.rows.canonical import sort_rows
+from streammach.rows.canonical import DENSE_SHARE, sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.label_lists import LabelLists
-from streammach.threads import in_order
+from streammach.threads import Workers
 
-PIECE_VALUES = 1 << 20
-PIECE_ROWS = 1 << 17
-AHEAD = 4  # pieces that are being copied
+PIECE_VALUES = 1 << 18
+PIECE_ROWS = 1 << 15
+BIN_BITS = 16
+AHEAD = 2  # pieces that are under way, for each thread
 
 
 class Shuffle:
@@ -29,12 +30,12 @@ class Shuffle:
 
     def __init__(
         self, classes: NDArray[np.int32], features: Ids, n_features: int, block_rows: int,
-        pool: Executor, progress: Callable[[int], None],
+        workers: Workers, progress: Callable[[int], None],
     ) -> None:  # fmt: skip
         # the final id of each provisional one: of classes int32 (K,), of features by group
         self._classes, self._features, self._n_features = classes, features, n_features
         self.block_rows = block_rows  # rows of a block
-        self._pool = pool
+        self._workers = workers
         self._progress = progress
         self._sketch = PairSketch()
         # values and labels of each block of rows; the last block may not be full
@@ -53,14 +54,24 @@ class Shuffle:
 
     def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
         """Append rows in the order of their keys, or raise DiskError."""
-        order = np.argsort(rows.keys[: rows.n_rows], kind="stable")
-        lengths = rows.lengths[order]
-        copies = (partial(self._piece, rows, order[a:b]) for a, b in _cuts(lengths))
-        for block, sketch in in_order(self._pool, copies, AHEAD):
+        order, caller = KeyOrder(rows, BIN_BITS), threading.get_ident()
+
+        def piece(bins: tuple[int, int]) -> tuple[RowBlock, NDArray[np.uint8]]:
+            return self._piece(rows, order.rows(*bins))
+
+        def append(made: tuple[RowBlock, NDArray[np.uint8]]) -> Chunks:
+            block, sketch = made
             self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
-            writer.append_rows(block)
             self._sketch.merge(sketch)
-            self._progress(writer.n_rows)
+            chunks = writer.append_rows(block)
+            if threading.get_ident() == caller:
+                self._progress(writer.n_rows)
+            return chunks
+
+        stations = (piece, append, writer.encode, writer.write)
+        bins = order.ranges(PIECE_ROWS, PIECE_VALUES)
+        Flow(bins, stations, AHEAD * self._workers.n_threads).run(self._workers)
+        self._progress(writer.n_rows)
 
     def write_spills(self, spills: list[Spill], room: RowBuffer, writer: RowsWriter) -> None:
         """Append the rows of spills, a range of bins at a time."""
@@ -71,8 +82,7 @@ class Shuffle:
 
         for first, end in bins_that_fit(spills, fits):
             room.clear()
-            for spill in spills:
-                spill.read_into(room, first, end)
+            read_spills(spills, first, end, room, self._workers)
             self.write(room, writer)
 
     def _piece(
@@ -80,7 +90,8 @@ class Shuffle:
     ) -> tuple[RowBlock, NDArray[np.uint8]]:
         """Return the chosen rows with their final ids, and the sketch of their pairs."""
         block = rows.copy(chosen, self._features, spare=1)
-        sort_rows(block.indptr, block.features, block.values, self._n_features)
+        longest, d = int(np.diff(block.indptr).max()), self._n_features
+        sort_rows(block.indptr, block.features, block.values, d if DENSE_SHARE * longest > d else 0)
         lists, classes = block.labels, block.classes
         if lists is None:
             classes = self._classes[classes]
@@ -109,13 +120,3 @@ def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64])
     sums.extend([0] * (last + 1 - len(sums)))
     for block, n in enumerate(np.bincount(blocks - first, weights=lengths), first):
         sums[block] += int(n)
-
-
-def _cuts(lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    ends, start = np.cumsum(lengths), 0
-    while start < len(lengths):
-        before = int(ends[start - 1]) if start else 0
-        fits = int(np.searchsorted(ends, before + PIECE_VALUES, "right"))
-        stop = max(start + 1, min(fits, start + PIECE_ROWS))
-        yield start, stop
-        start = stop

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,10 @@ import numpy as np
 from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
-from streammach.data.conversion.buffer import Ids, RowBuffer
+from streammach.data.conversion.buffer import Ids, KeyOrder, RowBuffer
+from streammach.data.conversion.flow import Flow
 from streammach.data.identity import Fingerprint
-from streammach.data.source import START, Place
+from streammach.data.source import START, PieceRows, Place
 from streammach.data.store.stored_arrays import is_sealed, sealed
 from streammach.errors import DataError, StoreError
 from streammach.files.reading import disk_errors, regular
@@ -30,7 +28,7 @@ from streammach.files.writing import Writer
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
-from streammach.threads import in_order
+from streammach.threads import Workers
 
 AHEAD = 32  # bins that are being compressed
 BIN_BITS = 10
@@ -113,11 +111,31 @@ class Tally(msgspec.Struct, kw_only=True):
                 )  # fmt: skip
             self.n_columns = 0
 
-    def take_lists(self, lists: LabelLists) -> None:
-        """Take in that some rows have lists of labels."""
-        self.listed, self.labels = True, self.labels + lists.n_labels
-        weights = lists.weights
-        self.label_weights |= weights is not None and bool((weights != 1).any())
+    def take(self, part: PieceRows, end: Place) -> None:
+        """Count the rows of a piece that ends there."""
+        block, n_left = part.block, len(part.left)
+        self.place = end
+        self.lines += part.n_lines
+        self.source_rows += block.n_rows
+        self.source_bad += len(part.bad) + n_left
+        self.left += n_left
+        self.left_bytes += int(np.diff(part.left).sum())
+        self.rows += block.n_rows
+        self.nnz += block.nnz
+        self.longest = max(self.longest, int(np.diff(block.indptr).max(initial=0)))
+        self.weighted |= block.importance is not None and bool((block.importance != 1).any())
+        self.tagged |= block.tags is not None
+        if block.labels is not None:
+            weights = block.labels.weights
+            self.listed, self.labels = True, self.labels + block.labels.n_labels
+            self.label_weights |= weights is not None and bool((weights != 1).any())
+
+    def end_source(self, content: Fingerprint) -> None:
+        """Turn to the next source."""
+        self.finished.append(content)
+        self.source_lengths.append(self.source_rows + self.source_bad)
+        self.source, self.place, self.lines = self.source + 1, START, 0
+        self.source_rows = self.source_bad = self.left_bytes = 0
 
 
 class SpillState(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,19 +147,22 @@ class SpillState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_spill(
-    path: Path, rows: RowBuffer, ids: Ids, state: SpillState, *, pool: Executor
+    path: Path, rows: RowBuffer, ids: Ids, state: SpillState, workers: Workers
 ) -> Spill:
     """Write the rows of a buffer, sorted by key; the file is durable afterwards."""
-    keys = rows.keys[: rows.n_rows]
-    order = np.argsort(keys, kind="stable")
-    edges = np.arange(1, BINS, dtype=np.uint64) << np.uint64(64 - BIN_BITS)
-    cuts = np.concatenate([[0], np.searchsorted(keys[order], edges), [rows.n_rows]])
-    index = np.zeros((BINS, INDEX_COLUMNS), np.int64)
-    bodies = (partial(_encoded, rows, ids, order[a:b]) for a, b in pairwise(cuts))
+    index, order = np.zeros((BINS, INDEX_COLUMNS), np.int64), KeyOrder(rows, BIN_BITS)
+
+    def encode(b: int) -> tuple[int, bytes, tuple[int, ...]]:
+        return b, *_encoded(rows, ids, order.rows(b, b + 1))
+
     with Writer(path) as out:
-        for b, (body, facts) in enumerate(in_order(pool, bodies, AHEAD)):
+
+        def write(made: tuple[int, bytes, tuple[int, ...]]) -> None:
+            b, body, facts = made
             index[b] = out.size, *facts
             out.write(body)
+
+        Flow(iter(range(BINS)), (encode, write), AHEAD).run(workers)
         state = msgspec.structs.replace(state, index=Packed.of(index.ravel()))
         document = sealed(msgspec.msgpack.encode(state))
         start = out.size
@@ -183,20 +204,12 @@ class Spill:
     path: Path
     index: NDArray[np.int64]  # int64 (bins, 6): where its bins are
 
-    def read_into(self, rows: RowBuffer, first: int, end: int) -> None:
-        """Append bins ``first:end`` to a buffer with room, or raise StoreError or DiskError."""
-        start = int(self.index[first, OFFSET])
-        stop = int(self.index[end - 1, OFFSET] + self.index[end - 1, SIZE])
-        data = memoryview(_read(self.path, start, stop - start))
-        for line in self.index[first:end]:
-            at = int(line[OFFSET]) - start
-            if line[ROWS]:
-                self._decode(data[at : at + int(line[SIZE])], line, rows)
-
-    def _decode(self, body: memoryview, line: NDArray[np.int64], rows: RowBuffer) -> None:
-        if not is_sealed(bytes(body)):
+    def decode(self, line: NDArray[np.int64]) -> tuple[RowBlock, NDArray[np.uint64]]:
+        """Return the rows of a bin, by its line of the index, and their keys: uint64 (n,)."""
+        body = _read(self.path, int(line[OFFSET]), int(line[SIZE]))
+        if not is_sealed(body):
             raise _damaged(self.path)
-        parts = msgspec.msgpack.decode(body[:-4], type=dict[str, Packed])
+        parts = msgspec.msgpack.decode(memoryview(body)[:-4], type=dict[str, Packed])
         arrays = {name: part.array() for name, part in parts.items()}
         tags, labels = None, None
         if line[TAG_BYTES]:
@@ -209,7 +222,23 @@ class Spill:
             indptr=_starts(arrays["lengths"]), **{name: arrays[name] for name in names}, tags=tags,
             labels=labels,
         )  # fmt: skip
-        rows.add(block, arrays["keys"], 0)
+        return block, arrays["keys"]
+
+
+def read_spills(
+    spills: Sequence[Spill], first: int, end: int, rows: RowBuffer, workers: Workers
+) -> None:
+    """Append bins ``first:end`` to a buffer with room, or raise StoreError or DiskError."""
+    bins = ((s, line) for s in spills for line in s.index[first:end] if line[ROWS])
+
+    def decode(one: tuple[Spill, NDArray[np.int64]]) -> tuple[RowBlock, NDArray[np.uint64]]:
+        return one[0].decode(one[1])
+
+    def reserve(made: tuple[RowBlock, NDArray[np.uint64]]) -> tuple[slice, RowBlock]:
+        block, keys = made
+        return rows.reserve(block, keys, 0), block
+
+    Flow(bins, (decode, reserve, lambda one: rows.fill(*one)), AHEAD).run(workers)
 
 
 def _starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:

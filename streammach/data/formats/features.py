@@ -25,6 +25,7 @@ from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
     EMPTY,
     LOW32,
+    NO_SPACE,
     WORD,
     NameTable,
     find,
@@ -64,11 +65,11 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     if reason != parsed.OK or size == 0:
         return 0, scale, p, reason
     if add:
-        space = find_or_add(spaces, text, start, size, 0, state) + 1
+        space = find_or_add(spaces, text, start, size, NO_SPACE, state) + 1
         if space == 0:
             return -1, scale, p, parsed.OK
     else:
-        space = find(spaces, text, start, size, 0, state)[0] + 1
+        space = find(spaces, text, start, size, NO_SPACE, state)[0] + 1
         space = MAX_NAMESPACES if space == 0 else space
     return space, scale, p, parsed.MANY_SPACES if add and space >= MAX_NAMESPACES else parsed.OK
 
@@ -77,11 +78,11 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
 def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool) -> Any:
     """Return the id of a label, -1 if it is unknown and not added, -2 if the table is full."""
     size = end - start
-    state = hash_name(text, start, size, 0)
+    state = hash_name(text, start, size, NO_SPACE)
     if add:
-        found = find_or_add(table, text, start, size, 0, state)
+        found = find_or_add(table, text, start, size, NO_SPACE, state)
         return found if found >= 0 else -2
-    return find(table, text, start, size, 0, state)[0]
+    return find(table, text, start, size, NO_SPACE, state)[0]
 
 
 @kernel(fastmath=False)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import platformdirs
@@ -35,46 +34,13 @@ class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tail: int
 
 
-class Blobs(Protocol):
-    """The files of a store by their names in it, read from several threads."""
-
-    @property
-    def place(self) -> Path:
-        """The store."""
-
-    @property
-    def libraries_bytes(self) -> int:
-        """The memory that reading them takes beside what is read."""
-
-    def root(self, limit: int) -> bytes:
-        """Return the root document, or raise UsageError, StoreError or DiskError without one."""
-
-    def document(self, name: str, limit: int, digest: str) -> bytes:
-        """Return a small file, whose digest is compared by the caller, or raise DiskError."""
-
-    def check(self, documents: Iterable[str], files: Mapping[str, FileFacts]) -> None:
-        """Raise StoreError if it can be seen at a glance that files are not those."""
-
-    def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
-        """Hold a shard open; raises DiskError if it cannot be read."""
-
-    def doubt(self, facts: FileFacts) -> bool:
-        """Return whether a shard, in which something was wrong, may be sound when read again."""
-
-    def n_bytes(self) -> int:
-        """Return the bytes of all files."""
-
-    def close(self) -> None:
-        """Close the files."""
-
-
 class Folder:
-    """A store in a folder."""
+    """The files of a store in a folder, by their names in it; read from several threads."""
 
-    libraries_bytes = 0
+    libraries_bytes = 0  # memory that reading them takes beside what is read
 
     def __init__(self, path: Path) -> None:
-        self.place = path
+        self.place = path  # the store
         self._handles: dict[str, int] = {}
 
     def root(self, limit: int) -> bytes:
@@ -90,7 +56,7 @@ class Folder:
         return read_small(folder / "zarr.json", limit)
 
     def document(self, name: str, limit: int, digest: str) -> bytes:
-        """Return a small file, or raise DiskError."""
+        """Return a small file, whose digest is compared by the caller, or raise DiskError."""
         del digest
         return read_small(self.place / name, limit)
 

@@ -83,7 +83,7 @@ class HeldDataset(Dataset):
         weights = None if block.labels is None else block.labels.weights
         labels = None if not self.listed else (np.uint8 if weights is None else np.float32)
         writer = StoreWriter(folder, self.value_type.type, weighted=self.weighted, labels=labels)
-        writer.append_rows(replace(block, numbers=numbers))
+        writer.write(writer.encode(writer.append_rows(replace(block, numbers=numbers))))
         writer.add_names("labels", self.labels, some.label_counts)
         writer.add_names("features", self.features, some.feature_counts)
         writer.add_columns(self.columns)

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
-from streammach.data.store.codecs import codec_of
+from streammach.data.store.blobs import CONVERT_AGAIN, Folder, damaged, is_remote
 from streammach.data.store.root import MOST_ROWS, Root
 from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.writer import Manifest
@@ -30,6 +29,7 @@ OF_ARRAYS = ("shape", "data_type", "codecs")
 STORED_AS = "sharding_indexed", [CHUNK], {
     "name": "regular", "configuration": {"chunk_shape": [CHUNK * SHARD_CHUNKS]},
 }  # fmt: skip
+CODECS = ["bytes", "blosc", "crc32c"]  # of its chunks
 VALUES = "uint8", "float32"
 OPTIONAL = ("weight", "tag/offsets", "tag/bytes", "features/column")
 
@@ -54,7 +54,7 @@ def _arrays(root: Root) -> dict[str, tuple[tuple[str, ...], int | None]]:
     }  # fmt: skip
 
 
-def read_root(blobs: Blobs) -> Root:
+def read_root(blobs: Folder) -> Root:
     """Return the root document of a store, or raise UsageError, StoreError or DiskError."""
     place = clean(blobs.place, 300)
     try:
@@ -84,7 +84,7 @@ def read_root(blobs: Blobs) -> Root:
     return root
 
 
-def read_manifest(blobs: Blobs, root: Root) -> Manifest:
+def read_manifest(blobs: Folder, root: Root) -> Manifest:
     """Return the manifest that the root names, or raise StoreError or DiskError."""
     try:
         text = blobs.document("manifest.json", MAX_MANIFEST, root.manifest)
@@ -100,7 +100,7 @@ def read_manifest(blobs: Blobs, root: Root) -> Manifest:
         ) from None  # fmt: skip
 
 
-def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
+def read_documents(blobs: Folder, manifest: Manifest) -> dict[str, bytes]:
     """Return metadata by name; StoreError if they, files or sizes are not the manifest's."""
     blobs.check(["zarr.json", "manifest.json", *manifest.metadata], manifest.files)
     documents = dict[str, bytes]()
@@ -117,7 +117,7 @@ def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
 
 
 def open_arrays(
-    blobs: Blobs, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
+    blobs: Folder, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
 ) -> dict[str, ArrayReader]:
     """Return a store's arrays by name; StoreError if one is not as format and root say."""
     arrays = dict[str, ArrayReader]()
@@ -133,26 +133,27 @@ def open_arrays(
 
 
 def _open_array(
-    blobs: Blobs, name: str, manifest: Manifest, documents: Mapping[str, bytes],
+    blobs: Folder, name: str, manifest: Manifest, documents: Mapping[str, bytes],
     types: tuple[str, ...],
 ) -> ArrayReader:  # fmt: skip
     document = _document(blobs.place, name, documents)
-    codec = None
+    sound = False
     try:
         (n_values,), data_type, (sharding,) = (document[x] for x in OF_ARRAYS)
         cut = sharding["name"], sharding["configuration"]["chunk_shape"], document["chunk_grid"]
-        if cut == STORED_AS and type(n_values) is int and 0 <= n_values <= MOST_ROWS:
-            codec = codec_of([inner["name"] for inner in sharding["configuration"]["codecs"]])
+        codecs = [inner["name"] for inner in sharding["configuration"]["codecs"]]
+        sound = cut == STORED_AS and type(n_values) is int and 0 <= n_values <= MOST_ROWS
+        sound = sound and codecs == CODECS and data_type in types
     except (ValueError, KeyError, TypeError):
-        data_type = ""
-    if codec is None or data_type not in types:
+        pass
+    if not sound:
         raise damaged(blobs.place, f"{name} is not stored as this format stores it")
     start = f"{name}/"
     files = {n[len(start) :]: f for n, f in manifest.files.items() if n.startswith(start)}
     n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
     if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
         raise damaged(blobs.place, f"{name} has {len(files):,} files for {n_values:,} values")
-    return ArrayReader(blobs, name, np.dtype(data_type), n_values, files, codec)
+    return ArrayReader(blobs, name, np.dtype(data_type), n_values, files)
 
 
 def kind_of_names(folder: Path, group: str, documents: Mapping[str, bytes]) -> Kind:

@@ -12,22 +12,21 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import google_crc32c
 import numpy as np
+from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
-from streammach.data.store.blobs import Blobs, FileFacts
-from streammach.data.store.codecs import WRITTEN, Codec
+from streammach.data.store.blobs import FileFacts, Folder
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
 from streammach.files.reading import disk_error, disk_errors, handle_pieces, sha256
 from streammach.files.writing import Writer
+from streammach.threads import Workers, in_pieces
 
 CHUNK = 1 << 16  # values
 SHARD_CHUNKS = 256
@@ -36,7 +35,10 @@ CRC_OF_SEALED = 0x48674BC7  # crc32c of any bytes followed by their own crc32c
 SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
 CRC_BYTES = 4
 INDEX_BYTES = 16 * SHARD_CHUNKS + CRC_BYTES
+BLOSC_HEADER = struct.Struct("<4s3I")  # flags; bytes decoded, of a block, encoded
 Look = Callable[[NDArray[Any]], None]
+
+blosc.use_threads = False  # with its own threads the encoded bytes differ from run to run
 
 
 def sealed(body: bytes) -> bytes:
@@ -49,47 +51,86 @@ def is_sealed(data: bytes) -> bool:
     return bool(google_crc32c.value(data) == CRC_OF_SEALED)
 
 
+def shuffle_of(dtype: np.dtype[np.generic]) -> Literal["shuffle", "bitshuffle"]:
+    """Return the shuffle that lz4 does best with: bytes of wide integers, bits of the rest."""
+    return "shuffle" if dtype.kind in "iu" and dtype.itemsize >= 4 else "bitshuffle"
+
+
+def packed(values: NDArray[Any]) -> bytes:
+    """Return values, C-contiguous, as Blosc packs them with lz4 behind a shuffle."""
+    mode = Blosc.SHUFFLE if shuffle_of(values.dtype) == "shuffle" else Blosc.BITSHUFFLE
+    return bytes(Blosc("lz4", 5, mode).encode(values))
+
+
+def unpack(body: bytes | memoryview, out: NDArray[Any]) -> None:
+    """Write the values of a chunk to `out`, C-contiguous; ValueError or RuntimeError if it fails.
+
+    Blosc's own header says where its bytes end.
+    """
+    if len(body) < BLOSC_HEADER.size:
+        raise ValueError("it has no header")
+    _, decoded, _, size = BLOSC_HEADER.unpack_from(body)
+    if decoded != out.nbytes or size != len(body):
+        raise ValueError(f"{decoded:,} bytes, not {out.nbytes:,}")
+    blosc.decompress(body, out)
+
+
 def encoded(dtype: np.dtype[np.generic], chunk: NDArray[np.generic]) -> bytes:
     """Return a chunk as it stands in a shard: `CHUNK` values, cast to a type."""
-    return sealed(WRITTEN.encode(np.ascontiguousarray(chunk, dtype)))
+    return sealed(packed(np.ascontiguousarray(chunk, dtype)))
 
 
 class ArrayWriter:
     """Writes an array of unknown length, one shard file after another."""
 
-    def __init__(self, folder: Path, dtype: Any, pool: Executor | None = None) -> None:
+    def __init__(self, folder: Path, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
         self.n_values = 0
         self.files: dict[str, FileFacts] = {}
         self._folder = folder
-        self._map = map if pool is None else pool.map
         self._chunk = np.zeros(CHUNK, self.dtype)
+        self._n_written = 0
         self._index = np.full((SHARD_CHUNKS, 2), ABSENT, np.uint64)
         self._shard: Writer | None = None
         self._sha256 = hashlib.sha256()
         make_folder(folder / "c")
 
-    def append(self, values: NDArray[np.generic]) -> None:
-        """Append values, which are cast to the array's type, or raise DiskError."""
+    def cut(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+        """Append values; return the chunks that are full, which :meth:`write` takes in this order.
+
+        Any thread may make the bytes of a chunk: :func:`encoded`.
+        """
         at = self.n_values % CHUNK
         head = min(CHUNK - at, len(values)) if at else 0
         self._chunk[at : at + head] = values[:head]
-        whole = [self._chunk] if at and at + head == CHUNK else []
+        full = list[NDArray[np.generic]]()
+        if at and at + head == CHUNK:
+            full.append(self._chunk)
+            self._chunk = np.zeros(CHUNK, self.dtype)
         stop = head + (len(values) - head) // CHUNK * CHUNK
-        whole += [values[i : i + CHUNK] for i in range(head, stop, CHUNK)]
-        chunk = self.n_values // CHUNK
-        for body in self._map(partial(encoded, self.dtype), whole):
-            self._write_chunk(chunk, body)
-            chunk += 1
+        full += [values[i : i + CHUNK] for i in range(head, stop, CHUNK)]
         self._chunk[: len(values) - stop] = values[stop:]
         self.n_values += len(values)
+        return full
+
+    def append(self, values: NDArray[np.generic], workers: Workers | None = None) -> None:
+        """Append values, which are cast to the array's type, or raise DiskError."""
+        full = self.cut(values)
+        bodies = [b""] * len(full)
+
+        def encode(first: int, last: int) -> None:
+            bodies[first:last] = [encoded(self.dtype, chunk) for chunk in full[first:last]]
+
+        in_pieces(workers, len(full), encode)
+        for body in bodies:
+            self.write(body)
 
     def close(self) -> None:
         """Write what is left; the last chunk is filled up with zeros."""
         rest = self.n_values % CHUNK
         if rest:
             self._chunk[rest:] = 0
-            self._write_chunk(self.n_values // CHUNK, encoded(self.dtype, self._chunk))
+            self.write(encoded(self.dtype, self._chunk))
         self._end_shard()
 
     def release(self) -> None:
@@ -97,12 +138,14 @@ class ArrayWriter:
         if self._shard is not None:
             self._shard.close()
 
-    def _write_chunk(self, chunk: int, body: bytes) -> None:
+    def write(self, body: bytes) -> None:
+        """Write the next chunk, or raise DiskError."""
+        chunk, self._n_written = self._n_written, self._n_written + 1
         if self._shard is None:
             self._shard = Writer(self._folder / "c" / str(chunk // SHARD_CHUNKS))
             self._sha256 = hashlib.sha256()
         self._index[chunk % SHARD_CHUNKS] = self._shard.size, len(body)
-        self._write(self._shard, body)
+        self._add(self._shard, body)
         if chunk % SHARD_CHUNKS == SHARD_CHUNKS - 1:
             self._end_shard()
 
@@ -110,7 +153,7 @@ class ArrayWriter:
         if self._shard is None:
             return
         index = sealed(self._index.astype("<u8").tobytes())
-        self._write(self._shard, index)
+        self._add(self._shard, index)
         self._shard.commit()
         tail = int.from_bytes(index[-4:], "little")
         facts = FileFacts(self._shard.size, self._sha256.hexdigest(), tail)
@@ -118,7 +161,7 @@ class ArrayWriter:
         self._shard = None
         self._index[:] = ABSENT
 
-    def _write(self, shard: Writer, part: bytes) -> None:
+    def _add(self, shard: Writer, part: bytes) -> None:
         shard.write(part)
         self._sha256.update(part)
 
@@ -127,11 +170,11 @@ class ArrayReader:
     """Reads ranges of an array; safe to use from several threads."""
 
     def __init__(
-        self, blobs: Blobs, name: str, dtype: np.dtype[Any], n_values: int,
-        files: dict[str, FileFacts], codec: Codec = WRITTEN,
+        self, blobs: Folder, name: str, dtype: np.dtype[Any], n_values: int,
+        files: dict[str, FileFacts],
     ) -> None:  # fmt: skip
         self.dtype, self.n_values = dtype, n_values
-        self._blobs, self._name, self._files, self._codec = blobs, name, files, codec
+        self._blobs, self._name, self._files = blobs, name, files
         self._indices: dict[int, NDArray[np.uint64]] = {}
         self._local = threading.local()
 
@@ -209,7 +252,7 @@ class ArrayReader:
         if len(body) != size or not is_sealed(body):
             return f"the checksum of chunk {at} is wrong"
         try:
-            self._codec.decode(memoryview(body)[:-CRC_BYTES], out)
+            unpack(memoryview(body)[:-CRC_BYTES], out)
         except (RuntimeError, ValueError) as error:
             return f"chunk {at} cannot be decoded ({clean(error)})"
         return ""
@@ -270,11 +313,12 @@ class HeldArray:
         found.flags.writeable = False
         return found
 
-    def append(self, values: NDArray[Any]) -> None:
-        """Append values, which are cast to the array's type."""
+    def cut(self, values: NDArray[Any]) -> list[NDArray[np.generic]]:
+        """Append values, which are cast to the array's type; return that no chunk is to write."""
         stop = self.n_values + len(values)
         self._values[self.n_values : stop] = values
         self.n_values = stop
+        return []
 
     def read(
         self, start: int, stop: int, out: NDArray[Any] | None = None, look: Look | None = None

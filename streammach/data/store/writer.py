@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.store.blobs import FileFacts
-from streammach.data.store.codecs import WRITTEN
 from streammach.data.store.root import Root, RootFacts
-from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayWriter
+from streammach.data.store.stored_arrays import (
+    CHUNK,
+    SHARD_CHUNKS,
+    ArrayWriter,
+    HeldArray,
+    encoded,
+    shuffle_of,
+)
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
 from streammach.formats import STORE_FORMAT
 from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names, TrainedColumns
 from streammach.rows.texts import Texts
+from streammach.threads import Workers
+
+Chunks = list[tuple[ArrayWriter, NDArray[np.generic]]]  # that are full
+Bodies = list[tuple[ArrayWriter, bytes]]
 
 NO_CHECK = b'"check": ""'  # of the root document, before its digest stands there
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -61,47 +69,56 @@ class RowsWriter(ABC):
             types |= {"tag/offsets": np.int64, "tag/bytes": np.uint8}
         self._arrays: dict[str, Any] = {name: self._new(name, t) for name, t in types.items()}
         for name in self._arrays.keys() & {"X/indptr", "y/indptr", "tag/offsets"}:
-            self._arrays[name].append(np.zeros(1, np.int64))
+            self._arrays[name].cut(np.zeros(1, np.int64))
 
     @abstractmethod
-    def _new(self, name: str, dtype: type[np.generic]) -> Any:
-        """Return a new array of rows, which has `dtype`, `n_values` and `append`."""
+    def _new(self, name: str, dtype: type[np.generic]) -> ArrayWriter | HeldArray:
+        """Return a new array of rows."""
 
     @property
     def n_rows(self) -> int:
         """Rows appended so far."""
         return int(self._arrays["row"].n_values)
 
-    def append_rows(self, rows: RowBlock) -> None:
-        """Append rows in their final order, or raise DiskError."""
+    def append_rows(self, rows: RowBlock) -> Chunks:
+        """Append rows in their final order; return the chunks that are full, for :meth:`write`."""
         # Ids of features rise within each; values fit the store's type; each row has its number,
         # and its importance and tag where the store has them.
         assert rows.numbers is not None
         arrays = self._arrays
-        arrays["X/indptr"].append(rows.indptr[1:] + arrays["X/indices"].n_values)
-        arrays["X/indices"].append(rows.features)
-        arrays["X/data"].append(rows.values)
+        more: dict[str, NDArray[np.generic]] = {
+            "X/indptr": rows.indptr[1:] + arrays["X/indices"].n_values, "X/indices": rows.features,
+            "X/data": rows.values, "row": rows.numbers,
+        }  # fmt: skip
         if self._listed:
-            self._append_lists(rows.lists)
+            lists = rows.lists
+            weights = None if arrays["y/data"].dtype == np.uint8 else lists.weights
+            more |= {
+                "y/indptr": lists.starts[1:] + arrays["y/indices"].n_values,
+                "y/indices": lists.classes,
+                "y/data": np.ones(lists.n_labels, np.float32) if weights is None else weights,
+            }
         else:
-            arrays["y"].append(rows.classes)
-        arrays["row"].append(rows.numbers)
+            more["y"] = rows.classes
         if "weight" in arrays and rows.importance is not None:
-            arrays["weight"].append(rows.importance)
+            more["weight"] = rows.importance
         if "tag/bytes" in arrays:
             tags = rows.tags or Texts.of([b""] * rows.n_rows)
-            arrays["tag/offsets"].append(
-                tags.offsets[1:] - tags.offsets[0] + arrays["tag/bytes"].n_values
-            )
-            arrays["tag/bytes"].append(tags.data[tags.offsets[0] : tags.offsets[-1]])
+            before = arrays["tag/bytes"].n_values - tags.offsets[0]
+            more["tag/offsets"] = tags.offsets[1:] + before
+            more["tag/bytes"] = tags.data[tags.offsets[0] : tags.offsets[-1]]
+        return [(arrays[n], chunk) for n, some in more.items() for chunk in arrays[n].cut(some)]
 
-    def _append_lists(self, lists: LabelLists) -> None:
-        arrays, weights = self._arrays, lists.weights
-        arrays["y/indptr"].append(lists.starts[1:] + arrays["y/indices"].n_values)
-        arrays["y/indices"].append(lists.classes)
-        if weights is None or arrays["y/data"].dtype == np.uint8:
-            weights = np.ones(lists.n_labels, np.float32)
-        arrays["y/data"].append(weights)
+    @staticmethod
+    def encode(chunks: Chunks) -> Bodies:
+        """Return chunks as they are written; any thread may call it."""
+        return [(array, encoded(array.dtype, chunk)) for array, chunk in chunks]
+
+    @staticmethod
+    def write(bodies: Bodies) -> None:
+        """Write chunks, in the order in which they came, or raise DiskError."""
+        for array, body in bodies:
+            array.write(body)
 
     @abstractmethod
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
@@ -127,19 +144,19 @@ class StoreWriter(RowsWriter):
     """Writes the arrays of a store into a folder, then what makes it a store."""
 
     def __init__(
-        self, folder: Path, value_type: type[np.generic], *, pool: Executor | None = None,
+        self, folder: Path, value_type: type[np.generic], *, workers: Workers | None = None,
         **content: Any,
     ) -> None:  # fmt: skip
-        self._folder, self._pool = folder, pool
+        self._folder, self._workers = folder, workers
         make_folder(folder)
         super().__init__(value_type, **content)
 
     def _new(self, name: str, dtype: type[np.generic]) -> ArrayWriter:
-        return ArrayWriter(self._folder / name, dtype, self._pool)
+        return ArrayWriter(self._folder / name, dtype)
 
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
         self._arrays[name] = ArrayWriter(self._folder / name, values.dtype)
-        self._arrays[name].append(values)
+        self._arrays[name].append(values, self._workers)
 
     def release(self) -> None:
         """Close the files that are open and leave them as they are."""
@@ -190,7 +207,12 @@ class StoreWriter(RowsWriter):
             zarr.create_array(
                 store, name=name, shape=(array.n_values,), dtype=array.dtype, chunks=(CHUNK,),
                 shards=(CHUNK * SHARD_CHUNKS,), fill_value=0, attributes=dict(ARRAY_ENCODING),
-                compressors=[*WRITTEN.document(array.dtype), zarr.codecs.Crc32cCodec()],
+                compressors=[
+                    zarr.codecs.BloscCodec(
+                        cname="lz4", clevel=5, shuffle=shuffle_of(array.dtype)
+                    ),
+                    zarr.codecs.Crc32cCodec(),
+                ],
             )  # fmt: skip
         del content["zarr.json"]
         return {name: document.to_bytes() for name, document in content.items()}

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.tables.cells import (
-    NO_LIST,
-    BadCell,
     Cells,
     TableRows,
     parsed_numbers,
     strings_of,
 )
-from streammach.data.tables.values import NO_DECIMAL, NO_DURATION, NO_TEXT, is_utf8
+from streammach.data.tables.values import is_utf8
 from streammach.errors import DataError, UsageError, clean
 
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
@@ -64,7 +62,7 @@ class ArrowRows(TableRows):
         elif types.is_duration(kind):
             column, ticks = column.cast("int64"), TICKS[kind.unit]
         elif types.is_decimal(kind):
-            return parsed_numbers(texts_of(column.cast("string")))
+            return super().numbers(name)
         elif not (types.is_integer(kind) or types.is_float64(kind)):
             return parsed_numbers(texts_of(column))
         values = np.array(column.to_numpy(zero_copy_only=False), np.float64) / ticks
@@ -106,7 +104,7 @@ class ArrowRows(TableRows):
         types, column = arrow().types, self._column(name)
         out = np.full((self.n_rows, width), math.nan)
         if not is_of(column.type, *LISTS):
-            return Cells.of_numbers(out, _refused(column, NO_LIST).wrong)
+            return super().vectors(name, width)
         there, items = _there(column), column.flatten()
         numeric = types.is_floating(items.type) or types.is_integer(items.type)
         odd = items.null_count or len(items) != width * int(there.sum())
@@ -116,10 +114,8 @@ class ArrowRows(TableRows):
         return Cells.of_numbers(out)
 
     def _column(self, name: str) -> Any:
-        place, pa = self._places[name], arrow()
+        place = self._places[name]
         column = self.batch.column(place)
-        if pa.types.is_run_end_encoded(column.type):
-            column = pa.compute.run_end_decode(column)
         try:
             return _plain(column, self.batch.schema.field(place).metadata or {})
         except (ImportError, ValueError, TypeError, LookupError, AttributeError, OverflowError,
@@ -187,8 +183,6 @@ def texts_of(column: Any) -> Cells:
     pa = arrow()
     types, kind = pa.types, column.type
     there = _there(column)
-    if types.is_null(kind):
-        return Cells.none(len(column))
     if types.is_dictionary(kind):
         return texts_of(_decoded(column, column.dictionary))
     if types.is_float16(kind):
@@ -196,22 +190,17 @@ def texts_of(column: Any) -> Cells:
     if types.is_date(kind) or types.is_timestamp(kind):
         column = _dates(column)
         there = _there(column)
-    elif types.is_floating(kind):
+    elif types.is_float32(kind) or types.is_float64(kind):
         there &= ~np.asarray(pa.compute.is_nan(column).fill_null(True))
         column = column.cast("string")
-    elif types.is_duration(kind):
-        return _refused(column, NO_DURATION)
-    elif types.is_decimal(kind) and kind.scale > 0:
-        return _refused(column, NO_DECIMAL)
-    elif not is_of(kind, *BYTES):
-        try:
-            column = column.cast("string")
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            return _refused(column, NO_TEXT)
+    elif types.is_integer(kind) or types.is_boolean(kind) or types.is_time(kind):
+        column = column.cast("string")
     elif is_of(kind, *VIEWS):
         column = column.cast(pa.large_binary())
     elif types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
+    elif not is_of(kind, *BYTES):
+        return strings_of(_objects(column))
     starts, stops, data = _spans(column)
     return Cells.spans(data, np.where(there, starts, 0), np.where(there, stops, 0))
 
@@ -230,16 +219,6 @@ def _dates(column: Any) -> Any:
     texts = np.char.replace(np.datetime_as_string(moments), "T", " ")
     found = pa.array(texts, "string", mask=gone)
     return pa.compute.binary_join_element_wise(found, "Z", "") if zone else found
-
-
-def _refused(column: Any, reason: str) -> Cells:
-    """Return no cells, and for each that is not null why; the first one is shown."""
-    rows = np.flatnonzero(_there(column)).tolist()
-    cells = Cells.none(len(column))
-    cells.wrong = [BadCell(row, reason) for row in rows]
-    if rows:
-        cells.wrong[0] = BadCell(rows[0], reason, str(_objects(column.slice(rows[0], 1))[0])[:80])
-    return cells
 
 
 def _objects(column: Any) -> list[Any]:

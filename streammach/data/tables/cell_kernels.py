@@ -16,6 +16,7 @@ QUOTED, RETURN = 34, 13
 START, BARE, INSIDE, CLOSED = range(4)  # of a cell; inside quotes; behind the closing one
 LETTERS, CELLS, PAIRED = range(3)  # what quotes are: letters, or around cells; where they pair up
 OPEN = 2  # it cannot be told yet
+ODD, WIDE = 1, 2  # marks of cells
 SPANNING, UNPAIRED = 0, 2  # places of numbers of cells, and behind each of the line of the first
 
 
@@ -183,22 +184,34 @@ def read_numbers(data: Array, starts: Array, stops: Array, values: Array, exact:
 
 
 @kernel(fastmath=False)
-def find_odd(data: Array, starts: Array, stops: Array, odd: Array) -> Any:
-    """Give simple cells their names; return how many are left to `canonical`.
+def look_at_cells(data: Array, starts: Array, stops: Array, marks: Array) -> Any:
+    """Give simple cells their names; return how many have a mark.
 
     Parameters
     ----------
     data, starts, stops : uint8, int64 (n,), int64 (n,)
         The bytes, and where each cell lies: ``true`` becomes ``True`` there, and ``3.0`` ends
         before the point.
-    odd : bool (n,)
-        Receives which cells are left, for they may have another name.
+    marks : uint8 (n,)
+        Receives what is left to others: ODD cells to `canonical`, for they may have another name,
+        and WIDE ones, with other bytes than ASCII; 0 for the rest.
     """
     n = 0
     for i in range(starts.shape[0]):
         start, stop = starts[i], stops[i]
         size = stop - start
-        odd[i] = False
+        marks[i] = 0
+        q, high = start, np.uint64(0)
+        while q + 8 <= stop:
+            high |= load8(data, q)
+            q += 8
+        while q < stop:
+            high |= np.uint64(data[q])
+            q += 1
+        if high & HIGH != np.uint64(0):
+            marks[i] = WIDE
+            n += 1
+            continue
         if size < 2 or size > MAX_VALUE:
             continue
         byte, last = data[start], data[stop - 1]
@@ -210,13 +223,13 @@ def find_odd(data: Array, starts: Array, stops: Array, odd: Array) -> Any:
             if inner and last == 101:
                 data[start] = 70
         elif byte in (40, 91):  # an interval
-            odd[i] = last in (41, 93)
+            marks[i] = ODD if last in (41, 93) else 0
         elif 43 <= byte <= 57:  # a sign, a point or a digit
-            marks, points, other = 0, 0, False
+            powers, points, other = 0, 0, False
             for p in range(start + (byte == 45), stop):
                 letter = data[p]
                 points += letter == 46
-                marks += letter in (69, 101, 58)  # e, E, :
+                powers += letter in (69, 101, 58)  # e, E, :
                 other = other or not (
                     48 <= letter <= 57 or letter in (32, 43, 45, 46, 58, 69, 84, 90, 101)
                 )
@@ -225,30 +238,13 @@ def find_odd(data: Array, starts: Array, stops: Array, odd: Array) -> Any:
             whole = points == 1 and last == 48 and data[stop - 2] == 46 and stop - 2 > first
             if other:
                 pass
-            elif marks > 0 or small or (byte == 45 and data[first] == 48):
-                odd[i] = True
+            elif powers > 0 or small or (byte == 45 and data[first] == 48):
+                marks[i] = ODD
             elif whole and (data[first] != 48 or stop - 3 == first):
                 digits = True
                 for p in range(first, stop - 2):
                     digits = digits and 48 <= data[p] <= 57
                 if digits:
                     stops[i] = stop - 2
-        n += odd[i]
+        n += marks[i] != 0
     return n
-
-
-@kernel(fastmath=False)
-def find_wide(data: Array, starts: Array, stops: Array, wide: Array) -> Any:
-    """Write whether cells hold other bytes than ASCII to `wide` bool (cells,); return how many."""
-    found = 0
-    for i in range(starts.shape[0]):
-        q, stop, high = starts[i], stops[i], np.uint64(0)
-        while q + 8 <= stop:
-            high |= load8(data, q)
-            q += 8
-        while q < stop:
-            high |= np.uint64(data[q])
-            q += 1
-        wide[i] = (high & HIGH) != np.uint64(0)
-        found += wide[i]
-    return found

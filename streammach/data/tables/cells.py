@@ -163,10 +163,6 @@ class TableRows(ABC):
     def values(self, name: str) -> list[Any]:
         """Return the values of a column."""
 
-    def objects(self, name: str) -> list[Any]:
-        """Return the values of a column of names with values."""
-        return self.values(name)
-
     def look(self, name: str) -> list[Any]:
         """Return the values of a column from which its role is guessed."""
         return self.values(name)
@@ -202,7 +198,7 @@ class TableRows(ABC):
         names: list[Sequence[bytes]] = [()] * self.n_rows
         weights: list[float] = []
         wrong: list[BadCell] = []
-        for row, pairs in _each(self.objects(name), _pairs, NO_PAIRS, wrong):
+        for row, pairs in _each(self.values(name), _pairs, NO_PAIRS, wrong):
             names[row] = [text for text, _ in pairs]
             weights += [weight for _, weight in pairs]
         return Cells.of(names, weights, wrong)
@@ -243,18 +239,10 @@ class CellRows(TableRows):
         self.names = list(columns)
 
     def values(self, name: str) -> list[Any]:
-        """Return the cells of a column as bytes, or as lists."""
-        return self._decoded(name, b"[")
-
-    def objects(self, name: str) -> list[Any]:
-        """Return the cells of a column as bytes, or as lists or dictionaries."""
-        return self._decoded(name, b"[{")
-
-    def _decoded(self, name: str, marks: bytes) -> list[Any]:
-        """Return the cells of a column; those that begin with a mark and are JSON as that."""
+        """Return the cells of a column as bytes, or as the JSON of a list or an object."""
         out = self.look(name)
         for row, raw in enumerate(out):
-            if raw is not None and raw[:1] in marks:
+            if raw is not None and raw[:1] in b"[{":
                 with contextlib.suppress(msgspec.DecodeError, RecursionError):
                     out[row] = msgspec.json.decode(raw)
         return out

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.tables.cell_kernels import find_odd, find_wide
+from streammach.data.tables.cell_kernels import ODD, WIDE, look_at_cells
 from streammach.data.tables.cells import (
     MAX_CELL,
     NOT_UTF8,
@@ -110,8 +110,8 @@ def joined(
     data = np.concatenate([*parts, np.zeros(PADDING, np.uint8)])
     tail: list[bytes] = []
     end, texts = len(data), False
-    wide, odd = (np.empty(len(starts), np.bool_) for _ in range(2))
-    if not find_odd(data, starts, stops, odd) + find_wide(data, starts, stops, wide):
+    marks = np.empty(len(starts), np.uint8)
+    if not look_at_cells(data, starts, stops, marks):
         return data, starts, stops, kinds_of_characters(ASCII)
 
     def put(place: int, text: bytes) -> None:
@@ -120,11 +120,11 @@ def joined(
         starts[place], end = end, end + len(text)
         stops[place] = end
 
-    for i in np.flatnonzero(odd & ~wide).tolist():
+    for i in np.flatnonzero(marks == ODD).tolist():
         put(i, canonical(data[starts[i] : stops[i]].tobytes()))
     first = 0
     for cells, (name, role) in zip(every, named, strict=True):
-        chosen = np.flatnonzero(wide[first : first + len(cells.starts)])
+        chosen = np.flatnonzero(marks[first : first + len(cells.starts)] == WIDE)
         rows = cells.rows if len(chosen) else chosen
         for i in chosen.tolist():
             raw = cells.item(i)

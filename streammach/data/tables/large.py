@@ -83,11 +83,6 @@ def _cell_sizes(column: Any) -> Any:
             return words if isinstance(words, int) else 0
         codes = np.asarray(column.indices.fill_null(0)).astype(np.int64)
         return words[codes]
-    if is_of(kind, "run_end_encoded"):
-        words = _cell_sizes(column.values)
-        ends = np.asarray(column.run_ends).astype(np.int64) - column.offset
-        places = np.searchsorted(ends, np.arange(len(column)), "right")
-        return words if isinstance(words, int) else words[places]
     if is_of(kind, *VIEWS):
         views = np.frombuffer(column.buffers()[1], np.int32)
         return views[4 * column.offset :: 4][: len(column)].astype(np.int64)

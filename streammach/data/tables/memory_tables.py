@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.source import START, Place
 from streammach.data.source_options import SourceOptions, TableOptions
+from streammach.data.store.held import PLACE
 from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
 from streammach.data.tables.cells import PythonRows, TableRows
@@ -23,7 +24,6 @@ from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Column, Recipe
 
-PLACE = Path("rows in memory")
 SOME_ROWS = 2048  # Python objects that are read at a time
 ONLY_POLARS = ("Object", "Int128", "UInt128")  # types of polars that Arrow does not have
 TEXT = "text"  # the column of rows that are strings, where no recipe names it

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from streammach.data.source import ReadingBytes, Source
 from streammach.data.source_options import SourceOptions
@@ -18,6 +19,7 @@ from streammach.forks import Turn
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
+T = TypeVar("T", str, bytes)
 HEAD_ROWS, HEAD_BYTES = 1000, 4 << 20  # of a table that are looked at for its recipe
 
 
@@ -156,9 +158,9 @@ def _columns(names: list[str]) -> str:
     return f"column{'s' * (len(names) > 1)} {some_of(names)}"
 
 
-def distinct(names: list[str], path: Path, line: int | None = None) -> list[str]:
+def distinct(names: list[T], path: Path, line: int | None = None) -> list[T]:
     """Return names of columns, or raise DataError if two are the same."""
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    twice = next((name for name, n in Counter(names).items() if n > 1), None)
     if twice is not None:
         raise DataError(f"two columns are called '{clean(twice, 60)}'", path=path, line=line)
     return names

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.count_bytes import WEIGHT_BYTES, pair_room
 from streammach.counts.learning import GroupWeights, evidence, weigh
-from streammach.counts.pair_learning import PairLearner, scan_pays
+from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
@@ -36,7 +36,6 @@ from streammach.parts.counts.group_fit import (
 )
 from streammach.parts.counts.saved import Counted
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import product
 from streammach.spec.types import Count
 
 TABLE, LEARNT = UNFINISHED = "counted", "learnt"  # the names under which the work is kept
@@ -253,8 +252,7 @@ class CountLearner:
             lambda weights: evidence(table, rows, candidates, weights=weights, each=scorer.each),
         )  # fmt: skip
         del found
-        pairs = float(product(np.diff(table.starts), data.feature_counts)) / data.n_rows
-        with PairLearner(table, alone, scan=scan_pays(pairs), threads=self._threads) as learner:
+        with PairLearner(table, alone, threads=self._threads) as learner:
             n_rows = learn_while_it_pays(
                 self._session, learner, self._lessons, lambda: loss(learner.weights()), spare
             )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from streammach.counts import count_bytes as bytes_of
 from streammach.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.counts.learning import weigh
-from streammach.counts.pair_learning import scan_pays
 from streammach.counts.scores import CountScorer
 from streammach.data.holdout import held_rows
 from streammach.figures import Reached, words
@@ -32,10 +30,8 @@ BESIDE = "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
-# Of pairs that are learnt: a value, one whose candidates are found by short lists, a class and a
-# posting where all are summed.
-LEARN_VALUE, LISTED_VALUE = 1.6e-6, 2.3e-6
-SCANNED_CLASS, POSTING = 1.0e-9, 0.75e-9
+# Of a row that pairs are learnt from: a value, a class and a posting.
+LEARN_VALUE, LEARN_CLASS, LEARN_POSTING = 1.6e-6, 0.1e-9, 0.5e-9
 FIT = 1.0  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
 FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
@@ -252,11 +248,6 @@ class Counts(Part):
             return {}
         return {BESIDE: FIT * FITS_BESIDE + _fits(facts, config, FITS_BESIDE) * scale}
 
-    def sampled(self, part: PartPlan, whole: DataFacts, sample: DataFacts) -> PartPlan:
-        """Return room for the same share of the pairs."""
-        room = pair_room(sample)
-        return replace(part, size=int(part.size / max(pair_room(whole), 1) * room))
-
     def text(self, part: PartPlan) -> str:
         """Return how many pairs there is room for."""
         n = part.size
@@ -281,11 +272,8 @@ class Counts(Part):
 
 
 def _learning(facts: DataFacts, config: RunConfig) -> float:
-    postings = facts.row_postings
-    learnt = facts.nnz * (LEARN_VALUE + LISTED_VALUE)
-    if scan_pays(postings):
-        learnt = facts.nnz * LEARN_VALUE
-        learnt += facts.n_rows * (config.shape.n_classes * SCANNED_CLASS + postings * POSTING)
+    row = config.shape.n_classes * LEARN_CLASS + facts.row_postings * LEARN_POSTING
+    learnt = facts.nnz * LEARN_VALUE + facts.n_rows * row
     return min(alone.USUAL_PASSES, alone.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.table import CountTable
 from streammach.errors import ModelError, clean
-from streammach.model.state import RunDocument, read_state, save_state
+from streammach.model.findings import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors
 from streammach.parts.counts.fitting import FitResult, Fitted
 from streammach.parts.counts.group_fit import start_weights

@@ -19,7 +19,6 @@ from streammach.rows.block import RowBlock
 from streammach.rows.dense import (
     LabelSums,
     Waves,
-    class_sums,
     laid_out,
     parts,
     piece_bytes,
@@ -58,20 +57,10 @@ class Discriminant:
                 x[part.labels.lengths == 0] = 0
             w = part.importance
             self._squares += squares(x, w)
-            if part.labels is not None:
-                found = LabelSums.of(x, part.labels, w)
-                self._add(found.classes, found.sums, found.rows, found.squares)
-                continue
-            classes, _, counts, sums = class_sums(x, part.classes, w)
-            self._add(classes, sums, counts, counts)
-
-    def _add(
-        self, classes: NDArray[np.int32], sums: NDArray[np.float32], rows: NDArray[Any],
-        squared_shares: NDArray[Any],
-    ) -> None:  # fmt: skip
-        self._sums[classes] += sums
-        self._rows[classes] += rows
-        self._squared_shares[classes] += squared_shares
+            found = LabelSums.of(x, part.lists, w)
+            self._sums[found.classes] += found.sums
+            self._rows[found.classes] += found.rows
+            self._squared_shares[found.classes] += found.squares
 
     def solve(
         self, prior_rows: float, out: NDArray[np.float32], *, centred: bool = False

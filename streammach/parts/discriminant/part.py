@@ -221,10 +221,13 @@ def _reached(
     hits = np.zeros((len(shares), 2))
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):
-        w = part.weights.astype(np.float64)
-        w = w if part.labels is None else w[part.labels.rows]
+        labels = part.lists
+        w = part.weights.astype(np.float64)[labels.rows]
+        rank = np.empty(labels.n_labels, np.int64)
         for i, both in enumerate(_scores(laid_out(part, d, waves), shares, trained, closed)):
-            rank = _ranks(part, both if most is None else np.minimum(both, most, out=both))
+            if most is not None:
+                np.minimum(both, most, out=both)
+            label_ranks(labels.starts, labels.classes, both, rank)
             hits[i] += w[rank < 1].sum(), w[rank < 5].sum()
     places = (1, 1 if rows.labels is None else 5)  # precision, where rows have lists of labels
     found = hits / (max(float(rows.weights.sum(dtype=np.float64)), 1e-30) * np.array(places))
@@ -243,17 +246,6 @@ def _scores(
         np.multiply(more, np.float32(share), out=both)
         both += z
         yield both
-
-
-def _ranks(rows: RowBlock, scores: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return how many classes are before that of a row, or before each of its labels."""
-    if rows.labels is None:
-        true = np.take_along_axis(scores, rows.classes[:, None].astype(np.int64), axis=1)
-        found: NDArray[np.int64] = (scores > true).sum(axis=1)
-        return found
-    out = np.empty(rows.labels.n_labels, np.int64)
-    label_ranks(rows.labels.starts, rows.labels.classes, scores, out)
-    return out
 
 
 PART = ClosedForm()

@@ -169,16 +169,9 @@ class Spread:
                 else np.einsum("i,ij->j", w, x, dtype=np.float64)
             )  # fmt: skip
             self._all += dense.squares(x, w)
-            if part.labels is not None:
-                self._add_lists(x, part.labels, w)
-                continue
-            _, which, counts, sums = dense.class_sums(x, part.classes, w)
-            sums /= np.maximum(counts, TINY)[:, None].astype(np.float32)
-            x -= sums[which]
-            self._within += dense.squares(x, w)
-            self._free += float(np.maximum(counts - 1, 0).sum())
+            self._add_within(x, part.lists, w)
 
-    def _add_lists(
+    def _add_within(
         self, x: NDArray[np.float32], labels: LabelLists, weights: NDArray[np.float32] | None
     ) -> None:
         # A class's mean is that with shares w. Where ``n = sum w``, the sum of squares around it

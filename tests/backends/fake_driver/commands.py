@@ -107,7 +107,7 @@ def trainings(folder, kind):
     yield "train --time", command(*train, next(out), "--time", "1min")
     yield (
         "train --time --device cuda",
-        command(*train, next(out), "--time", "1s", "--device", "cuda"),
+        command(*train, next(out), "--time", "1min", "--device", "cuda"),
     )
     text = folder / "train.zarr.vw"
     yield "fit", command("fit", text, *options, *FEW, "--progress", "none", "--out", next(out))
@@ -139,7 +139,6 @@ def calls_with(folder, kind, run):
         weights = weights.get(kind, ("--weights", "float16"))
         yield "shrink", command("shrink", run, *weights, *on, "--out", next(made))
     if kind == "hashed":
-        yield "evaluate --first", command("evaluate", run, store, "--first", "1,2")
         yield "add", command("add", run, folder / "new.vw", *on, "--out", next(made))
     loader = Loader(ServiceLimits(), Computing())
     yield "serve", python(lambda: loader.load("one", run, 0).close())

@@ -77,3 +77,9 @@ def converted(source, out, **given):
     made = convert(source, out, **given)
     with Dataset.open(out) as store:
         return made, store.digest
+
+
+def features(path):
+    """Return the names of the features of a store."""
+    with Dataset.open(path) as store:
+        return {store.features.raw(i).decode() for i in range(store.n_features)}

@@ -157,27 +157,3 @@ def test_weights_and_tags():
     assert part.bad[0].reason.format(part.bad[0].text) == (
         "column w: importance '-1.0' is not a number of 0 or more"
     )
-
-
-NAMES = {
-    "true": "True", "True": "True", "false": "False", "FALSE": "FALSE", "3.0": "3", "-3.0": "-3",
-    "-3.00": "-3.00",
-    "0.0": "0", "007": "007", "00.0": "00.0", "3.10": "3.10", "10": "10", "100": "100", ".0": ".0",
-    "-.0": "-.0", "1.2.0": "1.2.0", "v3.0": "v3.0", "3.": "3.", "-0": "0", "-": "-", "a0": "a0",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_truth_values_and_whole_numbers_are_named_alike(name):
-    recipe = Recipe(columns=(Column(name="b", role="category"),))
-    part, words = read([{"b": name}], recipe)
-    assert features(part, words) == [{f"b^{NAMES[name]}": 1}]
-
-
-@pytest.mark.parametrize(
-    ("value", "name"), [(True, "True"), (3.0, "3"), (-3, "-3"), (0.5, "0.5"), (1e20, "1e+20")]
-)
-def test_values_are_named_as_their_text_is(value, name):
-    recipe = Recipe(columns=(Column(name="b", role="category"),))
-    part, words = read([{"b": value}, {"b": str(value)}], recipe)
-    assert features(part, words) == [{f"b^{name}": 1}] * 2

@@ -16,13 +16,9 @@ from streammach.data.source_options import Layout, SourceOptions, TableOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError
+from tests.data.tables.builders import features
 
 ROLES = {"label": "y", "text": "t"}
-
-
-def features(path):
-    with Dataset.open(path) as store:
-        return {store.features.raw(i).decode() for i in range(store.n_features)}
 
 
 def library(n=600, at=(5, 70, 71, 300)):
@@ -97,7 +93,9 @@ def test_commands_read_tables_without_a_header(tmp_path):
     path.write_text("".join(f"some words {i},k{i % 3}\n" for i in range(50)))
     run = str(tmp_path / "run")
     asked = ["--no-header", "--columns", "t,y"]
-    fit = ["fit", str(path), *asked, "--label", "y", "--text", "t", "--epochs", "1"]
+    fit = ["fit", str(path), *asked, "--label", "y", "--text", "t", "--epochs", "1", "--buckets",
+           "4", "--repetitions", "2", "--learning-rate", "0.5", "--transform", "binary",
+           "--counts", "off"]  # fmt: skip
     assert main([*fit, "--out", run, "--memory", "1GB"]) == 0
     assert main(["evaluate", run, str(path), *asked]) == 0
     assert main(["predict", run, str(path), *asked, "--out", str(tmp_path / "p.tsv")]) == 0
@@ -200,7 +198,7 @@ def with_bad_cell(form, at, folder):
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
-@pytest.mark.parametrize("at", [0, 1, 998, 999, 1000, 1001])
+@pytest.mark.parametrize("at", [0, 999, 1000])
 def test_a_bad_cell_is_met_wherever_it_is(form, at, tmp_path):
     path = with_bad_cell(form, at, tmp_path)
     source = open_source(path)
@@ -212,7 +210,7 @@ def test_a_bad_cell_is_met_wherever_it_is(form, at, tmp_path):
     assert (made.n_rows, sum(made.skipped.values())) == (1009, 1)
 
 
-@pytest.mark.parametrize("at", [0, 500, 999, 1000])
+@pytest.mark.parametrize("at", [0, 1000])
 def test_a_list_among_texts_is_met_wherever_it_is(at, tmp_path):
     rows = [{"y": "km"[i % 2], "t": f"some words {i % 7}"} for i in range(1010)]
     rows[at]["t"] = ["a", "b"]
@@ -245,13 +243,3 @@ def test_an_index_of_pandas_is_a_column_where_it_is_named(tmp_path):
     assert "__index_level_0__^index" in features(tmp_path / "n.zarr")
     frame.reset_index(drop=True).to_parquet(tmp_path / "b.parquet")
     convert(tmp_path / "b.parquet", tmp_path / "t.zarr", like=tmp_path / "s.zarr")
-
-
-@pytest.mark.filterwarnings("error")
-def test_words_that_are_numbers_are_no_spellings(tmp_path):
-    (tmp_path / "a.csv").write_text("y,t,c\n" + "k,the 007 and 7,one\nm,7 again,two\n" * 9)
-    given = {"label": "y", "text": "t", "chars": "1-2"}
-    convert(tmp_path / "a.csv", tmp_path / "s.zarr", category="c", **given)
-    (tmp_path / "b.csv").write_text("y,t,c\n" + "k,the 007 and 7,007\nm,7 again,7\n" * 9)
-    with pytest.warns(UserWarning, match=r"1 number is spelled .* 'c\^007' and 'c\^7'"):
-        convert(tmp_path / "b.csv", tmp_path / "t.zarr", category="c", **given)

@@ -1,0 +1,65 @@
+"""What a card takes for a byte, a copy, a key and a product: measured in a tenth of a second.
+
+No kernel of a training is compiled for that; how much of a card's rate kernels reach was measured
+on one (see :mod:`streammach.planning.cost`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from streammach.backends.cuda.device_memory import CudaMemory, DeviceMemory
+from streammach.backends.cuda.instructions import SIMULATED
+from streammach.backends.kinds import Rates
+
+# Of an H200 (driver 580, CUDA 13), for what is planned in the simulator.
+H200 = Rates(byte=1 / 4258e9, copied=1 / 10e9, key=0.72e-9, product=1 / 25.5e12)
+COUNT, KEYS, SIDE = 1 << 24, 1 << 17, 2048
+ROOM_BYTES = 256 << 20
+TURNS = 5
+
+
+def measured() -> Rates:
+    """Return the rates of the present card; those of a known one in the simulator."""
+    if SIMULATED:
+        return H200
+    memory = CudaMemory(ROOM_BYTES)
+    with memory.use():
+        rates = _rates(memory)
+    memory.close()
+    return rates
+
+
+def _rates(memory: DeviceMemory) -> Rates:
+    there, other = (memory.zeros(COUNT, np.float32) for _ in range(2))
+    a, b = (x.values[: SIDE * SIDE].reshape(SIDE, SIDE) for x in (there, other))
+    keys = memory.zeros(KEYS, np.int32).values
+    host, locked = np.ones(COUNT, np.float32), memory.page_locked(COUNT, np.float32)
+
+    def move() -> None:
+        other.values[:] = there.values
+
+    def copy() -> None:
+        locked[:] = host
+        memory.send(there, locked)
+
+    return Rates(
+        byte=_fastest(memory, move) / (2 * host.nbytes),
+        copied=_fastest(memory, copy) / host.nbytes,
+        key=_fastest(memory, lambda: memory.xp.argsort(keys, kind="stable")) / KEYS,
+        product=_fastest(memory, lambda: memory.product(a, a, b)) / SIDE**3,
+    )
+
+
+def _fastest(memory: DeviceMemory, work: Callable[[], object]) -> float:
+    """Return the seconds of some work, the least of several turns behind one that warms it up."""
+    took = []
+    for _ in range(1 + TURNS):
+        began = time.perf_counter()
+        work()
+        memory.wait()
+        took.append(time.perf_counter() - began)
+    return min(took[1:])

@@ -1,0 +1,220 @@
+"""What a batch of counted rows teaches: how each is compared with its rivals, and the steps.
+
+A row is scored as if it had not been counted: its own counts are taken off its classes, and a pair
+that only it made neither scores nor learns for them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streammach.counts.bounded import BoundRoom, HashedScores, ScoreLists, best_of_row
+from streammach.counts.count_kernels import (
+    NOWHERE,
+    CountedPairs,
+    find_pair,
+    find_places,
+    insert,
+    pair_gain,
+)
+from streammach.jit import Array, Number, kernel
+
+FAR = np.float32(8)  # nats below the best class: what is there is no candidate
+
+
+class RowLists(NamedTuple):
+    """Rows as kernels learn from them."""
+
+    indptr: Array  # int64 (n + 1,)
+    features: Array  # int32 (nnz,)
+    weights: Array  # float32 (n,): what each counts
+    label_starts: Array  # int64 (n + 1,)
+    labels: Array  # int32 (l,): the classes of each
+
+
+class LearntScores(NamedTuple):
+    """What scores are made of while weights of pairs are learnt."""
+
+    pairs: CountedPairs
+    lists: ScoreLists  # of the weights by group
+    unhashed: HashedScores  # nothing
+    slope: Array  # slope, match: float32 (d,), and float32: the weights that made the gains
+    match: Array
+    prior: Any
+    theta: Array  # theta, delta: float32 (Z,), (d,): what was learnt so far
+    delta: Array
+
+
+class LessonRoom(NamedTuple):
+    """A thread's scratch."""
+
+    bound: BoundRoom
+    slot: Array  # uint8 (K,), zeros before and after
+    tops: Array  # float32 (m,)
+    best: Array  # int64 (m,)
+    rivals: Array  # int32 (m,)
+
+
+@kernel(fastmath=False)
+def compare_rows(
+    rows: RowLists, first: int, last: int, scores: LearntScores, room: LessonRoom, place: Array,
+    residuals: Array,
+) -> None:  # fmt: skip
+    """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
+
+    The candidates are the m best classes by weights by group that are not FAR below the best one. n
+    of them are the row's own, whose target is 1 each.
+
+    Parameters
+    ----------
+    rows, first, last : RowLists, int, int
+        The rows, of which each counts w; which of them.
+    scores, room : LearntScores, LessonRoom
+        What scores are made of; scratch.
+    place : int32 (nnz, m)
+        Receives the number of each pair within its feature's list; -1 where it is not counted.
+    residuals : float32 (n, m)
+        Receives the result, zeros for a row that teaches nothing: one whose classes are no
+        candidates.
+    """
+    tops, best = room.tops, room.best
+    for i in range(first, last):
+        residuals[i] = 0
+        row, weight = rows.features[rows.indptr[i] : rows.indptr[i + 1]], rows.weights[i]
+        own = rows.labels[rows.label_starts[i] : rows.label_starts[i + 1]]
+        if own.shape[0] == 0:
+            continue
+        best_of_row(
+            row, own, scores.unhashed.logs[0], FAR, scores.lists, scores.unhashed, room.bound,
+            tops, best,
+        )
+        for c in own:
+            score = score_without(row, weight, c, scores)
+            if score > tops[tops.shape[0] - 1]:
+                insert(tops, best, score, c)
+        n_own, n = own_first(tops, best, own, residuals[i], room.rivals)
+        if n_own == 0:
+            residuals[i] = 0
+            continue
+        found = place[rows.indptr[i] : rows.indptr[i + 1]]
+        find_places(row, room.rivals, n, scores.pairs, room.slot, found)
+        s = residuals[i, :n]
+        add_learnt(row, weight, n_own, found, scores, s)
+        set_residuals(s, n_own)
+        s *= weight
+
+
+@kernel(fastmath=False)
+def score_without(row: Array, weight: Number, c: int, scores: LearntScores) -> Any:
+    """Return the score of a class for a row that is left out; -inf where it has no other row."""
+    pairs = scores.pairs
+    if pairs.class_rows[c] <= weight:
+        return np.float32(-np.inf)
+    rest, gained = np.float32(0), np.float32(0)
+    for f in row:
+        rest += scores.lists.penalty[f]
+        z = find_pair(pairs, f, c)
+        if z != NOWHERE and pairs.counts[z] > weight:
+            gained += pair_gain(pairs.counts[z] - weight, scores.slope[f], scores.match[f])
+    alike = np.float32(math.log(max(pairs.class_rows[c] - weight, 0.5)))
+    values = max(pairs.class_values[c] - weight * row.shape[0], 0.5)
+    return gained + scores.prior * alike - rest * np.float32(math.log(values))
+
+
+@kernel(inline=True)
+def own_first(tops: Array, best: Array, own: Array, s: Array, rivals: Array) -> Any:
+    """Write candidates and their scores, the row's own classes first; return how many each are."""
+    n, n_own, least = 0, 0, tops[0] - FAR
+    for wanted in (True, False):
+        for j in range(best.shape[0]):
+            if tops[j] >= least and is_one(best[j], own) == wanted:
+                rivals[n], s[n] = best[j], tops[j]
+                n, n_own = n + 1, n_own + wanted
+    return n_own, n
+
+
+@kernel(inline=True)
+def is_one(c: int, own: Array) -> Any:
+    """Return whether a class is one of some."""
+    found = False
+    for one in own:
+        found = found | (c == one)
+    return found
+
+
+@kernel(inline=True)
+def add_learnt(
+    row: Array, weight: Number, n_own: int, found: Array, scores: LearntScores, s: Array
+) -> None:
+    """Add what was learnt of candidates to their scores; pairs without other rows become -1."""
+    counts = scores.pairs.counts
+    for j in range(row.shape[0]):
+        first, delta = scores.pairs.starts[row[j]], scores.delta[row[j]]
+        for k in range(s.shape[0]):
+            if found[j, k] >= 0:
+                z = first + found[j, k]
+                others = counts[z] - weight if k < n_own else np.float32(counts[z])
+                if others > 0:
+                    s[k] += (scores.theta[z] + delta) * min(np.float32(others), np.float32(1))
+                else:
+                    found[j, k] = -1
+
+
+@kernel(inline=True)
+def set_residuals(s: Array, true: int) -> None:
+    """Turn scores into ``true p - target`` in place; the target of the first `true` ones is 1."""
+    high, total = s.max(), np.float32(0)
+    for k in range(s.shape[0]):
+        s[k] = math.exp(s[k] - high)
+        total += s[k]
+    for k in range(s.shape[0]):
+        s[k] = s[k] / total * np.float32(true)
+    for k in range(true):
+        s[k] -= np.float32(1)
+
+
+@kernel()
+def learn_rows(
+    indptr: Array, features: Array, starts: Array, place: Array, residuals: Array, theta: Array,
+    theta_sum: Array, delta: Array, delta_sum: Array, pair_rate: Number, feature_rate: Number,
+    part: int, parts: int,
+) -> None:  # fmt: skip
+    """Take one Adagrad step a row for the weights of pairs and features, row after row.
+
+    Parameters
+    ----------
+    indptr, features : int64 (n + 1,), int32 (nnz,)
+        The rows.
+    starts : int64 (d + 1,)
+        The table's.
+    place, residuals : int32 (nnz, m), float32 (n, m)
+        Those of :func:`compare_rows`.
+    theta, theta_sum, delta, delta_sum : float32 (Z,), (Z,), (d,), (d,)
+        The weights, and the sums of their squared gradients.
+    pair_rate, feature_rate : float32
+        The rates.
+    part, parts : int
+        The features f with ``f % parts == part`` take their steps.
+    """
+    for i in range(residuals.shape[0]):
+        if residuals[i, 0] == 0:
+            continue
+        n = residuals.shape[1]
+        while residuals[i, n - 1] == 0:
+            n -= 1
+        for p in range(indptr[i], indptr[i + 1]):
+            f = features[p]
+            if f % parts != part:
+                continue
+            g = np.float32(0)
+            for k in range(n):
+                if place[p, k] >= 0:
+                    z, r = starts[f] + place[p, k], residuals[i, k]
+                    g += r
+                    theta_sum[z] += r * r
+                    theta[z] -= pair_rate * r / math.sqrt(theta_sum[z])
+            delta_sum[f] += g * g
+            delta[f] -= feature_rate * g / math.sqrt(delta_sum[f])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -18,7 +18,6 @@ from streammach.spec.plan import Option, Plan
 HEADING = "      B    R  parts         memory    model  lost        query   training"
 
 Document = Mapping[str, object]  # a JSON object
-TextTable = tuple[Sequence[str], Sequence[Sequence[str]]]  # a head, and rows
 
 
 def shape_text(plan: Plan) -> str:
@@ -49,21 +48,6 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
     if following is not None:
         rows.append(f"next     {following}")
     return rows
-
-
-def plan_tables(plan: Plan) -> list[TextTable]:
-    """Return the options and the ledger of a plan as tables: their heads, and rows of text."""
-    options = [
-        ("chosen" if option.chosen else "", _shape_text(option.shape),
-         parts_text(option.config.parts), size_text(option.projected_bytes),
-         size_text(option.model_bytes), f"{option.loss:.1f} +- {option.loss_error:.1f}",
-         *_times(option, plan)) for option in plan.options
-    ]  # fmt: skip
-    ledger = [
-        (line.where, line.name, size_text(line.n_bytes)) for line in plan.ledger if line.n_bytes
-    ]
-    heads = ("", "B x R", "parts", "memory", "model", "points lost", "query", "training")
-    return [(heads, options), (("", "bytes", "at most"), ledger)]
 
 
 def _shape_text(shape: ModelShape) -> str:

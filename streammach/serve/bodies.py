@@ -34,6 +34,9 @@ MOST_DEPTH = 3  # of a cell: a list of pairs of a name and a value
 BECOMES = {b",": 65, b'"': 28, b":": 60, b"[": 60, b"{": 90}
 WIDEST = 4  # bytes of a character, where one is not ASCII
 ANSWER_BYTES = 130  # of a label that is answered: its id, its score, both as objects and in JSON
+# Of rows that are brought into a model's ids together: of a row of most features, or of several.
+# More at once would take memory, and hold up other threads.
+WORK_BYTES = 33_000_000
 LARGE = 16_000_000  # of what is given to the system when it is free
 WAIT_SECONDS = 0.05
 Row = Mapping[str, Any]
@@ -45,9 +48,9 @@ class Question:
 
     rows: list[Row]  # values by feature, or cells by column
     unknown: list[int]  # what of each row no model of the kind can know
+    sizes: list[int]  # bytes that the work on each row takes at most
     k: int  # how many labels each row gets
     probabilities: bool  # whether scores are probabilities
-    n_bytes: int  # that the work on its rows, and its answer, take at most
 
     @property
     def together(self) -> tuple[bool, int]:
@@ -99,8 +102,8 @@ class RequestReader:
         rows = [read(number, row) for number, row in enumerate(request.rows)]
         return Question(
             rows=[row for row, _, _ in rows], unknown=[unknown for _, unknown, _ in rows],
-            k=k, probabilities=request.probabilities is True,
-            n_bytes=ANSWER_BYTES * n * k + sum(size for _, _, size in rows),
+            sizes=[size for _, _, size in rows], k=k,
+            probabilities=request.probabilities is True,
         )  # fmt: skip
 
     def _features(self, number: int, row: Any) -> tuple[Row, int, int]:
@@ -243,7 +246,8 @@ class RequestRoom:
         try:
             gc.disable()  # JSON has no cycles, and each look for some takes longer
             question = reader.question(body)
-            self.take(question.n_bytes, own=taken)
+            more = ANSWER_BYTES * len(question.rows) * question.k
+            self.take(more, own=taken)
         except BaseException as error:
             error.__context__ = None  # frames hold what was read
             error.with_traceback(None)
@@ -252,7 +256,7 @@ class RequestRoom:
         finally:
             if collected:
                 gc.enable()
-        weakref.finalize(question, self.give, taken + question.n_bytes)
+        weakref.finalize(question, self.give, taken + more)
         return question
 
     @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from streammach.model.size import size_in_file
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import device_for, room_for
 from streammach.rows.block import RowBlock
-from streammach.serve.bodies import Question, RequestReader, RequestRoom, Row
+from streammach.serve.bodies import WORK_BYTES, Question, RequestReader, RequestRoom, Row
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, About, ModelColumn, RowPrediction
 
@@ -68,32 +68,45 @@ class Served:
         """Return the predictions of some questions, computed together, or raise Refused."""
         rows = [row for question in questions for row in question.rows]
         k = max(question.k for question in questions)
+        labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
         try:
-            unknown = np.zeros(len(rows), np.int64)
-            block = self._predictor.rows.block(rows, unknown=unknown)
-            self._check_size(block, unknown)
-            ids, scores = self._predictor.ranked(block, k, probabilities=questions[0].probabilities)
+            for some in _slices([size for question in questions for size in question.sizes]):
+                block, strange = self._block(rows, some)
+                ids, scores = self._predictor.ranked(
+                    block, k, probabilities=questions[0].probabilities
+                )
+                labels += self._labels(ids)
+                values += scores.tolist()
+                unknown += strange.tolist()
         except (DataError, UsageError) as error:
             raise Refused(422, error.message) from None
         except (BudgetError, MemoryError) as error:
             raise Refused(503, f"memory is short: {error}", retry=1) from None
         # Each question takes as many of them as it has rows.
-        every = zip(self._labels(ids), scores.tolist(), unknown.tolist(), strict=True)
+        every = zip(labels, values, unknown, strict=True)
         return [
             [
-                RowPrediction(labels[: question.k], values[: question.k], n + more)
-                for more, (labels, values, n) in zip(question.unknown, every, strict=False)
+                RowPrediction(best[: question.k], scores[: question.k], n + more)
+                for more, (best, scores, n) in zip(question.unknown, every, strict=False)
             ]
             for question in questions
         ]
 
-    def _check_size(self, block: RowBlock, unknown: NDArray[np.int64]) -> None:
-        """Refuse rows of more features than a row may have, those that are not known included."""
+    def _block(self, rows: list[Row], some: slice) -> tuple[RowBlock, NDArray[np.int64]]:
+        """Return some rows with the model's ids, and how many features of each it has not."""
+        unknown = np.zeros(some.stop - some.start, np.int64)
+        try:
+            block = self._predictor.rows.block(rows[some], unknown=unknown)
+        except DataError:
+            if some.start:  # once more, for the number of the row
+                self._predictor.rows.block([*[{}] * some.start, *rows[some]])
+            raise
         n = np.diff(block.indptr) + unknown
-        row = int(n.argmax())
-        if n[row] > self._limits.features:
-            what = f"row {row:,} has {int(n[row]):,} features"
+        if n.max() > self._limits.features:
+            row = int(n.argmax())
+            what = f"row {some.start + row:,} has {int(n[row]):,} features"
             raise beyond(422, what, self._limits.features, "features")
+        return block, unknown
 
     def _labels(self, ids: NDArray[np.int64]) -> list[list[int | str]]:
         """Return the labels of class ids; what is not UTF-8 in one as its escape."""
@@ -111,8 +124,7 @@ class Served:
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
-            rows, unknown = [row] * n, [0] * n
-            self.predicted([Question(rows, unknown, DEFAULT_K, probabilities=False, n_bytes=0)])
+            self.predicted([Question([row] * n, [0] * n, [1] * n, DEFAULT_K, probabilities=False)])
         self._predictor.room("rows", None, self._limits.k).done()
 
     def close(self) -> None:
@@ -135,7 +147,7 @@ class Loader:
         room = room_for(
             held, "rows", None, self._limits.k, device=device_for(computing.device, held),
             threads=computing.threads or cores(), budget=budget(computing.memory),
-            beside={OTHERS: beside, "requests": held_bytes},
+            beside={OTHERS: beside, "requests": held_bytes, "work on rows": WORK_BYTES},
         )  # fmt: skip
         takes = {line.name: line.n_bytes for line in room.lines if line.name not in NOT_KEPT}
         self._code = takes.pop("code")
@@ -170,6 +182,17 @@ def version_of(folder: Path) -> str:
     """Return the digest of a model's document, which holds its hashes and its weights' checksum."""
     document = read_small(folder_of(folder) / DOCUMENT, MAX_DOCUMENT)
     return hashlib.sha256(document).hexdigest()[:DIGITS]
+
+
+def _slices(sizes: Sequence[int]) -> Iterator[slice]:
+    """Yield rows whose sizes come to no more than the work on rows may take, or one row."""
+    first = taken = 0
+    for number, size in enumerate(sizes):
+        if number > first and taken + size > WORK_BYTES:
+            yield slice(first, number)
+            first, taken = number, 0
+        taken += size
+    yield slice(first, len(sizes))
 
 
 def _reader(model: Model, limits: ServiceLimits) -> RequestReader:

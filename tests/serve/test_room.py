@@ -11,6 +11,7 @@ import tracemalloc
 import pytest
 
 from streammach.errors import BudgetError
+from streammach.serve import models
 from streammach.serve.bodies import RequestReader, RequestRoom, may_become
 from streammach.serve.limits import Refused, ServiceLimits
 from tests.faults.test_costly_requests import COSTLY, body_of
@@ -108,6 +109,21 @@ def test_health_is_told_while_a_body_is_read(service, monkeypatch):
         return await asking
 
     assert client.run(run()).status_code == 200
+
+
+def test_a_row_far_behind_has_its_own_number(service, client, monkeypatch):
+    """Rows are brought into ids some at a time: what is said of one counts all of them."""
+    wrong = [{"pages": 1}] * 7 + [{"pages": "x"}]
+    texts = ["a"] * 3 + ["x y " * 80_000]
+    whole = client.post("/models/table/predict", json={"rows": wrong}).json()
+    alike = client.post("/models/text/predict", json={"rows": ["love", "map sea", "salt"]}).json()
+    monkeypatch.setattr(models, "WORK_BYTES", 1)
+    assert client.post("/models/table/predict", json={"rows": wrong}).json() == whole
+    assert "row 7 (counted from 0)" in whole["error"]
+    again = client.post("/models/text/predict", json={"rows": ["love", "map sea", "salt"]}).json()
+    assert again == alike
+    found = client.post("/models/text/predict", json={"rows": texts}).json()
+    assert "row 3 has 319,999 features" in found["error"]
 
 
 @pytest.mark.parametrize(

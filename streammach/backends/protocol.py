@@ -116,7 +116,7 @@ class RowCache(Protocol):
         ...
 
 
-class Rows(Protocol):
+class WeightRows(Protocol):
     """A table that is read some rows after others."""
 
     @property
@@ -211,12 +211,12 @@ class Backend(Ranked, Protocol):
         """Take over what was written into the arrays that :meth:`arrays` returned."""
         ...
 
-    def apply(self, weights: Rows | None, name: str = "") -> bool:
+    def apply(self, weights: WeightRows | None, name: str = "") -> bool:
         """Predict by other weights until the trained ones are given back: None.
 
         Parameters
         ----------
-        weights : Rows
+        weights : WeightRows
             float32 (d, R*B); read once, some rows after others.
         name : str
             What they are called: nothing is done where weights of this name are applied already.

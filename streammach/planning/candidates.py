@@ -39,9 +39,9 @@ DELTA = 1e-3  # accepted chance that two classes share their bucket in every rep
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
 MIN_BATCH = 16
 BATCHES_PER_EPOCH = 64  # small data get smaller batches, so that an epoch is many steps
-# Of dense rows: a batch that costs nothing, and the steps of an epoch from which on larger ones do
-# not: a short training of the search has a sixth of them, and few rank rates and losses wrongly.
-DENSE_BATCH, DENSE_STEPS = 256, 512
+# By dense: a batch that costs no accuracy; and the steps of an epoch from which on larger ones cost
+# none: a short training of the search has a sixth of them, and few rank rates and losses wrongly.
+FREE_BATCH, FREE_STEPS = {False: 1024, True: 256}, 512
 POOL_BLOCKS = (8, 4, 2, 1)
 BATCH_SPREAD = 1.5  # room of a batch, in mean rows
 MAX_HELD_OUT_ROWS = 10_000
@@ -242,8 +242,8 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
 
 
 def _batch(n_rows: int, fast: int, *, dense: bool) -> int:
-    rows = DENSE_BATCH if dense else fast
-    while 2 * rows <= min(fast, n_rows // DENSE_STEPS):
+    rows = FREE_BATCH[dense]
+    while 2 * rows <= min(fast, n_rows // FREE_STEPS):
         rows *= 2
     return max(MIN_BATCH, min(rows, fast, n_rows // BATCHES_PER_EPOCH))
 

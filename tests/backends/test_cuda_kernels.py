@@ -22,7 +22,7 @@ from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.backends.device import Device
-from tests.builders import batch_of, block_of, dense_block, open_backend, spec_of, training
+from tests.builders import batch_of, block_of, open_backend, spec_of, training
 from tests.reference.decoding import topk
 from tests.reference.layout import work_items
 from tests.reference.mach import ReferenceMach
@@ -59,14 +59,12 @@ SHAPES = {  # K, d, B, R, columns of a tile
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
+def test_steps_equal_the_reference(name, optimizer, rng):
     n_classes, n_features, n_buckets, n_repetitions, tile = SHAPES[name]
     spec = spec_of(n_classes, n_features, n_buckets, n_repetitions)
     smoothing = 0.2 if optimizer == "adagrad" else 0.0
     how = training(optimizer=optimizer, label_smoothing=smoothing, batch_size=7, epsilon=1e-3)
     device = Device(spec, how, tile_columns=tile)
-    cpu = open_backend("cpu", spec, dense=False, threads=1)
-    cpu.prepare(how, 1000)
     reference = ReferenceMach(
         n_features, device.codes, spec.n_buckets, optimizer, how.epsilon, smoothing
     )
@@ -77,18 +75,11 @@ def test_steps_equal_the_reference_and_the_cpu(name, optimizer, rng):
         loss = device.step(batch, 0.3)
         arrays = (block.indptr, block.features, block.values, block.classes, weights)
         assert loss == pytest.approx(reference.step(*arrays, 0.3), rel=1e-5)
-        assert loss == pytest.approx(cpu.step(batch, 0.3).total, rel=1e-5)
-    held = cpu.arrays()
     if n_classes > 1:
-        assert close(device.weights, held["weights"])
         assert close(device.weights, reference.W)
-        assert close(device.bias, held["bias"])
-    if n_classes > 1 and optimizer == "adagrad":
-        assert close(device.squares[:-1], held["first"])
-        assert close(device.squares[-1:], held["bias_first"])
+        assert close(device.bias, reference.b)
     assert (device.table[n_features - 1] == 0).all()  # of the feature that no row has
     assert not device.table[:, spec.n_columns :].any()
-    cpu.close()
 
 
 @pytest.mark.parametrize("n_features", [6, 65_535, 65_536])  # keys of 16 bits, and of 32
@@ -241,17 +232,9 @@ def test_a_wave_of_models_gives_the_bits_of_all_of_them(rng):
         assert wave.squares.tobytes() == together.squares[:, first : first + 2].tobytes()
 
 
-def test_empty_rows_train_the_bias_alone():
-    spec = spec_of(20, 5, 4, 3)
-    device = Device(spec, training(batch_size=4))
-    device.step(batch_of(dense_block(np.zeros((4, 5)), np.full(4, 7)), 5), 0.5)
-    assert (device.weights == 0).all()
-    assert (device.bias != 0).all()
-
-
 @pytest.mark.parametrize("logarithms", [False, True])
-@pytest.mark.parametrize("name", ["one tile", "odd B, tiles of four models", "one class"])
-def test_outputs_equal_the_cpus(name, logarithms, rng):
+def test_outputs_of_tiles_equal_the_cpus(logarithms, rng):
+    name = "odd B, tiles of four models"
     n_classes, n_features, n_buckets, n_repetitions, tile = SHAPES[name]
     spec = spec_of(n_classes, n_features, n_buckets, n_repetitions)
     device = Device(spec, training(), tile_columns=tile)
@@ -310,21 +293,13 @@ def as_drawn(name, shape, rng):
 @pytest.mark.parametrize("shape", DECODES)
 @pytest.mark.parametrize("name", ["random", "tied", "logarithms"])
 @pytest.mark.parametrize("estimator", ["mean", "min", "median"])
-def test_top_k_equals_the_cpus_and_brute_force(estimator, name, shape, rng):
+def test_top_k_equals_brute_force(estimator, name, shape, rng):
     n_classes, n_buckets, n_repetitions, n, k = shape
     spec = spec_of(n_classes, 3, n_buckets, n_repetitions)
     device = Device(spec, training())
     p = np.full((n, device.shape.stride), np.nan, np.float32)
     drawn = p[:, : spec.n_columns] = as_drawn(name, (n, spec.n_columns), rng)
     ids, scores = best(device, p, estimator, k)
-    cpu = CpuBackend(spec, dense=False, threads=1)
-    cpu_scores, cpu_ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    cpu.decoder.decode(
-        np.ascontiguousarray(drawn), ESTIMATORS[estimator].branch, cpu_scores, cpu_ids
-    )
-    cpu.close()
-    assert ids.tolist() == cpu_ids.tolist()
-    assert scores.tolist() == cpu_scores.tolist()
     kind = {"mean": "sum"}.get(estimator, estimator)
     for q in range(n):
         expected_ids, expected = topk(drawn[q], device.codes, spec.n_buckets, kind, k)

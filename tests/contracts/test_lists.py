@@ -10,7 +10,15 @@ from streammach.rows.batch import BatchSlot
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.model_spec import ModelShape
 from tests.builders import block_of, config_of, dense_block, open_backend, spec_of, training
-from tests.contracts.test_backend import MOST_VALUES, SHAPES, begin, device, few, loss_of
+from tests.contracts.test_backend import (
+    MOST_VALUES,
+    SHAPES,
+    SIMULATED,
+    begin,
+    device,
+    few,
+    loss_of,
+)
 from tests.reference.mach import JointListMach, ListMach, LogisticMach
 
 __all__ = ["device"]
@@ -168,9 +176,10 @@ def test_sigmoids_start_at_the_bias_and_equal_the_reference(device, shape, dense
     again.close()
 
 
+@pytest.mark.skipif(SIMULATED, reason="threads of the host compute nothing there")
 @pytest.mark.parametrize("loss", REFERENCES)
 def test_the_number_of_threads_does_not_change_a_bit(device, loss, rng):
-    shape, n = SHAPES[0], few(device, 90)
+    shape, n = SHAPES[0], 90
     spec = spec_of(*shape)
     blocks = [listed(rng, block_of(rng, n, shape[1], shape[0]), shape[0]) for _ in range(3)]
     held = []

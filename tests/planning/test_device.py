@@ -40,10 +40,6 @@ def test_the_budget_is_the_gpus(monkeypatch):
     assert sum(lines.values()) == found.device_projected_bytes
     assert lines["weights"] >= 4 * found.model.n_features * found.model.n_columns
     assert lines["context"] == RESERVED_BYTES
-    assert (
-        found.config.batching.batch_size
-        > plan(facts(), device="cpu", memory="4GB").config.batching.batch_size
-    )
 
 
 def test_a_budget_above_what_is_free_is_refused():
@@ -163,6 +159,13 @@ def test_bfloat16_weights_take_half_the_room():
         for name in ("float32", "bfloat16")
     )
     assert wide.config.placement.waves > narrow.config.placement.waves
+
+
+@pytest.mark.parametrize(("n_rows", "rows"), [(1_000_000, 1024), (1_100_000, 2048)])
+def test_batches_of_sparse_rows_grow_with_the_steps_of_an_epoch(n_rows, rows):
+    found = plan(facts(n_rows=n_rows), memory="4GB", counts="off")
+    assert (found.config.placement.device, found.config.dense) == ("cuda", False)
+    assert found.config.batching.batch_size == rows
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from streammach import hashing
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps, buffer_shapes
-from streammach.backends.protocol import NOTHING, Loss, Rows
+from streammach.backends.protocol import NOTHING, Loss, WeightRows
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap
 from streammach.simd import LANES
@@ -134,7 +134,7 @@ class CpuBackend(Forward):
     def restore(self) -> None:
         """Do nothing: what is written into the arrays counts at once."""
 
-    def apply(self, weights: Rows | None, name: str = "") -> bool:
+    def apply(self, weights: WeightRows | None, name: str = "") -> bool:
         """Do nothing: there is no copy of the trained weights."""
         return False
 

@@ -28,7 +28,7 @@ from streammach.backends.cuda.rehearsal import Rehearsal
 from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, Resident
-from streammach.backends.protocol import NOTHING, Loss, Ranked, Rows
+from streammach.backends.protocol import NOTHING, Loss, Ranked, WeightRows
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap, Waves
@@ -268,7 +268,7 @@ class CudaBackend(Ranked):
             self._group.copy(self._host, to_host=False)
         self._ahead, self._applied, self._n_steps = False, "", int(self._steps[0])
 
-    def apply(self, weights: Rows | None, name: str = "") -> bool:
+    def apply(self, weights: WeightRows | None, name: str = "") -> bool:
         """Predict by other weights until the trained ones are given back: None."""
         if self.n_waves > 1 or self._weights_are != "float32":
             return False

@@ -105,19 +105,6 @@ def test_a_row_counts_under_each_of_its_labels_with_its_share(prior_rows, weight
     np.testing.assert_allclose(bias, expected[1] - expected[3], rtol=2e-3, atol=2e-3)
 
 
-def test_lists_of_one_label_give_the_same_weights():
-    rng = np.random.default_rng(2)
-    x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 5, 60).astype(np.int32)
-    block, found = dense_block(x, y), []
-    for rows in (block, block.with_labels(LabelLists.single(y))):
-        sums = Discriminant(np.zeros((5, 4), np.float32))
-        sums.add(rows)
-        weights = np.empty((4, 5), np.float32)
-        found.append((weights, sums.solve(0.3, weights)))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
 def test_ranks_of_labels_are_their_places_in_a_sort():
     rng = np.random.default_rng(3)
     scores = rng.integers(0, 6, (40, 12)).astype(np.float32)  # with ties

@@ -88,8 +88,15 @@ def compare_rows(
         if own.shape[0] == 0:
             continue
         best_of_row(
-            row, own, scores.unhashed.logs[0], FAR, scores.lists, scores.unhashed, room.bound,
-            tops, best,
+            row,
+            own,
+            scores.unhashed.logs[0],
+            FAR,
+            scores.lists,
+            scores.unhashed,
+            room.bound,
+            tops,
+            best,
         )
         for c in own:
             score = score_without(row, weight, c, scores)

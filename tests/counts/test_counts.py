@@ -142,45 +142,6 @@ def test_scores_equal_the_reference(block, rng, with_learnt):
     scorer.close()
 
 
-def blended_by_force(scorer, block, hashed):
-    """Every class's score as it is defined, float32 in the order of the kernels."""
-    w, n = scorer.weights, hashed.n_repetitions
-    share = np.float32(w.hashed / n)
-    ids, totals = scorer.topk(block, len(w.base))
-    total = np.empty_like(totals)
-    np.put_along_axis(total, ids, totals, axis=1)
-    codes = hashed.codes.reshape(-1, n).astype(int)
-    s = np.zeros_like(total)
-    for r in range(n):
-        s += hashed.logs[:, r * hashed.n_buckets + codes[:, r]]
-    return total + share * s
-
-
-@pytest.mark.parametrize("k", [1, 5, K, K + 3])
-@pytest.mark.parametrize("weight", [0.0, 0.5, 30.0])
-@pytest.mark.parametrize("levels", [2, 1000])  # few levels: many ties
-def test_counts_beside_hashes_are_exact_to_the_bit(rng, k, weight, levels):
-    block = block_of(rng, 70, D, K)
-    table = counted(block)
-    n_buckets, n_repetitions = 5, 3
-    logs = np.log(rng.integers(1, levels + 1, (70, n_buckets * n_repetitions)) / levels)
-    codes = rng.integers(0, n_buckets, (K, n_repetitions))
-    codes = codes.astype(np.uint16 if levels == 2 else np.uint8)
-    hashed = Hashed(logs.astype(np.float32), codes.reshape(-1), n_buckets, n_repetitions)
-    slope, match, penalty = np.array([[0.5], [1], [0]], np.float32)
-    flat = GroupWeights(group=np.zeros(D, np.int32), slope=slope, match=match, penalty=penalty,
-                        prior=0.0, learnt=0.0, hashed=weight)  # fmt: skip
-    scorer = CountScorer(weigh(table, flat), 2)
-    expected = blended_by_force(scorer, block, hashed)
-    ids, scores = scorer.topk(block, k, hashed)
-    assert ids.shape == (70, min(k, K))
-    for i in range(70):
-        order = np.lexsort((np.arange(K), -expected[i]))[:k]
-        assert ids[i].tolist() == order.tolist()
-        assert scores[i].view(np.int32).tolist() == expected[i][order].view(np.int32).tolist()
-    scorer.close()
-
-
 def test_means_are_those_of_the_codes(rng):
     codes = rng.integers(0, 4, (K, 3)).astype(np.uint8)
     logs = rng.normal(size=(6, 12)).astype(np.float32)

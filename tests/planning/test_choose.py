@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from streammach.counts.count_bytes import pair_room
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.jit import CODE_BYTES, TRAINING_COMPILER_BYTES
 from streammach.machine import (
@@ -16,6 +15,7 @@ from streammach.machine import (
     time_range_text,
     time_text,
 )
+from streammach.parts.counts.count_bytes import pair_room
 from streammach.planning import speed
 from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, plan

@@ -15,20 +15,25 @@ from tests.reference import packed as reference
 K = 300_000
 
 
+def lists_of(lists, n_classes, gains):
+    """Counts of these lists of classes."""
+    zeros, d = np.zeros(n_classes, np.float32), len(lists)
+    return CountWeights(
+        starts=ends(np.array([len(one) for one in lists])),
+        classes=np.concatenate(lists).astype(np.int32), gains=gains.astype(np.int16),
+        wide_of=np.full(d, -1, np.int32), wide=np.zeros((0, n_classes), np.int16),
+        penalty=np.ones(d, np.float32), base=zeros, log_values=zeros, hashed=1.0,
+    )  # fmt: skip
+
+
 def far_apart(rng, unit, largest):
     """Lists of few classes among very many, among them the first and the last one."""
     lists = [[0, 1, 65535, 65536, 65537 + 65535], [], [K - 1], [65535], [131070, 131071], []]
     lists += [np.sort(rng.choice(K, 9, replace=False)).tolist() for _ in range(20)]
     n = sum(map(len, lists))
-    gains = (unit * rng.integers(-largest, largest, n, endpoint=True)).astype(np.int16)
+    gains = unit * rng.integers(-largest, largest, n, endpoint=True)
     gains[:4] = unit * np.array([largest, -largest, 0, 128])
-    d, zeros = len(lists), np.zeros(K, np.float32)
-    return CountWeights(
-        starts=ends(np.array([len(one) for one in lists])),
-        classes=np.concatenate(lists).astype(np.int32), gains=gains,
-        wide_of=np.full(d, -1, np.int32), wide=np.zeros((0, K), np.int16),
-        penalty=rng.normal(size=d).astype(np.float32), base=zeros, log_values=zeros, hashed=1.0,
-    )  # fmt: skip
+    return lists_of(lists, K, gains)
 
 
 @pytest.mark.parametrize(("unit", "largest"), [(32, 130), (1, 32767)])
@@ -52,17 +57,6 @@ def test_pairs_lie_as_they_should_and_come_back(rng, unit, largest):
     assert again.hashed == counts.hashed
 
 
-def lists_of(lists, n_classes, gains):
-    """Counts of these lists of classes."""
-    zeros, d = np.zeros(n_classes, np.float32), len(lists)
-    return CountWeights(
-        starts=ends(np.array([len(one) for one in lists])),
-        classes=np.concatenate(lists).astype(np.int32), gains=gains.astype(np.int16),
-        wide_of=np.full(d, -1, np.int32), wide=np.zeros((0, n_classes), np.int16),
-        penalty=np.ones(d, np.float32), base=zeros, log_values=zeros, hashed=1.0,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("n_classes", [7, 65_535, 65_536, 400_000])
 def test_packing_saves_what_is_said_at_least(rng, n_classes):
     lists = [np.sort(rng.choice(n_classes, n, replace=False)) for n in (5, 0, 3, 7)]
@@ -74,29 +68,19 @@ def test_packing_saves_what_is_said_at_least(rng, n_classes):
     assert PackedCounts.pays(15, 4, n_classes) == (n_classes < 400_000)
 
 
-def assert_same_scores(rows, counts, found):
+@pytest.mark.parametrize(("n_classes", "unit"), [(400_000, 1), (5000, 1), (5000, 32)])
+def test_scores_have_the_same_bits(rng, n_classes, unit):
+    lists = [np.sort(rng.choice(n_classes, 3, replace=False)) for _ in range(25)]
+    counts = lists_of(lists, n_classes, rng.integers(-900, 900, 75))
+    if n_classes == 5000:
+        counts = counts_of(rng, 25, n_classes, longest=300)
+    rows, found = block_of(rng, 40, 25, n_classes), PackedCounts.of(counts, unit)
     scorers = CountScorer(counts, 1), CountScorer(found, 1)
     (ids, scores), (other_ids, others) = (scorer.topk(rows, 7) for scorer in scorers)
     assert ids.tobytes() == other_ids.tobytes()
     assert scores.tobytes() == others.tobytes()
     for scorer in scorers:
         scorer.close()
-
-
-def test_scores_of_very_many_classes_have_the_same_bits(rng):
-    n_classes = 400_000
-    lists = [np.sort(rng.choice(n_classes, 3, replace=False)) for _ in range(25)]
-    counts = lists_of(lists, n_classes, rng.integers(-900, 900, 75))
-    rows, found = block_of(rng, 40, 25, n_classes), PackedCounts.of(counts, 1)
-    assert_same_scores(rows, counts, found)
-
-
-@pytest.mark.parametrize("unit", [1, 32])
-def test_scores_have_the_same_bits(rng, unit):
-    counts = counts_of(rng, 25, 5000, longest=300)
-    rows, found = block_of(rng, 40, 25, 5000), PackedCounts.of(counts, unit)
-    assert found.n_bytes < counts.n_bytes
-    assert_same_scores(rows, counts, found)
 
 
 @pytest.mark.parametrize("classes", [[0, 5, 5], [3, 2, 4], [-1, 2, 3]])

@@ -34,8 +34,8 @@ def evidence(rng, *, hashed_sign=1.0):
     place = np.array([rng.choice(M, p=np.exp(r - r.max()) / np.exp(r - r.max()).sum()) for r in z])
     return CandidateFeatures(
         counted=counted, groups=groups, log_rows=log_rows, log_values=log_values, hashed=hashed,
-        repeated=repeated, place=place, number=np.arange(N), targets=np.zeros((N, 0), np.float32),
-        weights=np.ones(N, np.float32),
+        repeated=repeated, number=np.arange(N), targets=np.eye(M, dtype=np.float32)[place],
+        weights=np.ones(N, np.float32), listed=False,
     )  # fmt: skip
 
 
@@ -51,8 +51,7 @@ def listed(found, rng):
     """The same rows with up to three labels each among their candidates."""
     n, m = found.repeated.shape
     targets = (rng.random((n, m)) < 1.5 / m) & ~found.repeated
-    targets[np.arange(n), found.place] = True
-    return replace(found, targets=targets.astype(np.float32))
+    return replace(found, targets=np.maximum(found.targets, targets), listed=True)
 
 
 @pytest.mark.parametrize("hashed", [False, True])

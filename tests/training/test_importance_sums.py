@@ -189,15 +189,13 @@ def test_group_weights_see_importances_as_copies(rng):
     arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in normal.items()}
     weights = rng.integers(0, 4, n)
     found = CandidateFeatures(
-        **arrays, repeated=np.zeros((n, m), bool), place=rng.integers(0, m, n),
-        number=np.arange(n), targets=np.zeros((n, 0), np.float32),
-        weights=weights.astype(np.float32),
+        **arrays, repeated=np.zeros((n, m), bool), number=np.arange(n),
+        targets=np.eye(m, dtype=np.float32)[rng.integers(0, m, n)],
+        weights=weights.astype(np.float32), listed=False,
     )  # fmt: skip
     rows = np.repeat(np.arange(n), weights)
-    copies = CandidateFeatures(**{
-        **{name: array[rows] for name, array in vars(found).items()},
-        "weights": np.ones(len(rows), np.float32),
-    })  # fmt: skip
+    arrays = {name: x[rows] for name, x in vars(found).items() if isinstance(x, np.ndarray)}
+    copies = replace(found, **{**arrays, "weights": np.ones(len(rows), np.float32)})
     start, active = rng.normal(size=3 * g + 3), np.ones(3 * g + 3, bool)
     one, other = (_Problem(some, start, active) for some in (found, copies))
     np.testing.assert_allclose(one.scale(), other.scale(), rtol=1e-4)

@@ -96,8 +96,8 @@ def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):
         counted=evidence(table, block, candidates, weights=weights, each=scorer.each),
         groups=groups, log_rows=log_rows[candidates], log_values=log_values[candidates],
         hashed=np.zeros(candidates.shape, np.float32), repeated=candidates < 0,
-        place=block.classes.astype(np.int64), number=np.arange(60),
-        targets=np.zeros((60, 0), np.float32), weights=np.ones(60, np.float32),
+        number=np.arange(60), targets=np.eye(K, dtype=np.float32)[block.classes],
+        weights=np.ones(60, np.float32), listed=False,
     )  # fmt: skip
     loss = held_out_loss(
         found, weights,

@@ -234,7 +234,7 @@ def test_damaged_counts_are_refused(what, stores, tiny, monkeypatch):
         if what == "class":
             found.table.classes[0] = data.n_classes
         else:
-            found.grouped.weights.group[0] = found.grouped.weights.n_groups
+            found.start.group[0] = found.start.n_groups
         identity = identity_of(document)
         for path in (tensors, document):
             path.unlink()
@@ -267,8 +267,8 @@ def test_counts_are_the_same_after_they_were_saved(stores, tiny, monkeypatch):
     assert again.learnt is again.grouped
     for name in ("starts", "classes", "counts", "class_rows", "class_values"):
         assert np.array_equal(getattr(found.table, name), getattr(again.table, name))
-    assert found.grouped.weights.prior == again.grouped.weights.prior
-    assert len(found.learnt.weights.theta) == found.table.n_pairs
+    assert found.grouped == again.grouped
+    assert len(found.start.theta) == found.table.n_pairs
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import scipy.optimize
 import scipy.special
 from numpy.typing import NDArray
 
-from streammach.counts.count_bytes import WEIGHT_BYTES, pair_room
 from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
@@ -25,6 +24,7 @@ from streammach.figures import Reached, words
 from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import PartSession
 from streammach.parts.counts import saved
+from streammach.parts.counts.count_bytes import WEIGHT_BYTES, pair_room
 from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
 from streammach.parts.counts.group_fit import (
     MATCH,
@@ -98,25 +98,25 @@ class CountLearner:
         if self._fitting.n_fit < MIN_FIT_ROWS:
             why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
             reached = self._fitting.judged(table, started, self._fitting.rows)
-            usual = Fitted(started, reached)
-            return Counted(table=table, grouped=usual, learnt=usual, reasons=(why,))
+            usual = Fitted.of(started, reached)
+            return Counted(table=table, start=started, grouped=usual, learnt=usual, reasons=(why,))
         self._session.begin(WEIGHING)
         self._limit_fits(table, started)
-        grouped, why = self._choose_grouping(table)
+        start, grouped, why = self._choose_grouping(table)
         self._session.measured(STAGE, grouped.reached)
         spare, learnt, n_rows = SPARE * grouped.seconds, grouped, 0
         if self._clock.left > spare:
             self._session.begin(LEARNING)
-            weights, n_rows = self._taught(table, grouped.weights, spare)
+            start, n_rows = self._taught(table, grouped.weights(start), spare)
             self._session.begin(WEIGHING_PAIRS)
-            learnt = self._fitting.once(self._session, "pairs", table, weights)
+            learnt = self._fitting.once(self._session, "pairs", table, start)
             self._session.measured(STAGE, learnt.reached)
             self._session.tell(
                 f"counts with feature and pair weights: held-out {self._said.both} "
                 f"{reached_text(learnt.reached)}"
             )
         return Counted(
-            table=table, grouped=grouped, learnt=learnt,
+            table=table, start=start, grouped=grouped, learnt=learnt,
             reasons=(f"counts of {table.n_pairs:,} pairs by {why}",),
             fit_rows=self._fitting.n_fit, pair_rows=n_rows,
         )  # fmt: skip
@@ -167,7 +167,8 @@ class CountLearner:
         n_rows = max(1, facts.n_rows * room // facts.nnz)
         some = self._count(None, n_rows)
         self._session.begin(WEIGHING)
-        found = self._choose_grouping(some)[0].weights
+        start, grouped, _ = self._choose_grouping(some)
+        found = grouped.weights(start)
         self._session.begin(COUNTING)
         slope = np.maximum(found.slope, MIN_SLOPE)
         return PairGainModel(slope[found.group], found.match[found.group])
@@ -181,8 +182,9 @@ class CountLearner:
         began = time.monotonic()
         table = self._count(self._gain_model())
         if time.monotonic() - began >= LEAST_SECONDS:
-            nothing = Fitted(start_weights(np.zeros(table.n_features, np.int32)), Reached(0.0, 0.0))
-            counted = Counted(table=table, grouped=nothing, learnt=nothing)
+            start = start_weights(np.zeros(table.n_features, np.int32))
+            nothing = Fitted.of(start, Reached(0.0, 0.0))
+            counted = Counted(table=table, start=start, grouped=nothing, learnt=nothing)
             findings.write(lambda: saved.save(counted, place, identity))
         return table
 
@@ -213,8 +215,8 @@ class CountLearner:
         self._session.tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
         return table
 
-    def _choose_grouping(self, table: CountTable) -> tuple[Fitted, str]:
-        """Return the weights for the best way to group features, and the evidence."""
+    def _choose_grouping(self, table: CountTable) -> tuple[GroupWeights, Fitted, str]:
+        """Return the best way to group features, the weights for it, and the evidence."""
         ways = groupings(self._dataset, table)
         tried: dict[str, Reached] = {}
         for i, (name, group) in enumerate(ways.items()):
@@ -228,10 +230,9 @@ class CountLearner:
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
         self._session.at(len(ways), len(ways) + WHOLE_FIT)
-        fitted = self._fitting.once(
-            self._session, f"counts-{table.n_pairs}", table, start_weights(ways[best])
-        )
-        return fitted, f"{best}: held-out {self._said.both} {figures}"
+        start = start_weights(ways[best])
+        fitted = self._fitting.once(self._session, f"counts-{table.n_pairs}", table, start)
+        return start, fitted, f"{best}: held-out {self._said.both} {figures}"
 
     def _taught(
         self, table: CountTable, alone: GroupWeights, spare: float

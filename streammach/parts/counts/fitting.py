@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -13,13 +13,18 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.backends.protocol import Backend
-from streammach.counts.count_bytes import FIT_BYTES, FIT_CANDIDATES, MAX_GROUPS, evidence_bytes
 from streammach.counts.learning import GroupWeights, class_logarithms, evidence, weigh
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.errors import ModelError
 from streammach.figures import Reached
 from streammach.parts.base import PartSession
+from streammach.parts.counts.count_bytes import (
+    FIT_BYTES,
+    FIT_CANDIDATES,
+    MAX_GROUPS,
+    evidence_bytes,
+)
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_tilt
 from streammach.prediction.reached import measure
@@ -38,34 +43,8 @@ class HashedModels(NamedTuple):
     transform: Transform
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """Weights, what they reach on rows that the fit did not see, and the seconds of the fit."""
-
-    weights: GroupWeights
-    reached: Reached
-    seconds: float = 0.0
-
-    @property
-    def score(self) -> float:
-        """By which weights are chosen."""
-        return self.reached.selection_score
-
-    @property
-    def numbers(self) -> FitResult:
-        """All but the groups, and what was learnt before."""
-        w = self.weights
-        slope, match, penalty = (
-            tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
-        )
-        return FitResult(
-            slope=slope, match=match, penalty=penalty, prior=w.prior, learnt=w.learnt,
-            hashed=w.hashed, reached=self.reached, seconds=self.seconds,
-        )  # fmt: skip
-
-
-class FitResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The numbers of fitted weights, as they are kept."""
+class Fitted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The numbers of fitted weights, and what they reach on rows that the fit did not see."""
 
     slope: tuple[float, ...]
     match: tuple[float, ...]
@@ -74,20 +53,35 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     learnt: float
     hashed: float
     reached: Reached
-    seconds: Amount
+    seconds: Amount = 0.0  # of the fit
 
-    def beside(self, start: GroupWeights) -> Fitted:
-        """Return the weights, with the groups and the learnt weights that a fit starts from."""
+    @classmethod
+    def of(cls, w: GroupWeights, reached: Reached) -> Fitted:
+        """Return the numbers of weights."""
+        slope, match, penalty = (
+            tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
+        )
+        return cls(
+            slope=slope, match=match, penalty=penalty, prior=w.prior, learnt=w.learnt,
+            hashed=w.hashed, reached=reached,
+        )  # fmt: skip
+
+    @property
+    def score(self) -> float:
+        """By which weights are chosen."""
+        return self.reached.selection_score
+
+    def weights(self, start: GroupWeights) -> GroupWeights:
+        """Return the weights, with the groups and the learnt weights that the fit started from."""
         slope, match, penalty = (
             np.array(numbers, np.float32) for numbers in (self.slope, self.match, self.penalty)
         )
         if any(len(array) != start.n_groups for array in (slope, match, penalty)):
             raise ModelError("damaged: fitted weights are of other groups", hint="Train again.")
-        weights = replace(
+        return replace(
             start, slope=slope, match=match, penalty=penalty, prior=self.prior,
             learnt=self.learnt, hashed=self.hashed,
         )  # fmt: skip
-        return Fitted(weights, self.reached, self.seconds)
 
 
 class Fitting:
@@ -128,12 +122,12 @@ class Fitting:
     ) -> Fitted:
         """Return a fit by its name; one that was done before is read."""
 
-        def fit() -> FitResult:
+        def fit() -> Fitted:
             began = time.monotonic()
             found = self.fitted(table, start)
-            return replace(found, seconds=time.monotonic() - began).numbers
+            return msgspec.structs.replace(found, seconds=time.monotonic() - began)
 
-        return session.findings.once(name, FitResult, fit, of=self.n_fit).beside(start)
+        return session.findings.once(name, Fitted, fit, of=self.n_fit)
 
     def fitted(self, table: CountTable, start: GroupWeights) -> Fitted:
         """Fit the weights on candidates by `start` and by the hashed models.
@@ -166,7 +160,7 @@ class Fitting:
                 sum(rows.n_alike for rows in some),
             )
             fits = _tilted(fits, tilt)
-        return Fitted(fits[2], self._unseen(table, fits, others))
+        return Fitted.of(fits[2], self._unseen(table, fits, others))
 
     def _unseen(
         self, table: CountTable, fits: list[GroupWeights], others: Sequence[RowBlock]
@@ -225,14 +219,13 @@ class Fitting:
         means = np.zeros(there.shape, np.float32)
         if self.hashed is not None:
             means = hashed_means(self.hashed.backend, rows, there, self.hashed.transform)
-        own = _own(rows, candidates)
         # 1 for each of the row's labels, which precision at k asks for (Menon et al., 2019).
-        targets = (own[:, :0] if rows.labels is None else own).astype(np.float32)
+        targets = _own(rows, candidates).astype(np.float32)
         return CandidateFeatures(
             counted=counted, groups=groups, log_rows=log_rows[there],
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
-            number=np.arange(rows.n_rows),
-            place=own.argmax(axis=1), targets=targets, weights=rows.weights,
+            number=np.arange(rows.n_rows), targets=targets, weights=rows.weights,
+            listed=rows.labels is not None,
         )  # fmt: skip
 
 
@@ -243,9 +236,7 @@ def _total(rows: RowBlock) -> float:
 
 def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return which candidates are classes of their row: bool (n, m)."""
-    if rows.labels is None:
-        return np.equal(candidates, rows.classes[:, None])
-    return np.logical_and(rows.labels.matched(candidates), candidates >= 0)
+    return np.logical_and(rows.lists.matched(candidates), candidates >= 0)
 
 
 def reached_text(reached: Reached) -> str:

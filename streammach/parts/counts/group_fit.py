@@ -9,10 +9,10 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from streammach.counts.count_bytes import MAX_GROUPS
 from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
 from streammach.data.store.dataset import Dataset
+from streammach.parts.counts.count_bytes import MAX_GROUPS
 from streammach.rows.dense import product
 from streammach.rows.names import namespace_ids
 
@@ -43,29 +43,18 @@ class CandidateFeatures:
     log_values: NDArray[np.float32]
     hashed: NDArray[np.float32]  # float32 (n, m): mean logarithm of the hashed models
     repeated: NDArray[np.bool_]  # bool (n, m): whether the candidate stands further left already
-    place: NDArray[np.int64]  # int64 (n,): where the row's class stands
     number: NDArray[np.int64]  # int64 (n,): number of each row, rising
-    # float32 (n, m) or (n, 0): where rows have lists of labels, 1 for each candidate that is one of
-    # the row's
-    targets: NDArray[np.float32]
+    targets: NDArray[np.float32]  # float32 (n, m): 1 for each candidate that is one of the row's
     weights: NDArray[np.float32]  # float32 (n,): what each row counts
-
-    @property
-    def listed(self) -> bool:
-        """Whether rows have lists of labels."""
-        return bool(self.targets.shape[1])
+    listed: bool  # whether rows have lists of labels
 
     def own(self, z: NDArray[Any]) -> NDArray[Any]:
         """Return the sum of the scores of a row's classes, by scores (n, m)."""
-        if self.listed:
-            found: NDArray[Any] = (self.targets * z).sum(axis=1)
-            return found
-        return z[np.arange(self.n_rows), self.place]
+        found: NDArray[Any] = (self.targets * z).sum(axis=1)
+        return found
 
     def of_labels(self, each: NDArray[Any]) -> NDArray[Any]:
         """Return what is given for each label of a row, (n,) or (n, m), for all of them."""
-        if not self.listed:
-            return each
         labels = self.targets.sum(axis=1).astype(each.dtype)
         found: NDArray[Any] = each * labels.reshape(-1, *(1,) * (each.ndim - 1))
         return found
@@ -73,7 +62,10 @@ class CandidateFeatures:
     def part(self, first: int, last: int) -> CandidateFeatures:
         """Return the rows with numbers from `first` to below `last`."""
         a, b = np.searchsorted(self.number, [first, last])
-        return CandidateFeatures(**{name: array[a:b] for name, array in vars(self).items()})
+        arrays: dict[str, Any] = {
+            name: x[a:b] for name, x in vars(self).items() if isinstance(x, np.ndarray)
+        }
+        return replace(self, **arrays)
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return each candidate's score by weights in the order of :func:`in_order`."""
@@ -95,7 +87,7 @@ class CandidateFeatures:
     @property
     def n_rows(self) -> int:
         """Number of rows, n."""
-        return len(self.place)
+        return len(self.number)
 
     @property
     def n_groups(self) -> int:
@@ -166,13 +158,10 @@ def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[float, 
     """Return what the rows count whose class is first, and among the first five candidates."""
     # Of rows with lists of labels, those with one first, and the fifth part of all among five.
     z, w = found.scores(in_order(weights)), found.weights.astype(np.float64)
-    if found.listed:
-        first = np.argsort(-z, axis=1, kind="stable")[:, :5]
-        hits = np.take_along_axis(found.targets, first, axis=1) > 0
-        return float(w[hits[:, 0]].sum()), float((hits.sum(axis=1) * w).sum()) / 5
-    own = z[np.arange(found.n_rows), found.place][:, None]
-    better = (z > own).sum(axis=1)
-    return float(w[better < 1].sum()), float(w[better < 5].sum())
+    first = np.argsort(-z, axis=1, kind="stable")[:, :5]
+    hits = np.take_along_axis(found.targets, first, axis=1) > 0
+    five = float((hits.sum(axis=1) * w).sum())
+    return float(w[hits[:, 0]].sum()), five / 5 if found.listed else five
 
 
 class _Problem:
@@ -229,10 +218,7 @@ class _Problem:
         """Return the loss and its gradient at ``start + u * scale``."""
         found, x = self._found, self.start + u * scale
         p, losses = self._probabilities(x)
-        if found.listed:
-            p = found.of_labels(p) - found.targets
-        else:
-            p[np.arange(found.n_rows), found.place] -= 1
+        p = found.of_labels(p) - found.targets
         p *= found.weights[:, None]
         gradient = np.concatenate(
             [

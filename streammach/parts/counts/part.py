@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from streammach.counts import count_bytes as bytes_of
-from streammach.counts.count_bytes import MAX_CLASSES, pair_room
-from streammach.counts.learning import weigh
+from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.scores import CountScorer
 from streammach.data.holdout import held_rows
 from streammach.figures import Reached, words
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.counts import alone, saved
+from streammach.parts.counts import count_bytes as bytes_of
+from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
@@ -58,11 +58,11 @@ class CountsDecision(Decision):
     """Counts with the weights that held-out rows want, alone or beside hashed models."""
 
     def __init__(
-        self, session: PartSession, counted: Counted, best: Fitted, reasons: tuple[str, ...],
+        self, session: PartSession, counted: Counted, best: GroupWeights, reasons: tuple[str, ...],
         figures: dict[Ranker, Reached], transform: Transform | None = None,
     ) -> None:  # fmt: skip
         super().__init__(reasons=(*counted.reasons, *reasons), figures=figures)
-        self._session, self._table, self._weights = session, counted.table, best.weights
+        self._session, self._table, self._weights = session, counted.table, best
         self.counts = weigh(self._table, self._weights)
         self._scorer = CountScorer(self.counts, session.plan.config.placement.threads)
         self.ranking = self._scorer.topk
@@ -104,7 +104,8 @@ class CountsAhead(Ahead):
         if counted.learns:
             reasons = (_of_pairs(session, counted.grouped, counted.learnt),)
         figures: dict[Ranker, Reached] = {"blend": counted.best.reached}
-        return CountsDecision(session, counted, counted.best, reasons, figures)
+        best = counted.weights(counted.best)
+        return CountsDecision(session, counted, best, reasons, figures)
 
 
 def _of_pairs(session: PartSession, grouped: Fitted, learnt: Fitted) -> str:
@@ -130,12 +131,15 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     hashed = session.findings.once(
         "hashed", Reached, lambda: measure(rows, by_hashes(backend, "logsum", transform))
     )
-    grouped = learnt = fitting.once(session, "beside", counted.table, counted.grouped.weights)
+    start = counted.weights(counted.grouped)
+    grouped = learnt = best = fitting.once(session, "beside", counted.table, start)
     if counted.learns:
         session.check()
         session.at(1, 2)
-        learnt = fitting.once(session, "beside-pairs", counted.table, counted.learnt.weights)
-    best = max(grouped, learnt, key=lambda fitted: fitted.score)
+        with_pairs = counted.weights(counted.learnt)
+        learnt = fitting.once(session, "beside-pairs", counted.table, with_pairs)
+        if learnt.score > grouped.score:
+            best, start = learnt, with_pairs
     session.tell(
         f"beside hashed models: held-out {both} {reached_text(grouped.reached)}, "
         f"with feature and pair weights {reached_text(learnt.reached)}"
@@ -150,7 +154,7 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     figures: dict[Ranker, Reached] = {"logsum": hashed, "blend": best.reached}
     if not better:
         return Decision(reasons=(*counted.reasons, *reasons), figures=figures)
-    return CountsDecision(session, counted, best, reasons, figures, transform)
+    return CountsDecision(session, counted, best.weights(start), reasons, figures, transform)
 
 
 class Counts(Part):
@@ -189,17 +193,11 @@ class Counts(Part):
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
         """Return the bytes of counting, fitting and learning."""
-        return bytes_of.footprint(
-            facts, n_repetitions=config.shape.n_repetitions, max_pairs=config.size_of(self.name),
-            held_out_rows=config.batching.held_out_rows, threads=config.placement.threads,
-        )  # fmt: skip
+        return bytes_of.footprint(facts, config)
 
     def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
         """Return the bytes of counts and of those of a form."""
-        return bytes_of.judged(
-            facts, n_repetitions=config.shape.n_repetitions, max_pairs=config.size_of(self.name),
-            threads=config.placement.threads,
-        )  # fmt: skip
+        return bytes_of.judged(facts, config)
 
     def smaller_bytes(self, facts: DataFacts, config: RunConfig) -> int:
         """Return the bytes of the pairs of a model, and of those of a smaller one."""

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
 from streammach.errors import ModelError, clean
 from streammach.model.findings import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors
-from streammach.parts.counts.fitting import FitResult, Fitted
+from streammach.parts.counts.fitting import Fitted
 from streammach.parts.counts.group_fit import start_weights
 from streammach.spec.types import Count
 
@@ -29,6 +30,8 @@ class Counted:
     """What counts are and reach without hashed models."""
 
     table: CountTable  # the counts of the rows that are not held out
+    # the groups of features, and what was learnt of features and pairs: empty where nothing was
+    start: GroupWeights
     # grouped, learnt: weights by group, and those with feature and pair weights; the same where
     # these were not learnt
     grouped: Fitted
@@ -37,6 +40,11 @@ class Counted:
     # fit_rows, pair_rows: held-out rows that were fitted on, and rows that pairs were learnt from
     fit_rows: int = 0
     pair_rows: int = 0
+
+    def weights(self, fitted: Fitted) -> GroupWeights:
+        """Return the weights of one of both."""
+        return fitted.weights(start_weights(self.start.group) if fitted is self.grouped
+                              else self.start)  # fmt: skip
 
     @property
     def learns(self) -> bool:
@@ -53,8 +61,8 @@ class CountsDocument(RunDocument, frozen=True, kw_only=True):
     """What is known of counts beside their arrays."""
 
     tensors: TensorFile
-    grouped: FitResult
-    learnt: FitResult | None
+    grouped: Fitted
+    learnt: Fitted | None
     reasons: tuple[str, ...]
     fit_rows: Count
     pair_rows: Count
@@ -70,15 +78,14 @@ def save(counted: Counted, folder: Path, identity: str) -> None:
     learnt = counted.learnt if counted.learns else None
     arrays: dict[str, NDArray[Any]] = {name: getattr(counted.table, name) for name in TABLE}
     arrays |= {name: arrays[name].view(np.int64) for name in TOTALS}  # sums of importances too
-    arrays["group"] = counted.grouped.weights.group  # of both
+    arrays["group"] = counted.start.group
     if learnt is not None:
-        arrays |= {"theta": learnt.weights.theta, "delta": learnt.weights.delta}
+        arrays |= {"theta": counted.start.theta, "delta": counted.start.delta}
     save_state(
         folder, "counts", arrays,
         lambda tensors: CountsDocument(
-            identity=identity, tensors=tensors, grouped=counted.grouped.numbers,
-            learnt=None if learnt is None else learnt.numbers, reasons=counted.reasons,
-            fit_rows=counted.fit_rows, pair_rows=counted.pair_rows,
+            identity=identity, tensors=tensors, grouped=counted.grouped, learnt=learnt,
+            reasons=counted.reasons, fit_rows=counted.fit_rows, pair_rows=counted.pair_rows,
         ),
     )  # fmt: skip
 
@@ -114,13 +121,12 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
         and table.counts.min(initial=0) >= 0
     ):  # fmt: skip
         raise _damaged(folder, "a number is out of its range")
-    start = start_weights(group)
-    grouped = both = document.grouped.beside(start)
+    start, grouped = start_weights(group), document.grouped
     if learnt is not None:
-        both = learnt.beside(replace(start, theta=arrays["theta"], delta=arrays["delta"]))
+        start = replace(start, theta=arrays["theta"], delta=arrays["delta"])
     return Counted(
-        table=table, grouped=grouped, learnt=both, reasons=document.reasons,
-        fit_rows=document.fit_rows, pair_rows=document.pair_rows,
+        table=table, start=start, grouped=grouped, learnt=learnt or grouped,
+        reasons=document.reasons, fit_rows=document.fit_rows, pair_rows=document.pair_rows,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, PairTable
+from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 
 # A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places; before: marks.
@@ -33,34 +34,33 @@ def evidence_bytes(n_groups: int) -> int:
     return FIT_CANDIDATES * (4 * (2 * n_groups + 1) + 48)
 
 
-def footprint(
-    facts: DataFacts, *, n_repetitions: int, max_pairs: int, held_out_rows: int, threads: int
-) -> dict[str, int]:
+def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     """Return the bytes of every buffer of counting, fitting and learning, by name."""
+    max_pairs, threads = config.size_of("counts"), config.placement.threads
     if not max_pairs:
         return {}
-    fit = min(FIT_BYTES, held_out_rows * evidence_bytes(MAX_GROUPS))
+    fit = min(FIT_BYTES, config.batching.held_out_rows * evidence_bytes(MAX_GROUPS))
     n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
     lessons = PairLearner.footprint(facts.n_classes, n_wide, facts.max_row_nnz, threads)
     return {
-        **_lists(facts, max_pairs, WEIGHT_BYTES),
-        "count fit": fit + lessons,
-        "count scores": _scores(facts, n_repetitions, max_pairs, threads),
-    }
+        **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + lessons,
+        "count scores": _scores(facts, config),
+    }  # fmt: skip
 
 
-def judged(facts: DataFacts, *, n_repetitions: int, max_pairs: int, threads: int) -> int:
-    """Return the bytes of it while forms of a model are judged; the arguments are those above."""
+def judged(facts: DataFacts, config: RunConfig) -> int:
+    """Return the bytes of counts and of those of a form, while forms of a model are judged."""
+    max_pairs = config.size_of("counts")
     if not max_pairs:
         return 0
     # Beside the scorer of a form stands that of the whole model.
-    scores = 2 * _scores(facts, n_repetitions, max_pairs, threads)
-    return scores + sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
+    return 2 * _scores(facts, config) + sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
 
 
-def _scores(facts: DataFacts, n_repetitions: int, max_pairs: int, threads: int) -> int:
-    n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
-    return CountScorer.footprint(facts.n_classes, n_wide, n_repetitions, threads)
+def _scores(facts: DataFacts, config: RunConfig) -> int:
+    k, n_repetitions = facts.n_classes, config.shape.n_repetitions
+    n_wide = CountWeights.most_wide(config.size_of("counts"), k)
+    return CountScorer.footprint(k, n_wide, n_repetitions, config.placement.threads)
 
 
 def _lists(facts: DataFacts, max_pairs: int, pair_bytes: int) -> dict[str, int]:

@@ -251,7 +251,7 @@ def insert(scores: Array, ids: Array, score: Number, which: Number) -> None:
     scores[j], ids[j] = score, which
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def any_above(total: Array, first: int, last: int, bound: Number) -> bool:
     """Return whether one of ``total[first:last]`` is above a bound; vectorises, unlike a search."""
     n = 0
@@ -260,7 +260,7 @@ def any_above(total: Array, first: int, last: int, bound: Number) -> bool:
     return n > 0
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def best_of(total: Array, scores: Array, ids: Array) -> None:
     """Write the classes with the largest totals, best first, ties to the smaller id."""
     scores[:] = -np.inf

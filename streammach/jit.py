@@ -19,6 +19,7 @@ import numba
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import Event, Listener, register
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
@@ -116,10 +117,29 @@ os.register_at_fork(
 )
 
 
+class _Inner(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+    """A kernel without a wrapper for Python, which Python would crash in."""
+
+    def __call__(self, *arguments: object) -> None:
+        raise TypeError(f"{self.__name__} is called by kernels alone")
+
+
 def kernel(
-    *, fastmath: bool = True, inline: bool = False, allocates: bool = False
+    *, fastmath: bool = True, inline: bool = False, allocates: bool = False, inner: bool = False
 ) -> Callable[[F], F]:
-    """Compile a function at its first call, without the GIL, cached between processes."""
+    """Compile a function at its first call, without the GIL, cached between processes.
+
+    Parameters
+    ----------
+    fastmath : bool
+        Whether floating-point arithmetic may be reordered.
+    inline : bool
+        Whether it becomes part of its callers.
+    allocates : bool
+        Whether it makes arrays; references are counted then, which takes time to compile.
+    inner : bool
+        Whether kernels alone call it: then there is no wrapper for Python to compile.
+    """
 
     def compile_lazily(function: F) -> F:
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, CACHE_DIR or ""
@@ -137,11 +157,14 @@ def kernel(
                 inline="always" if inline else "never",
                 _nrt=allocates,
                 no_cfunc_wrapper=True,  # one more copy to compile, for callers in C
+                no_cpython_wrapper=inner,
             )
         finally:
             numba.config.CACHE_DIR = before
         if CACHE_DIR is not None:
             compiled._cache._cache_file.__class__ = KernelFiles  # type: ignore[attr-defined]
+        if inner:
+            compiled.__class__ = _Inner  # type: ignore[assignment]
         return compiled
 
     return compile_lazily

@@ -188,7 +188,7 @@ def write_row(row: Array, least: int, codes: Array, data: Array, at: int) -> Non
             at += 1
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def unpack_row(data: Array, first: Number, last: Number, out: Array) -> None:
     """Write the row that lies in ``data[first:last]`` to `out` int8 (C,)."""
     at, end, part = np.int64(first), np.int64(last), (out.shape[0] + 3) // 4

@@ -43,7 +43,7 @@ class CodedClasses(NamedTuple):
     kind: int  # SUM, MINIMUM or MEDIAN
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def aggregate(v: Array, kind: int) -> Any:
     """Return the score from the values of one class, in their order; may sort `v` float32 (R,)."""
     if kind == SUM:
@@ -89,7 +89,7 @@ def score(p: Array, model: CodedClasses, first: int, step: int, v: Array) -> Any
     return aggregate(v, model.kind)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
     """Insert class `i` with score `s` into the k best, if it belongs there."""
     # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first; classes come in rising
@@ -103,13 +103,13 @@ def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
     scores[j], ids[j] = s, i
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def next_above(x: Number) -> Any:
     """Return the next float32 above `x`."""
     return np.nextafter(np.float32(x), np.float32(np.inf))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def next_below(x: Number) -> Any:
     """Return the next float32 below the float32 nearest to `x`."""
     return np.nextafter(np.float32(x), np.float32(-np.inf))
@@ -148,7 +148,7 @@ def decode_one(
                 offer(score(row, model, i * model.n_repetitions, 1, v), i, best, where)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def best_sums(
     row: Array, model: CodedClasses, first: int, last: int, best: Array, where: Array
 ) -> None:
@@ -184,13 +184,13 @@ def best_sums(
         i += 1
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def limit_of(room: Number, unit: Number) -> Any:
     """Return the largest sum of deficits that a score with `room` to the slack can have."""
     return np.uint8(max(0.0, min(FULL_UNIT, room * unit * 1.000001)))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def raised(theta: Number, scores: Array, ids: Array) -> None:
     """Have the k best of a row exceed a number that is below the k-th best score of all."""
     j = scores.shape[0] - 1

@@ -123,7 +123,7 @@ def listed(state: Array, out: Array) -> Any:
     return n
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def offer_any(s: Number, i: int, scores: Array, ids: Array) -> None:
     """Insert class `i` with score `s` into the k best, if it belongs there and is not there."""
     # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first, the smaller id first where
@@ -150,7 +150,7 @@ def best_of(values: Array) -> Any:
     return found
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def begin_walk(row: Array, walks: BucketWalk) -> None:
     """Copy the values of a row float32 (C,), and take the best bucket of each model."""
     left, tops = walks.left, walks.tops
@@ -177,7 +177,7 @@ def take(left: Array, tops: Array) -> Any:
     return g * GROUP + bucket
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def score_bucket(
     row: Array, model: CodedClasses, walks: BucketWalk, scores: Array, ids: Array
 ) -> Any:
@@ -205,7 +205,7 @@ def score_bucket(
     return n
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def found_in_buckets(
     row: Array, model: CodedClasses, first: int, last: int, walks: BucketWalk, scores: Array,
     ids: Array,

@@ -175,7 +175,7 @@ def codes_in_blocks(spec: ModelSpec) -> NDArray[np.uint8]:
     return in_blocks(pieces, n_blocks(k), spec.n_repetitions)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def bounds_of(v: Array) -> tuple[Number, Number]:
     """Return the largest value and the largest magnitude of `v` float32 (B,)."""
     top, low = v[0], v[0]
@@ -186,7 +186,7 @@ def bounds_of(v: Array) -> tuple[Number, Number]:
     return top, max(top, -low)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def write_row(row: Array, q: int, model: CodedClasses, theta: Number, room: PermRoom) -> None:
     """Write the deficits of row `q`, float32 (C,), to its table."""
     most, unit, n_buckets = np.float32(255), room.units[q], model.n_buckets
@@ -203,7 +203,7 @@ def write_row(row: Array, q: int, model: CodedClasses, theta: Number, room: Perm
                 out[b] = np.uint8(values[b] < theta)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def kth_smallest(values: Array, k: int, counts: Array) -> int:
     """Return the k-th smallest of uint8 (n,), n >= k; `counts` int32 (256,) is scratch."""
     counts[:] = 0
@@ -218,7 +218,7 @@ def kth_smallest(values: Array, k: int, counts: Array) -> int:
     return found
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def seed_sum(model: CodedClasses, first: int, last: int, k: int, q: int, room: PermRoom) -> int:
     """Return a sum of row q's deficits that k of the classes do not exceed, or 255."""
     more = (SPARE + 1) * LANES

@@ -123,14 +123,14 @@ def write_table(model: CodedClasses, up: bool, room: TileRoom) -> None:
                     out[q] = np.uint8(np.int32(d if d < most else most))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def least_of(need: Number, unit: Number) -> Any:
     """Return the smallest sum of surpluses that a score which needs so much can have."""
     # 0.01: what numbers just above a whole one lose when they are rounded up.
     return np.uint8(max(0.0, min(255.0, need * unit * 0.999998 - 0.01)))
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def prefers_surplus(scores: Array, room: TileRoom) -> Any:
     """Return whether for most rows the k-th best is nearer to the worst sum than to the best."""
     votes = 0
@@ -140,7 +140,7 @@ def prefers_surplus(scores: Array, room: TileRoom) -> Any:
     return votes * 2 > scores.shape[0]
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def seed_sums(model: CodedClasses, first: int, last: int, k: int, up: bool, room: TileRoom) -> bool:
     """Find sums that k classes reach (surplus) or do not exceed (deficits); False for too few."""
     each, some, sums = min(max(SEED_CLASSES // k, 8), (last - first) // k), room.some, room.sums
@@ -161,7 +161,7 @@ def seed_sums(model: CodedClasses, first: int, last: int, k: int, up: bool, room
     return True
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def raise_bounds(up: bool, n_repetitions: int, room: TileRoom, scores: Array, ids: Array) -> None:
     """Have the k best exceed what the sums of k classes prove."""
     for q in range(scores.shape[0]):
@@ -177,7 +177,7 @@ def raise_bounds(up: bool, n_repetitions: int, room: TileRoom, scores: Array, id
         raised(next_below(theta), scores[q], ids[q])
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def set_limits(model: CodedClasses, up: bool, room: TileRoom, scores: Array) -> None:
     """Bring limits, and where it pays the table, up to the present k-th best scores."""
     rewrite, units, limits = model.kind != SUM, room.units, room.limits
@@ -203,7 +203,7 @@ def set_limits(model: CodedClasses, up: bool, room: TileRoom, scores: Array) -> 
         write_table(model, up, room)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def offer_lanes(
     lanes: Number, i: int, p: Array, model: CodedClasses, up: bool, room: TileRoom, scores: Array,
     ids: Array,

@@ -43,7 +43,7 @@ ANY_NUMBER = 1 << 30
 IN_SLOT = 0xFFFFFFFF  # of a span: namespace and length
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     """Read ``|space[:scale]`` at `p`: namespace id, scale, position, reason; id -1: no room."""
     # The id is 0 for the space without a name; an unknown one that may not be added gets the id
@@ -74,7 +74,7 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     return space, scale, p, parsed.MANY_SPACES if add and space >= MAX_NAMESPACES else parsed.OK
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool) -> Any:
     """Return the id of a label, -1 if it is unknown and not added, -2 if the table is full."""
     size = end - start
@@ -92,7 +92,7 @@ def refused(state: Array, reason: int, start: int, end: int) -> Any:
     return parsed.BAD
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def long_label(text: Array, start: int, end: int, split: bool) -> Any:
     """Return where the first label that is too long starts and ends; at the end if none is."""
     # Labels stand between commas if they are `split`.
@@ -104,7 +104,7 @@ def long_label(text: Array, start: int, end: int, split: bool) -> Any:
     return end, end
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def features_of_row(
     text: Array, p: int, numbered: bool, head: tuple[int, int, int], out: Parsed,
     spaces: NameTable, names: NameTable, add: bool,
@@ -207,7 +207,7 @@ def features_of_row(
     return p, n, parsed.DONE
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def labels_of_row(
     text: Array, start: int, end: int, out: Parsed, table: NameTable, add: bool
 ) -> Any:
@@ -228,7 +228,7 @@ def labels_of_row(
     return True
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
     """Ask for the bytes of the names that a row's will be compared with, all before the first."""
     # A slot says whose, the table where these are: so each is asked for in a pass of its own.
@@ -244,7 +244,7 @@ def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
                     prefetch(names.starts, name)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def take_row(
     text: Array, line: int, label_from: int, label_to: int, importance: float, n_values: int,
     first_hard: int, out: Parsed, labels: NameTable, names: NameTable, add_labels: bool,

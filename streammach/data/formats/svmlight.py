@@ -41,7 +41,7 @@ def xmc_header(line: bytes) -> TextHeader | None:
     return found if all(found) else None
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def is_word(text: Array, start: int, end: int, word: Array) -> Any:
     """Return whether the bytes are `word`, in small letters or large ones, with a sign or not."""
     # `word` uint8 (n,) is in small letters.
@@ -55,7 +55,7 @@ def is_word(text: Array, start: int, end: int, word: Array) -> Any:
     return True
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def labels_checked(text: Array, p: int, end: int, state: Array) -> Any:
     """Return what :func:`svmlight_head` does for labels between commas; the first bad one's."""
     start = p
@@ -73,7 +73,7 @@ def labels_checked(text: Array, p: int, end: int, state: Array) -> Any:
     return p, end, end, parsed.OK
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def svmlight_head(text: Array, p: int, state: Array) -> Any:
     """Read the label of an svmlight row: its start and end, the position after it, a reason."""
     end = token_end(text, p, parsed.HASH)

@@ -43,7 +43,7 @@ def leading_digits(word: Number) -> Any:
     return np.int64(count), x
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def long_number(text: Array, p: int) -> Any:
     """Read any decimal number at `p`: value, its end, a reason or OK, and whether it is exact."""
     # Up to 15 digits with an exponent within 22 give one product or quotient of exact float64,
@@ -138,7 +138,7 @@ def is_blank(byte: int) -> Any:
     return byte == SPACE or (9 <= byte <= 13 and byte != NEWLINE)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def token_end(text: Array, p: int, stop: int) -> Any:
     """Return the first position from `p` on that holds a blank, a control byte or `stop`."""
     while text[p] > SPACE and text[p] != stop:
@@ -146,7 +146,7 @@ def token_end(text: Array, p: int, stop: int) -> Any:
     return p
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def all_digits(text: Array, start: int, end: int) -> Any:
     """Return whether the bytes are at most 18 digits without sign or leading zero."""
     if end - start > 18 or end == start or (text[start] == ZERO and end - start > 1):
@@ -157,7 +157,7 @@ def all_digits(text: Array, start: int, end: int) -> Any:
     return True
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def is_below(text: Array, start: int, end: int, limit: int) -> Any:
     """Return whether the bytes are a number from 0 to below `limit`, in its usual form."""
     if not all_digits(text, start, end):
@@ -181,7 +181,7 @@ def small_number(first: Number, in_slot: int, most: int) -> Any:
     return number
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def next_line(text: Array, p: int) -> Any:
     """Return where the line after the one at `p` starts."""
     while text[p] != NEWLINE:

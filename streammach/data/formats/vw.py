@@ -23,7 +23,7 @@ def fits(line: bytes, following: bytes) -> bool:
     return b"|" in line
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
     """Read what stands before the first ``|``: label start and end, weight, position, reason."""
     # The label is empty where there is none and none is needed. A tag's place goes to `state`.

@@ -69,7 +69,7 @@ class Scratch(NamedTuple):
     fixed: NDArray[np.int64]
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def code_at(data: Array, q: int) -> Any:
     """Return the code point of valid UTF-8 at `q`, and its bytes."""
     byte = np.int64(data[q])
@@ -84,7 +84,7 @@ def code_at(data: Array, q: int) -> Any:
     return ((byte & 0x07) << 18 | (np.int64(data[q + 1]) & 0x3F) << 12 | low), 4
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def split_words(
     data: Array, q: int, stop: int, kinds: Array, text: Array, p: int, words: Array
 ) -> Any:
@@ -174,7 +174,7 @@ def emit(
     spans[n] = (np.int64(start) << 32) | (np.int64(space) << 12) | size
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def runs_of_words(
     words: Array, n_words: int, longest: int, text: Array, space: int, n: int, keys: Array,
     spans: Array, slots: Array,
@@ -190,7 +190,7 @@ def runs_of_words(
     return n
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def runs_of_characters(
     words: Array, n_words: int, least: int, most: int, text: Array, space: int, n: int,
     keys: Array, spans: Array, slots: Array,
@@ -241,7 +241,7 @@ def needs_of_row(frame: Frame, row: int) -> Any:
     return features, n_bytes, words
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slots: Array) -> Any:
     """Read the cells of a row into features; return how many."""
     text, words, fixed, data = scratch.text, scratch.words, scratch.fixed, frame.data
@@ -285,7 +285,7 @@ def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slo
     return n
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def labels_of_cells(frame: Frame, row: int, out: Parsed, labels: NameTable, add: bool) -> Any:
     """Look up the labels of a row; return the first one, -1 without any, -2: the table is full."""
     label, m = np.int64(-1), out.label_starts[out.state[parsed.ROWS]]

@@ -15,6 +15,7 @@ from streammach.data.numpy_files import NpySource
 from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
+from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
 from streammach.data.tables.guess import no_label
 from streammach.data.tables.table_source import Table
 from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable
@@ -31,8 +32,8 @@ MATRIX_SOURCES: dict[str, type[MatrixSource]] = {
 PIPED_TABLES: dict[str, type[TextTable]] = {
     "csv": DelimitedSource, "tsv": DelimitedSource, "jsonl": JsonSource,
 }  # fmt: skip
-ARROW_TABLES = ("parquet", "arrow")
-TABLE_FORMATS: dict[str, None] = dict.fromkeys((*PIPED_TABLES, *ARROW_TABLES))
+ARROW_TABLES: dict[str, type[BatchSource]] = {"parquet": ParquetSource, "arrow": ArrowSource}
+TABLE_FORMATS = {**PIPED_TABLES, **ARROW_TABLES}
 ENDINGS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -117,9 +118,7 @@ def open_table(
     _refuse(options, others, "the labels of a table are a column, --label", path)
     if form in PIPED_TABLES:
         return PIPED_TABLES[form](path, form, options, raw)
-    from streammach.data.tables.arrow_files import ArrowSource, ParquetSource
-
-    return (ParquetSource if form == "parquet" else ArrowSource)(path, form, options)
+    return ARROW_TABLES[form](path, form, options)
 
 
 def _refuse(options: SourceOptions, names: Sequence[str], what: str, path: Path) -> None:

@@ -161,7 +161,7 @@ def fill_lists(
 
 
 @kernel(inline=True)
-def lower_bound(classes: Array, low: int, high: int, wanted: int) -> Any:
+def lower_bound(classes: Array, low: int, high: int, wanted: Number) -> Any:
     """Return where the first class of ``classes[low:high]`` stands that is not below `wanted`."""
     while low < high:
         middle = (low + high) >> 1

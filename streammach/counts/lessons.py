@@ -173,7 +173,9 @@ def add_learnt(
 @kernel(inline=True)
 def set_residuals(s: Array, true: int) -> None:
     """Turn scores into ``true p - target`` in place; the target of the first `true` ones is 1."""
-    high, total = s.max(), np.float32(0)
+    high, total = s[0], np.float32(0)
+    for k in range(1, s.shape[0]):
+        high = max(high, s[k])
     for k in range(s.shape[0]):
         s[k] = math.exp(s[k] - high)
         total += s[k]

@@ -128,7 +128,9 @@ def predict(
                 told("predict", seen.rows, seen.total)
 
         ordered = in_source_order(parts(), site.order, shape.k, room.sorted_bytes, goal.path)
-        write_table(ordered, goal, output, shape, told=lambda n: told("write", n, seen.total))
+        write_table(
+            ordered, goal, output, shape, told=lambda n: told("write", n, seen.total), at_once=True
+        )
     return Predicted(
         out=str(out), n_rows=seen.rows, k=shape.k,
         estimator=model.calibrated if request.calibrated else model.estimator,

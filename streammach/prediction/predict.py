@@ -7,12 +7,9 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from isal import igzip
 
@@ -34,7 +31,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.spec.types import Decoding, Ranker
-from streammach.threads import in_order
+from streammach.threads import ahead
 
 PACKED = ".gz"
 START_BYTES = 1 << 16
@@ -178,7 +175,7 @@ def predict(
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
         n_rows = write_table(
-            parts, goal, output, shape, ahead=not is_piped(located(path)),
+            parts, goal, output, shape, at_once=is_piped(located(path)),
             # Rows of a store are all ranked before the first is written.
             told=lambda n: told("write" if seen.total else "predict", n, seen.total),
         )  # fmt: skip
@@ -217,23 +214,18 @@ class PredictionRequest:
 
 def write_table(
     parts: Iterator[Predictions], goal: Destination | Path | None, output: Output, shape: Shape, *,
-    told: Callable[[int], None], ahead: bool = True,
+    told: Callable[[int], None], at_once: bool = False,
 ) -> int:  # fmt: skip
-    """Write rows, which a thread makes ready while the next ones are ranked; return their number.
+    """Write rows, of which a thread ranks the next ones meanwhile; return their number.
 
-    Without `ahead` each part is written as soon as it is there: rows of a pipe are answered when
-    they come.
+    With `at_once` each part is written before the next one is begun: rows of a pipe are answered
+    when they come.
     """
     n_rows = 0
-    with writing(goal, output, shape) as write, ThreadPoolExecutor(1, "rows") as pool:
-
-        def made(part: Predictions) -> tuple[Any, int]:
-            return output.format.rows(part, shape), len(part.rows)
-
-        calls = (partial(made, part) for part in parts)
-        for rows, n in in_order(pool, calls, int(ahead)):
-            write(rows)
-            n_rows += n
+    with writing(goal, output, shape) as write:
+        for part in parts if at_once else ahead(parts, "ranking"):
+            write(output.format.rows(part, shape))
+            n_rows += len(part.rows)
             told(n_rows)
     return n_rows
 

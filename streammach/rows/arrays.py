@@ -88,7 +88,7 @@ def look_at_numbers(numbers: Array, kept: Number, seen: Array) -> None:
 SHORT = 16  # numbers that are put in their places one by one
 
 
-@kernel(inner=True)
+@kernel(fastmath=False, inner=True)
 def sort_numbers(numbers: Array) -> None:
     """Sort numbers (n,) in place."""
     # Numba's own `sort` is compiled anew for each kernel that calls it, which takes seconds.

@@ -43,7 +43,7 @@ def mix(state: Number, word: Number) -> Any:
 
 
 @kernel(inline=True)
-def start_state(space: int) -> Any:
+def start_state(space: Number) -> Any:
     """Return the hash state before the first word of a name in a namespace."""
     return np.uint64(space + 1) * MULTIPLIER
 
@@ -55,7 +55,7 @@ def slot_of(state: Number, mask: Number) -> Any:
 
 
 @kernel(fastmath=False)
-def hash_name(text: Array, start: int, size: int, space: int) -> Any:
+def hash_name(text: Array, start: int, size: int, space: Number) -> Any:
     """Return the hash of ``text[start : start + size]``."""
     state = start_state(space)
     for done in range(0, size, 8):
@@ -64,7 +64,7 @@ def hash_name(text: Array, start: int, size: int, space: int) -> Any:
 
 
 @kernel(inline=True)
-def tag_of(size: int, space: int) -> Any:
+def tag_of(size: int, space: Number) -> Any:
     """Return length and namespace as they stand in a slot's second word."""
     return (np.uint64(size) << np.uint64(32)) | (np.uint64(space) << np.uint64(44))
 
@@ -87,7 +87,7 @@ def same_bytes(table: NameTable, name: Number, text: Array, start: int, size: in
 
 
 @kernel(fastmath=False)
-def find(table: NameTable, text: Array, start: int, size: int, space: int, state: Number) -> Any:
+def find(table: NameTable, text: Array, start: int, size: int, space: Number, state: Number) -> Any:
     """Return (id, slot) of a name; id is -1 and the slot a free one when it is not there."""
     mask = np.uint64(table.slots.shape[0] - 1)
     tag = tag_of(size, space)
@@ -103,7 +103,7 @@ def find(table: NameTable, text: Array, start: int, size: int, space: int, state
 
 @kernel(fastmath=False)
 def find_or_add(
-    table: NameTable, text: Array, start: int, size: int, space: int, state: Number
+    table: NameTable, text: Array, start: int, size: int, space: Number, state: Number
 ) -> Any:
     """Return the id of a name, a new one if it was not there, or -1 if the table is too small."""
     found, i = find(table, text, start, size, space, state)

@@ -129,16 +129,8 @@ def kernel(
 ) -> Callable[[F], F]:
     """Compile a function at its first call, without the GIL, cached between processes.
 
-    Parameters
-    ----------
-    fastmath : bool
-        Whether floating-point arithmetic may be reordered.
-    inline : bool
-        Whether it becomes part of its callers.
-    allocates : bool
-        Whether it makes arrays; references are counted then, which takes time to compile.
-    inner : bool
-        Whether kernels alone call it: then there is no wrapper for Python to compile.
+    What `allocates` arrays counts references, which takes time to compile; what is `inner` is
+    called by kernels alone and gets no wrapper for Python.
     """
 
     def compile_lazily(function: F) -> F:

@@ -7,9 +7,7 @@ import itertools
 import queue
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -151,21 +149,6 @@ def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None])
         work(0, n)
     else:
         workers.each(work, pieces_of(n, workers.n_threads))
-
-
-def in_order(pool: Executor, calls: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
-    """Yield what the calls return, in their order; at most so many are made or done ahead."""
-    pending: deque[Future[T]] = deque()
-    try:
-        for call in calls:
-            pending.append(pool.submit(call))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
 
 
 def ahead(

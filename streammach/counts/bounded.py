@@ -99,8 +99,11 @@ class HashedScores(NamedTuple):
     width: int  # bytes of a model's deficits; 0 where they cannot be looked up
 
 
-NO_CODES = np.zeros(0, np.uint8)
-UNHASHED = HashedScores(np.zeros((1, 0), np.float32), NO_CODES, 1, 0, np.float32(0), NO_CODES, 0)
+# Codes of the type of most models, so that kernels are not compiled once more.
+UNHASHED = HashedScores(
+    np.zeros((1, 0), np.float32), np.zeros(0, np.uint16), 1, 0, np.float32(0),
+    np.zeros(0, np.uint8), 0,
+)  # fmt: skip
 
 
 class BoundRoom(NamedTuple):

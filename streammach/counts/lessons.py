@@ -110,8 +110,7 @@ def compare_rows(
         find_places(row, room.rivals, n, scores.pairs, room.slot, found)
         s = residuals[i, :n]
         add_learnt(row, weight, n_own, found, scores, s)
-        set_residuals(s, n_own)
-        s *= weight
+        set_residuals(s, n_own, weight)
 
 
 @kernel(fastmath=False)
@@ -171,8 +170,8 @@ def add_learnt(
 
 
 @kernel(inline=True)
-def set_residuals(s: Array, true: int) -> None:
-    """Turn scores into ``true p - target`` in place; the target of the first `true` ones is 1."""
+def set_residuals(s: Array, true: int, weight: Number) -> None:
+    """Turn scores into ``w (true p - target)`` in place; the target of the first `true` is 1."""
     high, total = s[0], np.float32(0)
     for k in range(1, s.shape[0]):
         high = max(high, s[k])
@@ -183,6 +182,8 @@ def set_residuals(s: Array, true: int) -> None:
         s[k] = s[k] / total * np.float32(true)
     for k in range(true):
         s[k] -= np.float32(1)
+    for k in range(s.shape[0]):
+        s[k] *= weight
 
 
 @kernel()

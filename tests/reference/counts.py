@@ -91,10 +91,11 @@ def learn(
             own, labels = best[i], classes_of(block, i)
             true = [c for c in own if c in labels and scores.rows[c] > 1]
             own = [c for c in own if c in true or c not in labels]
+            base = left_out_scores(block, scores, i)
+            own = [c for c in own if base[c] >= base[own].max() - far]
+            true = [c for c in true if c in own]
             if not true:
                 continue
-            base = left_out_scores(block, scores, i)
-            own = [c for c in own if c in true or base[c] >= base[own].max() - far]
             there = {(f, c): scores.pairs.get((f, c), 0) - (c in true) > 0
                      for f in features for c in own}  # fmt: skip
             learnt = [sum(before[0].get((f, c), 0) + before[1].get(f, 0)

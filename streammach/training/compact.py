@@ -45,7 +45,8 @@ from streammach.training.pace import MOST_ROWS
 from streammach.training.session import Session
 
 LEAST_ROWS = 50  # fewer say nothing
-FREE = 1.0  # standard errors of accuracy that a form may lose
+# Standard errors of accuracy that a form may lose: narrower weights, and what is left out.
+NARROWER, LEFT_OUT = 1.0, 0.5
 MOST_HALVINGS = 6  # of the pairs
 LOST = "narrower weights lose more than a standard error on held-out rows"
 NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
@@ -214,16 +215,17 @@ class Judge:
 
 
 def choose(judge: Judge) -> SmallForm:
-    """Return the smallest form within a standard error of the best. Few rows judge types alone."""
+    """Return the smallest form that loses no more than it may. Few rows judge types alone."""
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score
     error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
     for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
+        free = error * (NARROWER if smaller is _types else LEFT_OUT)
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
             found, n = judge.reached(other), n + 1
-            if found.selection_score >= best - FREE * error:
+            if found.selection_score >= best - free:
                 form, reached, best = other, found, max(best, found.selection_score)
             elif smaller is not _types:  # what keeps less of the same loses no less
                 break

@@ -1,4 +1,4 @@
-"""What a card takes for a byte, a copy, a key and a product: measured in a tenth of a second.
+"""What a card takes for a byte, a copy, a key and a product, measured.
 
 No kernel of a training is compiled for that; how much of a card's rate kernels reach was measured
 on one (see :mod:`streammach.planning.cost`).

@@ -55,7 +55,7 @@ def test_report_writes_one_file_and_says_its_findings(job, capsys):
     code, out, _ = run(capsys, "report", job / "sw/4x3")
     assert code == 0
     named = [line.split()[0] for line in out.splitlines() if line[0] != " "]  # not what goes on
-    assert named[:5] == ["size", "stages", "epochs", "memory", "speed"]
+    assert named[:4] == ["size", "stages", "epochs", "memory"]
     first = (job / "sw/4x3/report.html").read_bytes()
     assert run(capsys, "report", job / "sw/4x3")[0] == 2
     assert run(capsys, "report", job / "sw/4x3", "--force")[0] == 0

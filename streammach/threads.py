@@ -151,6 +151,17 @@ def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None])
         workers.each(work, pieces_of(n, workers.n_threads))
 
 
+def here(tell: Callable[..., None]) -> Callable[..., None]:
+    """Return what tells where this thread calls it: who is told may not expect other threads."""
+    caller = threading.get_ident()
+
+    def told(*what: Any) -> None:
+        if threading.get_ident() == caller:
+            tell(*what)
+
+    return told
+
+
 def ahead(
     items: Iterable[T], name: str, most: int = 1, patience: float | None = PATIENCE
 ) -> Generator[T]:

@@ -111,6 +111,12 @@ def sort_numbers(numbers: Array) -> None:
         else:
             sort_numbers(larger)
             numbers = smaller
+    sort_few(numbers)
+
+
+@kernel(inline=True)
+def sort_few(numbers: Array) -> None:
+    """Sort a few numbers (n,) in place, one by one."""
     for p in range(1, numbers.shape[0]):
         number, q = numbers[p], p
         while q > 0 and numbers[q - 1] > number:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streammach.jit import Array, Number, kernel
+from streammach.rows.arrays import sort_few
 from streammach.spec.estimators import MINIMUM, SUM
 
 FULL_UNIT, WORN_UNIT = 254.0, 160.0
@@ -51,12 +52,7 @@ def aggregate(v: Array, kind: int) -> Any:
         for r in range(1, v.shape[0]):
             s += v[r]
         return s
-    for a in range(1, v.shape[0]):
-        x, j = v[a], a
-        while j > 0 and v[j - 1] > x:
-            v[j] = v[j - 1]
-            j -= 1
-        v[j] = x
+    sort_few(v)
     n = v.shape[0]
     return v[0] if kind == MINIMUM else (v[n // 2] + v[(n - 1) // 2]) * np.float32(0.5)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -40,7 +39,7 @@ from streammach.rows.canonical import merge_repeats
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import LocalNames, Vocabulary
-from streammach.threads import Workers
+from streammach.threads import Workers, here
 
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
 SMALL_ROOM = 64 << 20
@@ -65,7 +64,10 @@ class Intake:
         self._sources, self._bad_rows = sources, bad_rows
         self.vocabulary = vocabulary  # all names
         self._folder, self._seed, self._memory = folder, seed, memory
-        self._workers, self._progress = workers, progress  # which is told of bytes, and of all
+        self._workers, self._progress = (
+            workers,
+            here(progress),
+        )  # which is told of bytes, and of all
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -120,7 +122,6 @@ class Intake:
     def read(self) -> None:
         """Read all sources."""
         self._rows_before = sum(self.tally.source_lengths)
-        self._caller = threading.get_ident()
         stations = (self._read, self._take, self._fill)
         for alone, some in itertools.groupby(self._pieces(), lambda one: one.large is not None):
             if not alone:
@@ -242,8 +243,7 @@ class Intake:
         tally.duplicates += one.duplicates
         tally.integers &= one.integers
         tally.largest = max(tally.largest, one.largest)
-        if threading.get_ident() == self._caller:  # who is told may not expect other threads
-            self._progress(self._before[one.number] + one.piece.n_read, self._total)
+        self._progress(self._before[one.number] + one.piece.n_read, self._total)
         return rows, filled, one
 
     def _fill(self, taken: tuple[RowBuffer, slice, Read] | None) -> None:

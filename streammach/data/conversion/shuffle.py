@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.canonical import DENSE_SHARE, sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.label_lists import LabelLists
-from streammach.threads import Workers
+from streammach.threads import Workers, here
 
 PIECE_VALUES = 1 << 18
 PIECE_ROWS = 1 << 15
@@ -36,7 +35,7 @@ class Shuffle:
         self._classes, self._features, self._n_features = classes, features, n_features
         self.block_rows = block_rows  # rows of a block
         self._workers = workers
-        self._progress = progress
+        self._progress = here(progress)
         self._sketch = PairSketch()
         # values and labels of each block of rows; the last block may not be full
         self._nnz, self._labels = list[int](), list[int]()
@@ -54,7 +53,7 @@ class Shuffle:
 
     def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
         """Append rows in the order of their keys, or raise DiskError."""
-        order, caller = KeyOrder(rows, BIN_BITS), threading.get_ident()
+        order = KeyOrder(rows, BIN_BITS)
 
         def piece(bins: tuple[int, int]) -> tuple[RowBlock, NDArray[np.uint8]]:
             return self._piece(rows, order.rows(*bins))
@@ -64,8 +63,7 @@ class Shuffle:
             self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
             self._sketch.merge(sketch)
             chunks = writer.append_rows(block)
-            if threading.get_ident() == caller:
-                self._progress(writer.n_rows)
+            self._progress(writer.n_rows)
             return chunks
 
         stations = (piece, append, writer.encode, writer.write)

@@ -70,12 +70,6 @@ COMMANDS = (
     Command("make_synthetic: vw", lambda goal: [
         "tools/make_synthetic.py", "odp", goal, "--format", "vw", *SYNTHETIC], (),
             "out/goal.vw.gz"),
-    Command("make_synthetic: hdf5", lambda goal: [
-        "tools/make_synthetic.py", "odp", goal, "--format", "hdf5", *SYNTHETIC], (),
-            "out/goal.h5"),
-    Command("make_synthetic: store", lambda goal: [
-        "tools/make_synthetic.py", "odp", goal, "--format", "store", *SYNTHETIC, "--part", "test",
-        "--like", "in/synthetic.zarr"], ("in/synthetic.zarr",), "out/goal.zarr"),
     Command("make_synthetic: test", lambda goal: [
         "tools/make_synthetic.py", "odp", "out/first.vw", "--test", goal, "--format", "vw",
         *SYNTHETIC], (), "out/goal.vw"),

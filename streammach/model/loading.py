@@ -33,6 +33,9 @@ Arrays = dict[str, NDArray[Any]]
 WORDS = 1 << 18  # of weights that are packed at once
 WEIGHTS, CLASSES, GAINS, WIDE = "weights", COUNTS + "classes", COUNTS + "gains", COUNTS + "wide"
 COUNTED = (STARTS, CLASSES, GAINS, WIDE)
+# Counts are packed where that saves so much: else the kernels of a training, which are compiled, do
+# as well: 7 s of a first prediction, and as many rows a second.
+LEAST_SAVED = 16_000_000
 LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes")  # of names
 
 
@@ -82,9 +85,10 @@ def packs_weights(document: Document) -> bool:
 def packs_counts(document: Document) -> bool:
     """Return whether counts are packed in memory."""
     coded, spec = document.coded, document.spec
-    return all(name in coded for name in COUNTED) and PackedCounts.pays(
-        coded[CLASSES].shape[0], spec.n_features, spec.n_classes
-    )
+    if not all(name in coded for name in COUNTED):
+        return False
+    sizes = coded[CLASSES].shape[0], spec.n_features, spec.n_classes
+    return PackedCounts.pays(*sizes) and PackedCounts.saved(*sizes) >= LEAST_SAVED
 
 
 def weights_in(document: Document, data: NDArray[Any]) -> PackedRows | None:

@@ -8,7 +8,7 @@ import pytest
 
 import streammach as sm
 from streammach.errors import BudgetError, ModelError, UsageError
-from streammach.model import coding
+from streammach.model import coding, loading
 from streammach.model import shrink as shrink_module
 from streammach.model.model import Model
 from streammach.model.shrink import (
@@ -28,6 +28,7 @@ from streammach.model.shrink import (
 )
 from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
+from streammach.rows.packed import PackedCounts
 from streammach.rows.pairs import CountWeights, ends
 from streammach.training.compact import Form, _made
 from tests.builders import block_of
@@ -392,3 +393,14 @@ def test_pairs_become_fewer_within_their_bytes(rng, monkeypatch, how):
         tracemalloc.stop()
     assert 0 < small.n_pairs < large.n_pairs
     assert peak <= PAIR_BYTES * large.n_pairs + 1_500_000
+
+
+def test_counts_are_packed_where_that_saves_much_and_predict_the_same(large, tmp_path, monkeypatch):
+    shrink(large, Size("int4", R, ALL)).save(tmp_path / "model")
+    rows, found = [{f"f{i}": 1.0 for i in range(j, 400, 7)} for j in range(9)], []
+    for least, kind in ((-(1 << 30), PackedCounts), (loading.LEAST_SAVED, CountWeights)):
+        monkeypatch.setattr(loading, "LEAST_SAVED", least)
+        one = Model.load(tmp_path / "model")
+        assert type(one.counts) is kind
+        found.append([answer.tolist() for answer in one.predict_topk(rows, 5)])
+    assert found[0] == found[1]

@@ -17,6 +17,7 @@ from streammach.machine import size_text
 from streammach.model.coding import COUNTS, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
+from streammach.rows.narrow import narrowed
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 
@@ -258,19 +259,6 @@ def narrowed_as(
         rounded = (bits + np.uint16(1 << (LOW_BITS - 1))) >> LOW_BITS << LOW_BITS
         weights = rounded.view(np.float16)
     return weights.astype(np.float32), None
-
-
-def narrowed(
-    weights: NDArray[np.float32], levels: int
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return weights as whole numbers from -levels to levels, and each row's scale."""
-    # The scale has 8 significant bits, rounded up: its low bytes are 0 and cost nothing on disk.
-    largest = np.abs(weights).max(axis=1, initial=0)
-    unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
-    unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)
-    unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
-    units = weights / unit[:, None]
-    return np.rint(units, out=units).astype(np.int8), unit
 
 
 @dataclass(frozen=True)

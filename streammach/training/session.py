@@ -295,7 +295,7 @@ class Session:
         config = self.plan.config
         tables = 1 + len(config.optimizer_kind.per_weight)
         saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
-        saved *= not self.backend.arrays_stay  # else the best epoch stays in memory
+        saved *= not self.backend.keeps_best  # else the best epoch stays in memory
         self.stages.expect({EPOCHS: epochs * (seconds + saved) * self.trained_share})
 
     def keep_findings(self) -> None:

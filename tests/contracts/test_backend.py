@@ -459,6 +459,46 @@ def test_arrays_that_are_put_back_go_on_with_the_same_bits(device, dense, optimi
     other.close()
 
 
+@pytest.mark.parametrize("best_stays", [False, True])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_another_epoch_is_held_while_training_goes_on(device, best_stays, optimizer, rng):
+    spec, how = spec_of(40, 12, 7, 3), training(optimizer=optimizer, batch_size=10)
+    batches = [batch_of(block_of(rng, few(device, 10), 12, 40), 12) for _ in range(3)]
+    backend = open_backend(device, spec, dense=False, threads=2, best_stays=best_stays)
+    if not backend.keeps_best:
+        backend.close()
+        pytest.skip("it has no room for another epoch")
+    backend.prepare(how, MOST_VALUES)
+
+    def bytes_of(arrays):
+        return {name: array.tobytes() for name, array in arrays.items()}
+
+    def newest():
+        return bytes_of(backend.arrays())
+
+    backend.step(batches[0], 0.1)
+    backend.keep_best()
+    backend.step(batches[1], 0.1)
+    best = bytes_of(backend.best_arrays())
+    after_two = newest()
+    backend.step(batches[2], 0.1)
+    if best_stays:
+        assert bytes_of(backend.best_arrays()) == best
+        backend.return_to_best()
+        assert newest() == best
+        backend.step(batches[1], 0.1)
+        assert newest() == after_two
+    backend.prepare(how, MOST_VALUES)
+    backend.step(batches[0], 0.1)
+    assert newest() == best
+    backend.keep_best()
+    backend.step(batches[2], 0.1)
+    backend.return_to_best()
+    backend.step(batches[1], 0.1)
+    assert newest() == after_two
+    backend.close()
+
+
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("narrow", [False, True, "packed"])
 def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, rng):

@@ -20,6 +20,7 @@ from streammach.backends.rowmath import (
 )
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import ByFeature
+from streammach.rows.narrow import narrow_row
 from streammach.rows.packed import ahead, unpack_row
 from streammach.simd import prefetch
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
@@ -145,6 +146,37 @@ def packed_logits(
                 f = features[j]
                 unpack_row(data, starts[f], starts[f + 1], some[j - k])
             add_rows(row, values[k:end], places, 0, end - k, some)
+
+
+@kernel(allocates=True)
+def narrow_logits(
+    indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
+    levels: Number, bias: Array, out: Array,
+) -> None:  # fmt: skip
+    """Do as :func:`packed_logits` with the same bits, from weights that are to become narrow.
+
+    Parameters
+    ----------
+    indptr, features, values, first, last : arrays and int
+        Those of :func:`logits`.
+    weights, levels : float32 (d, at least C), float32
+        The weights, and the largest number of narrow ones: see :func:`narrow_row`.
+    bias, out : float32 (C,), float32 (n, C)
+        As there.
+    """
+    some, scaled = np.empty((8, bias.shape[0]), np.int8), np.empty(8, np.float32)
+    places = np.arange(8)
+    for i in range(first, last):
+        row = out[i]
+        for c in range(bias.shape[0]):
+            row[c] = bias[c]
+        for k in range(indptr[i], indptr[i + 1], 8):
+            end = min(k + 8, indptr[i + 1])
+            for j in range(k, end):
+                unit = scaled[j - k : j - k + 1]
+                narrow_row(weights[features[j]], levels, some[j - k], unit)
+                unit[0] *= values[j]
+            add_rows(row, scaled, places, 0, end - k, some)
 
 
 @kernel(inline=True)

@@ -223,9 +223,10 @@ class Session:
         self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
         self.findings = Findings(request.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
-        self.held = hold_out(dataset, plan.config.batching, self.options)
-        self.backend = BACKENDS[plan.config.placement.device].open(
-            plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
+        config = plan.config
+        self.held = hold_out(dataset, config.batching, self.options, config.placement.threads)
+        self.backend = BACKENDS[config.placement.device].open(
+            plan.model, config, facts=plan.facts, device_bytes=plan.limits.device
         )
         if self.held.looked:
             self.tell(f"held out {self.held.origin}")

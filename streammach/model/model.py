@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DivergedError, clean
+from streammach.errors import clean
 from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
@@ -47,7 +47,7 @@ from streammach.model.loading import (
     names_in,
     weights_in,
 )
-from streammach.model.tensors import TensorFile, damaged, header_bytes, write_tensors
+from streammach.model.tensors import TensorFile, damaged, diverged, header_bytes, write_tensors
 from streammach.rows.names import NO_COLUMNS, Label, Names, TrainedColumns
 from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
@@ -213,7 +213,8 @@ class Model(Reported):
         DiskError
             If it cannot be written.
         """
-        check_finite(self.arrays())
+        if self.stored is not None:  # arrays that are coded, which no reader looks at
+            check_finite(self.arrays())
         destination = Destination(Path(folder), MODEL, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
@@ -422,6 +423,4 @@ def check_finite(arrays: dict[str, NDArray[Any]]) -> None:
             rows = max(1, (4 << 20) // max(1, array[:1].nbytes))
             for start in range(0, len(array), rows):
                 if not np.isfinite(array[start : start + rows]).all():
-                    raise DivergedError(
-                        f"the {name} are not finite", hint="Use a smaller --learning-rate."
-                    )
+                    raise diverged(name)

@@ -192,6 +192,7 @@ class Model(Reported):
         *,
         force: bool = False,
         spare: NDArray[np.uint8] | None = None,
+        threads: int = 1,
     ) -> None:
         """Write the model into a folder, which appears whole.
 
@@ -203,6 +204,8 @@ class Model(Reported):
             Whether a model that is there may be replaced.
         spare : uint8 (n,), optional
             Memory that nobody needs any more, for what is compressed.
+        threads : int
+            How many compress, four at most: each takes 25 MB.
 
         Raises
         ------
@@ -218,7 +221,7 @@ class Model(Reported):
         destination = Destination(Path(folder), MODEL, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
-            arrays, coded = self._coded(spare)
+            arrays, coded = self._coded(spare, threads)
             tensors = write_tensors(partial / TENSORS, arrays)
             write_atomic(partial / DOCUMENT, to_json(self._document(tensors, coded)))
             destination.take(partial)
@@ -242,12 +245,12 @@ class Model(Reported):
         return size + len(to_json(self._document(TensorFile(size, 2**32 - 1), coded)))
 
     def _coded(
-        self, spare: NDArray[np.uint8] | None = None
+        self, spare: NDArray[np.uint8] | None = None, threads: int = 1
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Coded]]:
         """Return the arrays as they lie in the file, and how those that are coded are."""
         if self.stored is None:
             return self.arrays(), {}
-        room, arrays = CodeBuffer(spare), self.arrays()
+        room, arrays = CodeBuffer(spare, threads), self.arrays()
         plain = {"weights": arrays["weights"]} if self.stored == "float32" else {}
         ways = {"weights": WEIGHTS_ARE.get(self.stored)}
         found = {name: encode(name, array, arrays, ways.get(name), room)

@@ -17,7 +17,7 @@ from streammach.machine import size_text
 from streammach.model.coding import COUNTS, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
-from streammach.rows.narrow import narrowed
+from streammach.rows.narrow import narrowed, round_gains
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 
@@ -110,13 +110,8 @@ def rounded_gains(
     gains: NDArray[np.int16], out: NDArray[np.int16] | None = None
 ) -> NDArray[np.int16]:
     """Return gains rounded to :data:`UNIT`, in memory of their own or in `out`."""
-    every = np.arange(LOWEST, LOWEST + (1 << 16), dtype=np.float32)
-    table = (np.rint(every / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST).astype(np.int16)
     out = np.empty_like(gains) if out is None else out
-    flat, new = gains.reshape(-1), out.reshape(-1)
-    for start in range(0, len(flat), PIECE_GAINS):
-        piece = slice(start, start + PIECE_GAINS)
-        new[piece] = table[flat[piece].astype(np.int32) - LOWEST]
+    round_gains(gains.reshape(-1), np.float32(UNIT), np.float32(LARGEST), out.reshape(-1))
     return out
 
 

@@ -12,7 +12,7 @@ from streammach.backends.cpu.forward import Forward, Rows
 from streammach.backends.cpu.kernels import narrow_logits
 from streammach.backends.protocol import Backend
 from streammach.hashing import code_type
-from streammach.model.coding import PIECE_WORDS
+from streammach.model.coding import CODERS, PIECE_WORDS
 from streammach.model.document import Width
 from streammach.model.shrink import LEVELS, narrowed_as
 from streammach.rows.batch import Batch
@@ -68,7 +68,7 @@ class Narrowed(Forward):
     def coding(config: RunConfig) -> int:
         """Return the bytes that coding a smaller model for its file takes."""
         coded = 2 * config.weight_rows * config.shape.n_columns if config.dense else 0
-        return CODING_BYTES * PIECE_WORDS + coded
+        return min(config.placement.threads, CODERS) * CODING_BYTES * PIECE_WORDS + coded
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""

@@ -1,4 +1,7 @@
-"""Narrow weights: whole numbers of a few bits, and one unit a row that these are multiples of."""
+"""Narrow weights: whole numbers of a few bits, and one unit a row that these are multiples of.
+
+Gains of counts become multiples of one unit for all.
+"""
 
 from __future__ import annotations
 
@@ -49,3 +52,14 @@ def narrow_row(weights: Array, levels: Number, numbers: Array, unit: Array) -> N
     size = unit[0]
     for c in range(numbers.shape[0]):
         numbers[c] = np.int8(np.rint(weights[c] / size))
+
+
+@kernel()
+def round_gains(gains: Array, unit: Number, largest: Number, out: Array) -> None:
+    """Write gains int16 (n,) as the nearest multiples of a unit, the even one of two, int16 (n,).
+
+    Those above `largest`, and below what is as far below 0, become it; both numbers are float32.
+    """
+    for i in range(gains.shape[0]):
+        nearest = np.rint(np.float32(gains[i]) / unit) * unit
+        out[i] = np.int16(min(max(nearest, -largest), largest))

@@ -287,7 +287,8 @@ def save(
     elif size != session.options.model_size:
         how = NO_TIME
     spare = None if small is model else spare_after(model, small)
-    small.save(folder, force=True, spare=spare)
+    threads = session.plan.config.placement.threads
+    small.save(folder, force=True, spare=spare, threads=threads)
     if not how:
         return small, ()
     n_bytes = sum(file.stat().st_size for file in folder.iterdir())

@@ -95,7 +95,9 @@ class FitRequest:
         plan, options = self.plan, msgspec.to_builtins(self.options)
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
-        decisive = [plan.facts.digest, plan.model, plan.config.decisive, options]
+        config = msgspec.to_builtins(plan.config.decisive)
+        del config["placement"]["best_stays"]  # of which older runs do not know
+        decisive = [plan.facts.digest, plan.model, config, options]
         if self.start is not None:
             decisive.append(sha256([np.asarray(self.start.weights).data]))
         return sha256([encoded(decisive)])

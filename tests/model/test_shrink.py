@@ -12,6 +12,7 @@ from streammach.model import coding
 from streammach.model import shrink as shrink_module
 from streammach.model.model import Model
 from streammach.model.shrink import (
+    LARGEST,
     PAIR_BYTES,
     UNIT,
     Pairs,
@@ -21,6 +22,7 @@ from streammach.model.shrink import (
     nth_largest,
     numbers_of,
     of_features,
+    rounded_gains,
     shrink,
     shrink_to,
     spare_after,
@@ -398,3 +400,13 @@ def test_pairs_become_fewer_within_their_bytes(rng, monkeypatch, how):
         tracemalloc.stop()
     assert 0 < small.n_pairs < large.n_pairs
     assert peak <= PAIR_BYTES * large.n_pairs + 1_500_000
+
+
+def test_gains_are_rounded_to_the_nearest_unit():
+    gains = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    expected = (np.rint(gains / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST)
+    assert rounded_gains(gains).tolist() == expected.tolist()
+    assert rounded_gains(gains.reshape(2, -1), gains.reshape(2, -1)).tolist() == [
+        expected[: 1 << 15].tolist(), expected[1 << 15 :].tolist(),
+    ]  # fmt: skip
+    assert gains.tolist() == expected.tolist()

@@ -15,6 +15,7 @@ from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.device_memory import DeviceMemory
 from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.shapes import decode_shape
+from streammach.backends.cuda.sorting import FeatureSort
 from streammach.backends.cuda.sparse import SegmentBuilder
 from streammach.backends.cuda.transfers import BufferRoom, Resident, TransferBuffer
 from streammach.rows.batch import BatchSlot, RowIdBatch
@@ -82,7 +83,7 @@ def test_steps_equal_the_reference(name, optimizer, rng):
     assert not device.table[:, spec.n_columns :].any()
 
 
-@pytest.mark.parametrize("n_features", [6, 65_535, 65_536])  # keys of 16 bits, and of 32
+@pytest.mark.parametrize("n_features", [6, 65_535, 65_536])  # sorted in one, two, three passes
 @pytest.mark.parametrize("segment", [1, 3, 128])
 @pytest.mark.parametrize("n_rows", [1, 9])
 def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rng):
@@ -94,7 +95,6 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rn
 
     block = drawn()
     slot, sorter = TransferBuffer(memory, room), SegmentBuilder(memory, room, d, segment)
-    assert sorter._keys.values.dtype == (np.int32 if d > 65_535 else np.uint16)
     for _ in range(2):  # the second time into buffers that hold the first
         entries = slot.fill(block.indptr, block.features, block.values)
         sorter.sort(slot, n_rows, block.nnz, entries)
@@ -109,6 +109,28 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rn
                 assert array.values[: len(numbers)].tolist() == numbers.tolist()
         assert (sorter.slots.values[: work.n_slots] == range(work.n_slots)).all()
         block = drawn(most=3)
+
+
+@pytest.mark.parametrize("most", [5, 300, 70_000])  # one, two, three passes
+def test_several_warps_and_blocks_sort_stably(most, rng):
+    memory, n = DeviceMemory(1 << 30), 430
+    memory.most_threads, memory._most_blocks, memory.multiprocessors = 64, 3, 3
+    host = {
+        "features": rng.integers(0, most, n) // rng.integers(1, 9, n),
+        "rows": np.where(rng.random(n) < 0.2, -1, np.arange(n)),
+        "values": np.arange(n),
+    }  # fmt: skip
+    entries = {
+        name: memory.sent(a.astype(np.float32 if name == "values" else np.int32))
+        for name, a in host.items()
+    }
+    there = np.flatnonzero(host["rows"] >= 0)
+    order, nnz = there[np.argsort(host["features"][there], kind="stable")], len(there)
+    sorter = FeatureSort(memory, n, most)
+    rows, values = memory.empty(nnz, np.int32), memory.empty(nnz, np.float32)
+    features = sorter.sort(entries, n, nnz, rows, values)
+    assert features.values[:nnz].tolist() == host["features"][order].tolist()
+    assert rows.values.tolist() == values.values.tolist() == order.tolist()
 
 
 @pytest.mark.parametrize("most", [6, 70])

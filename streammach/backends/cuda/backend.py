@@ -88,8 +88,7 @@ class CudaBackend(Ranked):
         self._memory = memory
         if self._tf32:
             memory.check_tf32()
-        spread = self.dense and placement.threads > 1
-        self._workers = Workers(placement.threads, "rows") if spread else None
+        self._workers = Workers(placement.threads, "rows") if placement.threads > 1 else None
         self.codes = spec.codes()
         with memory.use():
             self._codes = memory.sent(packed_codes(self.codes, spec.n_buckets))
@@ -157,7 +156,7 @@ class CudaBackend(Ranked):
     def _new_steps(self) -> CudaSteps:
         given = (self._memory, self._wide, self._most, self._room, self.row_cache)
         if self._products is None:
-            return CudaSparseSteps(*given)
+            return CudaSparseSteps(*given, workers=self._workers)
         return CudaDenseSteps(
             *given, self._products, n_more=self._n_more, workers=self._workers, tf32=self._tf32
         )

@@ -38,7 +38,6 @@ from streammach.spec.estimators import EstimatorKind
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
-from streammach.threads import Workers
 
 
 class CudaBackend(Ranked):
@@ -88,8 +87,6 @@ class CudaBackend(Ranked):
         self._memory = memory
         if self._tf32:
             memory.check_tf32()
-        spread = self.dense and placement.threads > 1
-        self._workers = Workers(placement.threads, "rows") if spread else None
         self.codes = spec.codes()
         with memory.use():
             self._codes = memory.sent(packed_codes(self.codes, spec.n_buckets))
@@ -100,7 +97,8 @@ class CudaBackend(Ranked):
             self.row_cache = None
             if placement.resident:
                 assert facts is not None, "rows that are kept are those of a store"
-                self.row_cache = Resident(memory, facts.n_rows, facts.nnz, facts.n_labels)
+                ids = config.needs_ids(facts)
+                self.row_cache = Resident(memory, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
             if more is not None:
                 self._use(more)
 
@@ -111,6 +109,12 @@ class CudaBackend(Ranked):
         self._predicts: CudaPrediction | None = None
         self._products: Products | None = None  # of dense rows
         self._room = BufferRoom(0, 0)
+
+    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array for rows of batches: page-locked for dense rows, sent from there."""
+        if not self.dense or self.row_cache is not None:
+            return np.empty(count, dtype)
+        return self._memory.page_locked(count, dtype)
 
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
@@ -158,9 +162,7 @@ class CudaBackend(Ranked):
         given = (self._memory, self._wide, self._most, self._room, self.row_cache)
         if self._products is None:
             return CudaSparseSteps(*given)
-        return CudaDenseSteps(
-            *given, self._products, n_more=self._n_more, workers=self._workers, tf32=self._tf32
-        )
+        return CudaDenseSteps(*given, self._products, n_more=self._n_more, tf32=self._tf32)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
@@ -288,8 +290,6 @@ class CudaBackend(Ranked):
         """Give the device's memory back."""
         if self._rehearsal is not None:
             self._rehearsal.end()
-        if self._workers is not None:
-            self._workers.close()
         self._memory.wait()  # copies may be on their way from the room that goes now
         self._forget_buffers()
         self.row_cache = None

@@ -104,14 +104,16 @@ class Rows:
         classes = rng.integers(0, shape.n_classes, n, np.int32)
         return RowBlock(indptr=indptr, features=features, values=values, classes=classes)
 
-    def batches(self, count):
+    def batches(self, count, room=np.empty):
+        """So many, in arrays that `room` makes, as a reader's."""
         out = []
         for _ in range(count):
             rows = self.block(self.shape.batch_size)
-            weights = np.ones(rows.n_rows, np.float32)
+            features, values = room(rows.nnz, np.int32), room(rows.nnz, np.float32)
+            features[:], values[:] = rows.features, rows.values
             out.append(Batch(
-                indptr=rows.indptr, features=rows.features, values=rows.values,
-                classes=rows.classes, importance=weights,
+                indptr=rows.indptr, features=features, values=values,
+                classes=rows.classes, importance=np.ones(rows.n_rows, np.float32),
             ))  # fmt: skip
         return out
 

@@ -105,7 +105,7 @@ def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False
     """Seconds of an epoch of drawn batches in turn, sent or kept; memory beside the plan."""
     keep = options.distinct if resident else 0
     backend = opened(shape, limit=limit, waves=waves, weights=weights, keep=keep)
-    batches = shown(backend, Rows(shape).batches(options.distinct))
+    batches = shown(backend, Rows(shape).batches(options.distinct, backend.host_room))
     in_all = -(-shape.n_rows // shape.batch_size)
     measured = min(in_all, options.steps_timed)
 

@@ -151,6 +151,10 @@ class Backend(Ranked, Protocol):
         """Where rows are kept, if they are."""
         ...
 
+    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array for rows of batches, which steps take from there."""
+        ...
+
     def prepare(
         self,
         training: TrainSpec,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streammach.data.row_order import ORDER_BYTES, RowOrder, Waiting, block_arrays, n_blocks
 from streammach.data.store.dataset import Dataset
 from streammach.errors import StoreError
-from streammach.rows.batch import Batch, BatchSlot
+from streammach.rows.batch import Batch, BatchSlot, HostRoom
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.facts import DataFacts
@@ -34,10 +34,11 @@ POINTER_BYTES = 8  # of a row of a pool that several threads decode
 
 
 class _Pool:
-    """Room for the decoded rows of some blocks."""
+    """Room for the decoded rows of some blocks, without `ids` if all have all features."""
 
-    def __init__(self, facts: DataFacts, blocks: int) -> None:
-        arrays = block_arrays(facts, blocks)
+    def __init__(self, facts: DataFacts, blocks: int, *, ids: bool) -> None:
+        arrays = block_arrays(facts, blocks, ids=ids)
+        self._row_values = 0 if ids else facts.n_features  # of every row
         self._arrays = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
         self.rows = np.empty(0, np.int64)
 
@@ -60,10 +61,13 @@ class _Pool:
         parts, n, nnz = list[tuple[slice, slice]](), 0, 0
         for indptr in pointers:
             rows, values = slice(n, n + len(indptr) - 1), slice(nnz, nnz + int(np.ptp(indptr)))
-            if values.stop > len(arrays["features"]):
+            if values.stop > len(arrays["values"]):
                 raise StoreError(
                     "damaged: a block has more values than the root says", path=dataset.path
                 )
+            if self._row_values and values.stop != self._row_values * rows.stop:
+                what = "damaged: a row lacks features, which the root denies"
+                raise StoreError(what, path=dataset.path)
             arrays["indptr"][n : rows.stop + 1] = indptr + (nnz - indptr[0])
             parts.append((rows, values))
             n, nnz = rows.stop, values.stop
@@ -111,25 +115,26 @@ class _Pool:
 class Reader(Waiting):
     """Batches of a store's rows, prefetched by threads.
 
-    `held` is bool (n_rows,) or None.
+    `held` is bool (n_rows,) or None; `ids` and `make` as for a :class:`BatchSlot`.
     """
 
     def __init__(
         self, dataset: Dataset, *, seed: int, batch_size: int, batch_nnz: int, pool_blocks: int,
         transform: Transform, by_feature: bool, held: NDArray[np.bool_] | None = None,
         rows: int | None = None, batch_labels: int = 0, shared: bool = True, threads: int = 1,
+        ids: bool = True, make: HostRoom = np.empty,
     ) -> None:  # fmt: skip
         facts = dataset.facts
         self._threads = threads
         order = RowOrder(facts, seed=seed, pool_blocks=pool_blocks, held=held, rows=rows)
         self._dataset, self._order, self._transform = dataset, order, transform
         pools = 1 if order.pool_blocks == order.n_blocks else 2
-        self._pools = [_Pool(facts, order.pool_blocks) for _ in range(pools)]
+        self._pools = [_Pool(facts, order.pool_blocks, ids=ids) for _ in range(pools)]
         self._kept = False  # whether a single pool is filled already
         self._slots = [
             BatchSlot(
                 batch_size, batch_nnz, facts.n_features, by_feature=by_feature,
-                n_labels=batch_labels, shared=shared,
+                n_labels=batch_labels, shared=shared, ids=ids, make=make,
             )
             for _ in range(N_SLOTS)
         ]  # fmt: skip
@@ -139,15 +144,15 @@ class Reader(Waiting):
     @staticmethod
     def footprint(
         facts: DataFacts, *, batch_size: int, batch_nnz: int, pool_blocks: int, by_feature: bool,
-        batch_labels: int = 0, threads: int = 1,
+        batch_labels: int = 0, threads: int = 1, ids: bool = True,
     ) -> dict[str, int]:  # fmt: skip
         """Return the bytes of the buffers of such a reader, by name."""
         pool_blocks = min(pool_blocks, n_blocks(facts))
-        arrays = block_arrays(facts, pool_blocks)
+        arrays = block_arrays(facts, pool_blocks, ids=ids)
         pool = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
         orders = ORDER_BYTES * arrays["classes"][0]
         slot = BatchSlot.footprint(
-            batch_size, batch_nnz, by_feature=by_feature, n_labels=batch_labels
+            batch_size, batch_nnz, by_feature=by_feature, n_labels=batch_labels, ids=ids
         )
         pools = 1 if pool_blocks == n_blocks(facts) else 2
         shared = threads * THREAD_BYTES + POINTER_BYTES * arrays["classes"][0] if threads > 1 else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import Count, Optimizer, Size, Weights
@@ -98,6 +99,10 @@ class RunConfig:
     def more_columns(self) -> int:
         """D, columns that parts may give dense rows beyond their features."""
         return sum(part.size for part in self.parts if part.basis)
+
+    def needs_ids(self, facts: DataFacts) -> bool:
+        """Return whether batches have ids of features: dense rows with all of them need none."""
+        return not (self.dense and facts.whole)
 
     @property
     def weight_rows(self) -> int:

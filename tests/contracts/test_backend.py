@@ -6,6 +6,7 @@ rows.
 
 import contextlib
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -550,3 +551,23 @@ def test_added_classes_have_their_own_buckets(device, estimator, rng):
     old = ids < 40
     np.testing.assert_array_equal(ids[old].reshape(-1, 40), found["before"][0])
     np.testing.assert_array_equal(scores[old].reshape(-1, 40), found["before"][1])
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+def test_dense_rows_with_all_features_need_no_ids(device, lacking, rng):
+    """A step on them has the bytes of one on rows with ids, which may leave zeros out."""
+    spec, x, found = spec_of(40, 9, 8, 3), rng.normal(size=(6, 9)).astype(np.float32), []
+    x[:, ::4] *= not lacking
+    with_ids = batch_of(dense_block(x, np.arange(6)), 9)
+    without = replace(
+        with_ids, indptr=9 * np.arange(7), features=with_ids.features[:0], values=x.reshape(-1)
+    )
+    for batch in (with_ids, without):
+        backend = open_backend(device, spec, dense=True)
+        backend.prepare(training(batch_size=6), 54)
+        for _ in range(3):
+            backend.step(batch, 0.1)
+        found.append(backend.arrays()["weights"].copy())
+        backend.close()
+    assert found[0].any()
+    assert (found[0] == found[1]).all()

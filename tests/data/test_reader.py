@@ -174,6 +174,34 @@ def test_what_a_thread_meets_is_raised_by_the_epoch(numbered):
     assert not [t.name for t in threading.enumerate() if t.name.startswith(("blocks", "batches"))]
 
 
+@pytest.mark.parametrize("pool_blocks", [1, 8])
+def test_rows_with_all_features_are_read_without_ids(pool_blocks, tiny, rng, monkeypatch):
+    monkeypatch.setattr("streammach.data.conversion.build.BLOCK_VALUES", 300)
+    x = rng.normal(size=(200, 7))
+    lines = [
+        f"{i} | " + " ".join(f"x{j}:{value:.6g}" for j, value in enumerate(row))
+        for i, row in enumerate(x)
+    ]
+    convert(tiny.text("r.vw", lines), tiny.folder / "out")
+    with Dataset.open(tiny.folder / "out") as data:
+        assert data.facts.whole
+        settings = {**SETTINGS, "pool_blocks": pool_blocks, "by_feature": False}
+        known, bare = (Reader(data, **settings, ids=ids, threads=3) for ids in (True, False))
+        for batch, other in zip(known.epoch(1, 40), bare.epoch(1, 40), strict=True):
+            assert len(other.features) == 0
+            for name in ("indptr", "values", "classes", "importance"):
+                assert getattr(batch, name).tobytes() == getattr(other, name).tobytes(), name
+        names = ("batch_size", "batch_nnz", "pool_blocks", "by_feature")
+        sizes = {n: settings[n] for n in names}
+        less, more = (Reader.footprint(data.facts, **sizes, ids=ids) for ids in (False, True))
+        assert all(less[line] < more[line] for line in ("batches", "decoded rows"))
+
+
+def test_a_row_that_lacks_features_is_met(numbered):
+    with pytest.raises(StoreError, match="lacks features, which the root denies"):
+        rows_of(Reader(numbered, **{**SETTINGS, "by_feature": False}, ids=False), 0)
+
+
 @pytest.mark.parametrize("pool_blocks", [2, 99])
 def test_the_stated_bytes_cover_those_allocated(numbered, pool_blocks):
     settings = {**SETTINGS, "pool_blocks": pool_blocks}

@@ -65,6 +65,10 @@ class CpuBackend(Forward):
         """Nothing: rows are streamed."""
         return
 
+    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array for rows of batches."""
+        return np.empty(count, dtype)
+
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
         batch_labels: int = 0,

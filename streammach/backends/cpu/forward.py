@@ -223,12 +223,14 @@ class Forward(Ranked):
     def laid_out(self, rows: RowBlock | Batch) -> NDArray[np.float32]:
         """Return dense rows whole, in the basis if there is one: float32 (n, d + D)."""
         n, d = len(rows.classes), self.spec.n_features
+        values: NDArray[Any] = rows.values
+        if len(values) == n * d and values.dtype == np.float32:  # rows have all features
+            plain = values.reshape(n, d)
+        else:
+            plain = self._room("x" if self.basis is None else "plain", n, d)
+            kernels.expand(rows.indptr, rows.features, values, plain)
         if self.basis is None:
-            x = self._room("x", n, d)
-            kernels.expand(rows.indptr, rows.features, rows.values, x)
-            return x
-        plain = self._room("plain", n, d)
-        kernels.expand(rows.indptr, rows.features, rows.values, plain)
+            return plain
         x = self._room("x", n, d + self.basis.n_more)
         self.basis.apply(plain, x)
         return x

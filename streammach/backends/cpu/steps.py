@@ -214,19 +214,19 @@ class DenseSteps(Steps):
     def _forward(self, batch: Batch) -> None:
         model = self._model
         with model.blas():
-            model.products(batch, model.buffers["z"][: batch.n_rows])
+            self._x = model.products(batch, model.buffers["z"][: batch.n_rows])
         model.run(partial(self._residuals, batch), self._row_pieces(batch.n_rows))
 
     def _backward(self, batch: Batch) -> None:
         model, spec, n = self._model, self._model.spec, batch.n_rows
-        x, z, gradient = (model.buffers[name] for name in ("x", "z", "gradient"))
+        z, gradient = (model.buffers[name] for name in ("z", "gradient"))
         width = gradient.shape[1] // spec.n_buckets
         for r0 in range(0, spec.n_repetitions, width):
             models = (r0, min(r0 + width, spec.n_repetitions))
             columns = slice(*(r * spec.n_buckets for r in models))
             part = gradient[:, : columns.stop - columns.start]
             with model.blas():
-                product(x[:n].T, z[:n, columns], out=part)
+                product(self._x.T, z[:n, columns], out=part)
             model.run(partial(self._update_rows, part, models), model.pieces(len(gradient)))
 
     def _update_rows(self, gradient: NDArray[Any], models: Pair, first: int, last: int) -> None:

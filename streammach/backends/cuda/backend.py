@@ -38,7 +38,6 @@ from streammach.spec.estimators import EstimatorKind
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
-from streammach.threads import Workers
 
 
 class CudaBackend(Ranked):
@@ -101,7 +100,8 @@ class CudaBackend(Ranked):
             self.row_cache = None
             if placement.resident:
                 assert facts is not None, "rows that are kept are those of a store"
-                self.row_cache = Resident(memory, facts.n_rows, facts.nnz, facts.n_labels)
+                ids = config.needs_ids(facts)
+                self.row_cache = Resident(memory, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
             if more is not None:
                 self._use(more)
 
@@ -112,6 +112,12 @@ class CudaBackend(Ranked):
         self._predicts: CudaPrediction | None = None
         self._products: Products | None = None  # of dense rows
         self._room = BufferRoom(0, 0)
+
+    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array for rows of batches: page-locked for dense rows, sent from there."""
+        if not self.dense or self.row_cache is not None:
+            return np.empty(count, dtype)
+        return self._memory.page_locked(count, dtype)
 
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
@@ -159,9 +165,7 @@ class CudaBackend(Ranked):
         given = (self._memory, self._wide, self._most, self._room, self.row_cache)
         if self._products is None:
             return CudaSparseSteps(*given, workers=self._workers)
-        return CudaDenseSteps(
-            *given, self._products, n_more=self._n_more, workers=self._workers, tf32=self._tf32
-        )
+        return CudaDenseSteps(*given, self._products, n_more=self._n_more, tf32=self._tf32)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""

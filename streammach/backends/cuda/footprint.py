@@ -62,10 +62,11 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
         if products is None:
             CudaSparseSteps(*given, workers=None)
         else:
-            CudaDenseSteps(*given, products, n_more=n_more, workers=None, tf32=False)
+            CudaDenseSteps(*given, products, n_more=n_more, tf32=False)
         Losses(ledger)
     if placement.resident and facts is not None:
-        Resident(ledger, facts.n_rows, facts.nnz, facts.n_labels)
+        ids = config.needs_ids(facts)
+        Resident(ledger, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
     return ledger
 
 

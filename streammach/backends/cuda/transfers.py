@@ -105,14 +105,17 @@ def gather(
 
 def gather_dense(
     chosen: Array, n_rows: Number, width: Number, starts: Array, features: Array, values: Array,
-    classes: Array, importance: Array, x: Array, out_classes: Array, out_importance: Array,
+    classes: Array, importance: Array, ids: Number, x: Array, out_classes: Array,
+    out_importance: Array,
 ) -> None:  # fmt: skip
-    """Write chosen rows, as for :func:`gather`, into zeros float32 (n * width,); a warp a row."""
+    """Write chosen rows, all of whose features are there without ids, into zeros; a warp a row."""
     lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
     for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
         row = int64(get(chosen, i))
-        for p in range(int64(get(starts, row)) + lane, int64(get(starts, row + 1)), WARP):
-            put(x, i * width + int64(get(features, p)), get(values, p))
+        begin = int64(get(starts, row))
+        for p in range(begin + lane, int64(get(starts, row + 1)), WARP):
+            column = int64(get(features, p)) if ids else p - begin
+            put(x, i * width + column, get(values, p))
         if lane == 0:
             put(out_classes, i, get(classes, row))
             put(out_importance, i, get(importance, row))
@@ -132,12 +135,17 @@ def gather_labels(
 
 
 class Resident:
-    """Room for all rows, values and labels of lists of a store on the device, to gather from."""
+    """Room for all rows, values and labels of lists of a store on the device, to gather from.
 
-    def __init__(self, memory: DeviceMemory, n_rows: int, nnz: int, n_labels: int = 0) -> None:
-        self._memory, line = memory, "rows of the store"
+    Without `ids` rows have all features.
+    """
+
+    def __init__(
+        self, memory: DeviceMemory, n_rows: int, nnz: int, n_labels: int = 0, *, ids: bool = True
+    ) -> None:
+        self._memory, self._ids, line = memory, ids, "rows of the store"
         sizes: Sizes = {
-            "starts": (n_rows + 1, np.int64), "features": (nnz, np.int32),
+            "starts": (n_rows + 1, np.int64), "features": (nnz * ids, np.int32),
             "values": (nnz, np.float32), "classes": (n_rows, np.int32),
             "importance": (n_rows, np.float32),
         }  # fmt: skip
@@ -169,7 +177,7 @@ class Resident:
             for target, array, at in zip(self._rows + self._labels, arrays, places, strict=False):
                 self._memory.send(target, array, at)
             self._memory.wait()
-        self._counts = rows + batch.n_rows, nnz + len(batch.features), n_labels
+        self._counts = rows + batch.n_rows, nnz + len(batch.values), n_labels
 
     def gather(
         self, slot: dict[str, DeviceArray], n: int, x: DeviceArray | None = None, width: int = 0
@@ -192,8 +200,9 @@ class Resident:
             )  # fmt: skip
         else:
             memory.stride(
-                striding(gather_dense), n * WARP, slot["chosen"], n, width, *self._rows, x, *beside
-            )
+                striding(gather_dense), n * WARP, slot["chosen"], n, width, *self._rows,
+                int(self._ids), x, *beside,
+            )  # fmt: skip
         if self._labels:
             memory.stride(
                 striding(gather_labels), n * WARP, slot["chosen"], slot["label_starts"], n,
@@ -213,12 +222,16 @@ class TransferBuffer:
 
     Attributes
     ----------
+    sent_as_given : set of str
+        Arrays that are sent from where the rows are.
     arrays : dict of str to DeviceArray
         ``indptr`` int32 (n + 1,); ``features`` int32, ``values`` float32 and ``rows`` int32 of each
         entry, in fours; ``classes`` int32 (n,), ``importance`` float32 (n,); ``chosen`` int64 (n,)
         where rows are resident; ``label_starts`` int32 (n + 1,), ``label_classes`` int32 and
         ``label_shares`` float32 where rows have lists of labels.
     """
+
+    sent_as_given: frozenset[str] = frozenset()
 
     def __init__(
         self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
@@ -231,7 +244,7 @@ class TransferBuffer:
         if room.n_labels:
             labels = _label_sizes(n, room.n_labels, np.int32)
             sizes |= dict(zip(LABELS, labels, strict=True))
-        on_host = list(sizes)
+        on_host = [name for name in sizes if name not in self.sent_as_given]
         if room.kept:
             sizes["chosen"] = (n, np.int64)
             on_host = ["indptr", "chosen", *LABELS[: bool(room.n_labels)]]

@@ -139,13 +139,14 @@ class StoredRows:
     def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
         """Read rows into arrays of just their size, and check what they hold, the first time.
 
-        `indptr` is int64 (n + 1,).
+        `indptr` is int64 (n + 1,). Ids of features are read where there is room for them.
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
         arrays, root, fresh = self._arrays, self.root, (start, stop) not in self._checked
         ids, classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
         values, importance = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        arrays["X/indices"].read(a, b, rows.features, _ids(ids) if fresh else None)
+        if len(rows.features):
+            arrays["X/indices"].read(a, b, rows.features, _ids(ids) if fresh else None)
         look = _numbers(NO_SIGN, values) if fresh and self._float else None
         arrays["X/data"].read(a, b, rows.values, look)
         if not self.listed:

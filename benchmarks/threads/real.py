@@ -77,41 +77,34 @@ def from_memory(made, threads):
 
 
 def steps(made, threads, batch):
-    """Steps on batches that lie in memory, and the seconds of their parts."""
+    """Steps on batches that lie in memory; and forward and backward passes, each for itself."""
     chosen = made.chosen(threads, batch)
     batches = made.batches(chosen)
     n, nnz = sum(one.n_rows for one in batches), sum(len(one.features) for one in batches)
     with made.backend(chosen) as backend:
-        apart = dict.fromkeys(("forward", "backward"), 0.0)
         trains = backend._trains
-        for name in apart:
-            setattr(trains, f"_{name}", timed(getattr(trains, f"_{name}"), apart, name))
+
+        def forward():
+            for one in batches:
+                trains._forward(one)
+
+        def backward():
+            for one in batches:
+                trains._share(one, one.n_rows)
 
         def work():
             for one in batches:
                 backend.step(one, RATE)
 
         backend.step(batches[0], RATE)
-        first = Times(work)
-        apart.update(dict.fromkeys(apart, 0.0))
-        later = Times(work)
-    apart["rest"] = later.seconds - sum(apart.values())
+        first, later = Times(work), Times(work)
+        apart = {"forward": Times(forward).seconds, "backward": Times(backward).seconds}
+    apart["step"] = later.seconds
     read = 4 * 800 * nnz / apart["forward"] / 1e9
     return later.figures(n, threads) | {
         "first": n / first.seconds, "forward GB/s": read,
         **{f"{name} us": 1e6 * seconds / len(batches) for name, seconds in apart.items()},
     }  # fmt: skip
-
-
-def timed(work, seconds, name):
-    """The same work, whose seconds are added up."""
-
-    def told(*arguments):
-        begun = time.perf_counter()
-        work(*arguments)
-        seconds[name] += time.perf_counter() - begun
-
-    return told
 
 
 def reading(made, threads):

@@ -38,6 +38,7 @@ from streammach.spec.estimators import EstimatorKind
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
+from streammach.threads import Workers
 
 
 class CudaBackend(Ranked):

@@ -192,7 +192,7 @@ class DeviceMemory:
         """Return the most bytes that were taken at once."""
         return self.peak
 
-    def close(self) -> None:
+    def trim(self) -> None:
         """Give back what no buffer needs any more."""
 
     @contextlib.contextmanager
@@ -338,7 +338,7 @@ class CudaMemory(DeviceMemory):
         """Return the bytes that the pool has: it keeps what it once took."""
         return max(self.peak, int(self._pool.total_bytes()))
 
-    def close(self) -> None:
+    def trim(self) -> None:
         """Give back what no buffer needs any more."""
         self.wait()
         with self._device:

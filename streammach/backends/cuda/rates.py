@@ -30,7 +30,7 @@ def measured() -> Rates:
     memory = CudaMemory(ROOM_BYTES)
     with memory.use():
         rates = _rates(memory)
-    memory.close()
+    memory.trim()
     return rates
 
 

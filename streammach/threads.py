@@ -65,8 +65,9 @@ class _Team:
         for begin, _ in awake:
             begin.release()
         self._take()
-        for _, done in awake:
-            done.acquire()
+        for begin, done in awake:
+            if not begin.acquire(blocking=False):  # who has yet to wake is not waited for
+                done.acquire()
         self._work = _nothing  # whose arrays would be kept
         if self._errors:
             raise self._errors[0]

@@ -97,22 +97,23 @@ def evidence(
     table: CountTable, rows: RowBlock, candidates: NDArray[np.int32], *, weights: GroupWeights,
     each: Callable[[int, Callable[[int, int], None]], None],
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Return what the counts say of candidates int32 (n, m): float32 (n, m, 2 G + 1).
+    """Return what the counts say of candidates int32 (n, m): float32 (n, 2 G + 1, m).
 
     Sums of ln n by group, numbers of counted pairs by group, and the sum of learnt weights.
     """
-    out = np.zeros((*candidates.shape, 2 * weights.n_groups + 1), np.float32)
+    n_rows, m = candidates.shape
+    out = np.zeros((n_rows, 2 * weights.n_groups + 1, m), np.float32)
     longest, pairs = int(np.diff(rows.indptr).max(initial=0)), table.pairs
 
     def piece(first: int, last: int) -> None:
         slot = np.zeros(len(table.class_rows), np.uint8)
-        place = np.empty((longest, candidates.shape[1]), np.int32)
+        place = np.empty((longest, m), np.int32)
         add_evidence(
             rows.indptr, rows.features, candidates, pairs, weights.group, weights.theta,
             weights.delta, first, last, slot, place, out,
         )  # fmt: skip
 
-    each(rows.n_rows, piece)
+    each(n_rows, piece)
     return out
 
 
@@ -133,11 +134,11 @@ def add_evidence(
         Weights of pairs and features, empty where nothing was learnt; which rows.
     slot, place : uint8 (K,), int32 (longest row, m)
         Scratch; `slot` holds zeros before and after.
-    out : float32 (n, m, 2 G + 1)
+    out : float32 (n, 2 G + 1, m)
         Sums of ln n by group, numbers of counted pairs by group, and the sum of
         ``theta + delta_f``; a pair of n < 1 rows is n pairs of one row.
     """
-    n_groups, counts = out.shape[2] // 2, pairs.counts
+    n_groups, counts = out.shape[1] // 2, pairs.counts
     learnt = theta.shape[0] > 0
     for i in range(first, last):
         row, n = features[indptr[i] : indptr[i + 1]], n_candidates(candidates[i])
@@ -148,10 +149,10 @@ def add_evidence(
                 z = pairs.starts[f] + place[j, k]
                 if place[j, k] >= 0 and counts[z] > 0:
                     part = min(np.float32(counts[z]), np.float32(1))
-                    out[i, k, group[f]] += np.float32(math.log(max(counts[z], np.float64(1))))
-                    out[i, k, n_groups + group[f]] += part
+                    out[i, group[f], k] += np.float32(math.log(max(counts[z], np.float64(1))))
+                    out[i, n_groups + group[f], k] += part
                     if learnt:
-                        out[i, k, 2 * n_groups] += (theta[z] + delta[f]) * part
+                        out[i, 2 * n_groups, k] += (theta[z] + delta[f]) * part
 
 
 @kernel(inline=True)

@@ -17,6 +17,7 @@ from streammach.machine import size_text
 from streammach.model.coding import COUNTS, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
+from streammach.rows.narrow import narrowed, round_gains
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 
@@ -109,13 +110,8 @@ def rounded_gains(
     gains: NDArray[np.int16], out: NDArray[np.int16] | None = None
 ) -> NDArray[np.int16]:
     """Return gains rounded to :data:`UNIT`, in memory of their own or in `out`."""
-    every = np.arange(LOWEST, LOWEST + (1 << 16), dtype=np.float32)
-    table = (np.rint(every / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST).astype(np.int16)
     out = np.empty_like(gains) if out is None else out
-    flat, new = gains.reshape(-1), out.reshape(-1)
-    for start in range(0, len(flat), PIECE_GAINS):
-        piece = slice(start, start + PIECE_GAINS)
-        new[piece] = table[flat[piece].astype(np.int32) - LOWEST]
+    round_gains(gains.reshape(-1), np.float32(UNIT), np.float32(LARGEST), out.reshape(-1))
     return out
 
 
@@ -258,19 +254,6 @@ def narrowed_as(
         rounded = (bits + np.uint16(1 << (LOW_BITS - 1))) >> LOW_BITS << LOW_BITS
         weights = rounded.view(np.float16)
     return weights.astype(np.float32), None
-
-
-def narrowed(
-    weights: NDArray[np.float32], levels: int
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return weights as whole numbers from -levels to levels, and each row's scale."""
-    # The scale has 8 significant bits, rounded up: its low bytes are 0 and cost nothing on disk.
-    largest = np.abs(weights).max(axis=1, initial=0)
-    unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
-    unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)
-    unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
-    units = weights / unit[:, None]
-    return np.rint(units, out=units).astype(np.int8), unit
 
 
 @dataclass(frozen=True)

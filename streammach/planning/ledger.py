@@ -97,7 +97,7 @@ def _smaller(facts: DataFacts, config: RunConfig) -> int:
     """
     judged = sum(part.judged_bytes(facts, config) for part in planned(config))
     made = sum(part.smaller_bytes(facts, config) for part in planned(config))
-    narrowed = Narrowed.footprint(config, facts.max_row_nnz)
+    narrowed = Narrowed.footprint(config)
     return max(narrowed + judged, Narrowed.coding(config) + made + facts.names_bytes)
 
 

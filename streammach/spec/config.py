@@ -33,6 +33,7 @@ class Placement:
     weights: Weights = "float32"
     resident: bool = False  # whether the store's rows are kept in the device's memory, decoded once
     tf32: bool = False  # whether the device multiplies dense rows in TensorFloat-32
+    best_stays: bool = False  # whether the device holds the best epoch beside the newest one
 
     @property
     def numbers(self) -> str:

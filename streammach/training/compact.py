@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.protocol import Backend
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
@@ -165,7 +164,7 @@ class Judge:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
-                device=self._device(form),
+                device=self.session.backend,
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:
@@ -173,11 +172,6 @@ class Judge:
         scorer = CountScorer(self._counts_of(form), threads)
         closing.callback(scorer.close)
         return scorer.topk if self.model.unhashed else by_counts(hashed, scorer, transform)
-
-    def _device(self, form: Form) -> Backend | None:
-        """Return the device that is to apply a form: all rows of its weights are made narrow."""
-        few = len(self._trained["weights"]) <= self._judging.nnz  # else the host narrows fewer
-        return self.session.backend if few or form.weights == "float32" else None
 
     def kept(self, least_rows: int) -> NDArray[np.bool_]:
         """Return the features that so many rows hold which were trained on: bool (d,)."""
@@ -293,7 +287,8 @@ def save(
     elif size != session.options.model_size:
         how = NO_TIME
     spare = None if small is model else spare_after(model, small)
-    small.save(folder, force=True, spare=spare)
+    threads = session.plan.config.placement.threads
+    small.save(folder, force=True, spare=spare, threads=threads)
     if not how:
         return small, ()
     n_bytes = sum(file.stat().st_size for file in folder.iterdir())

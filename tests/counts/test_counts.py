@@ -166,7 +166,7 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
         row = block.features[block.indptr[i] : block.indptr[i + 1]]
         rest = w.base[ids[i]] - w.penalty[row].sum() * w.log_values[ids[i]]
         np.testing.assert_allclose(
-            found[i] @ columns + rest, scores[i], rtol=1e-4, atol=6 * 0.5 / 1024 + 1e-4
+            columns @ found[i] + rest, scores[i], rtol=1e-4, atol=6 * 0.5 / 1024 + 1e-4
         )
     scorer.close()
 

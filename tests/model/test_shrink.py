@@ -12,26 +12,29 @@ from streammach.model import coding
 from streammach.model import shrink as shrink_module
 from streammach.model.model import Model
 from streammach.model.shrink import (
+    LARGEST,
     PAIR_BYTES,
     UNIT,
     Pairs,
     ShrinkTarget,
     Size,
     frequent,
-    narrowed,
     nth_largest,
     numbers_of,
     of_features,
+    rounded_gains,
     shrink,
     shrink_to,
     spare_after,
 )
 from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
+from streammach.rows.narrow import narrowed
 from streammach.rows.pairs import CountWeights, ends
 from streammach.training.compact import Form, _made
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of
+from tests.reference import rounding
 
 D, K, B, R = 40, 30, 8, 5
 ALL = 10**9
@@ -108,13 +111,18 @@ def test_narrow_weights_are_near_the_others(model, rng, stored, levels):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_smallest_and_largest_weights_stay_finite():
-    weights = np.array([[1e-45, 0], [3e38, -3e38], [0, 0]], np.float32)
+def test_the_smallest_and_largest_weights_stay_finite(rng):
+    weights = rng.normal(size=(9, 70)).astype(np.float32)
+    weights[:3] = 0
+    weights[0, 0], weights[1, :2] = 1e-45, (3e38, -3e38)
     for levels in (7, 127):
         numbers, scale = narrowed(weights, levels)
+        expected = rounding.whole_numbers(weights, levels)
+        assert numbers.tobytes() == expected[0].tobytes()
+        assert scale.tobytes() == expected[1].tobytes()
         assert np.isfinite(scale).all()
         assert (scale > 0).all()
-        assert numbers[1].tolist() == [-numbers[1, 1], numbers[1, 1]]
+        assert numbers[1, :3].tolist() == [-numbers[1, 1], numbers[1, 1], 0]
         assert np.abs(numbers[1]).max() >= levels - 1
 
 
@@ -392,3 +400,13 @@ def test_pairs_become_fewer_within_their_bytes(rng, monkeypatch, how):
         tracemalloc.stop()
     assert 0 < small.n_pairs < large.n_pairs
     assert peak <= PAIR_BYTES * large.n_pairs + 1_500_000
+
+
+def test_gains_are_rounded_to_the_nearest_unit():
+    gains = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    expected = (np.rint(gains / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST)
+    assert rounded_gains(gains).tolist() == expected.tolist()
+    assert rounded_gains(gains.reshape(2, -1), gains.reshape(2, -1)).tolist() == [
+        expected[: 1 << 15].tolist(), expected[1 << 15 :].tolist(),
+    ]  # fmt: skip
+    assert gains.tolist() == expected.tolist()

@@ -91,10 +91,14 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     assert on_cpu.result.device_peak_bytes == 0
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_the_best_epoch_stays_in_memory(interrupted, data, plan, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("interrupted", "best_stays"), [(False, True), (True, True), (True, False)]
+)
+def test_the_best_epoch_stays_in_memory(interrupted, best_stays, data, plan, tmp_path, monkeypatch):
     """It is written where a checkpoint is written behind it, and at the end."""
-    written = []
+    assert plan.config.placement.best_stays
+    assert ("best epoch", "device") in [(line.name, line.where) for line in plan.ledger]
+    plan, written = changed(plan, best_stays=best_stays), []
 
     class Watching(Stop):
         def on_epoch_end(self, state):
@@ -233,6 +237,7 @@ def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
     narrow = sm.plan(data, device="cuda", weights="bfloat16", **MODEL)
     lines = [{x.name: x.n_bytes for x in p.ledger if x.where == "device"} for p in (plan, narrow)]
     assert 2 * lines[1].pop("weights") == pytest.approx(lines[0].pop("weights"), abs=1024)
+    assert lines[1].pop("best epoch") < lines[0].pop("best epoch")
     assert lines[0] == lines[1]
     whole = fit(data, tmp_path / "whole", narrow)
     assert 0 < whole.result.device_peak_bytes <= whole.result.device_projected_bytes

@@ -26,7 +26,7 @@ class CpuBackend(Forward):
     """Trains and applies R softmax models with Numba kernels and BLAS; made as :class:`Forward`."""
 
     n_waves = 1
-    arrays_stay = False
+    keeps_best = False
     _trains: Steps | None = None
 
     @staticmethod
@@ -137,6 +137,11 @@ class CpuBackend(Forward):
 
     def restore(self) -> None:
         """Do nothing: what is written into the arrays counts at once."""
+
+    def keep_best(self) -> None:
+        """Do nothing: memory has no room for more weights; nor do the two that follow."""
+
+    best_arrays, return_to_best = arrays, restore
 
     def apply(self, weights: WeightRows | None, name: str = "") -> bool:
         """Do nothing: there is no copy of the trained weights."""

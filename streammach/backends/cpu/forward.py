@@ -34,7 +34,7 @@ from streammach.spec.types import Decoding
 from streammach.threads import Workers, pieces_of
 
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
-
+Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any], int, int]  # as kernels take sparse ones
 
 _blas_lock = Turn()
 _blas_limits: list[Any] = []  # the limit that is in force, once for each that needs it
@@ -142,24 +142,28 @@ class Forward(Ranked):
         first: int, last: int,
     ) -> None:  # fmt: skip
         """Write the outputs of rows ``first:last`` with these values."""
-        spec, sparse = self.spec, (rows.indptr, rows.features, values, first, last)
+        spec = self.spec
         if self.dense:
             self.products(rows.part(first, last), z[first:last])
-        elif isinstance(self.weights, PackedRows):
-            some: tuple[NDArray[np.int8], NDArray[np.int64]] | None
-            some = getattr(self._scratch, "unpacked", None)
-            if some is None:
-                some = np.empty((8, spec.n_columns), np.int8), np.arange(8)
-                self._scratch.unpacked = some
-            packed = self.weights
-            taken = packed.data, packed.starts, self.bias, *some
-            kernels.packed_logits(*sparse, *taken, z)  # type: ignore[call-arg]
         else:
-            kernels.logits(*sparse, self.weights, self.bias, z)
+            self._logits((rows.indptr, rows.features, values, first, last), z)
         if self.logistic:
             sigmoids(first, last, logarithms, z)
         else:
             kernels.probabilities(spec.n_buckets, spec.n_repetitions, first, last, logarithms, z)
+
+    def _logits(self, rows: Rows, z: NDArray[np.float32]) -> None:
+        """Write the logits of sparse rows."""
+        if isinstance(self.weights, PackedRows):
+            scratch = getattr(self._scratch, "unpacked", None)
+            if scratch is None:
+                scratch = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
+                self._scratch.unpacked = scratch
+            some, places = scratch
+            data, starts = self.weights.data, self.weights.starts
+            kernels.packed_logits(*rows, data, starts, self.bias, some, places, z)
+        else:
+            kernels.logits(*rows, self.weights, self.bias, z)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

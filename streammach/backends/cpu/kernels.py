@@ -20,8 +20,9 @@ from streammach.backends.rowmath import (
 )
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import ByFeature
+from streammach.rows.narrow import narrow_row
 from streammach.rows.packed import ahead, unpack_row
-from streammach.simd import prefetch
+from streammach.simd import let_others, prefetch, take_turn, turns_taken
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
 
 LINE_FLOATS = 16  # of a cache line
@@ -29,6 +30,11 @@ LINE_FLOATS = 16  # of a cache line
 # Measured: 11% less time at 384 columns, 2% at 768; when all of 768 were asked for, 3% more.
 AHEAD_COLUMNS = 256
 FIRST_COLUMNS = 64  # the same for the rows that are added up, of which eight come at a time
+# Rows and features of a turn: so few that no thread waits long for the last one, 50 us of 32 x 25.
+TURN_ROWS, TURN_FEATURES = 4, 32
+# Places of three counts of turns, each in a cache line of its own: of rows that were begun, of rows
+# that are done, of features. The bias goes before the first feature.
+ROWS, DONE, FEATURES, TURNS = 0, 8, 16, 24
 
 
 class RowTargets(NamedTuple):
@@ -46,6 +52,15 @@ class RowLosses(NamedTuple):
     z: Array  # float32 (n, C): logits; receives the derivative of a row's loss times its weight
     losses: Array  # float32 (n, R): receives the loss of each model times the weight
     norms: Array  # float32 (n, R): receives the sum of squares of z's B columns
+
+
+class SparseRows(NamedTuple):
+    """The rows of a batch, and the class of each."""
+
+    indptr: Array  # int64 (n + 1,)
+    features: Array  # int32 (nnz,)
+    values: Array  # float32 (nnz,)
+    classes: Array  # int32 (n,)
 
 
 class OptimizerStep(NamedTuple):
@@ -147,6 +162,37 @@ def packed_logits(
             add_rows(row, values[k:end], places, 0, end - k, some)
 
 
+@kernel(allocates=True)
+def narrow_logits(
+    indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
+    levels: Number, bias: Array, out: Array,
+) -> None:  # fmt: skip
+    """Do as :func:`packed_logits` with the same bits, from weights that are to become narrow.
+
+    Parameters
+    ----------
+    indptr, features, values, first, last : arrays and int
+        Those of :func:`logits`.
+    weights, levels : float32 (d, at least C), float32
+        The weights, and the largest number of narrow ones: see :func:`narrow_row`.
+    bias, out : float32 (C,), float32 (n, C)
+        As there.
+    """
+    some, scaled = np.empty((8, bias.shape[0]), np.int8), np.empty(8, np.float32)
+    places = np.arange(8)
+    for i in range(first, last):
+        row = out[i]
+        for c in range(bias.shape[0]):
+            row[c] = bias[c]
+        for k in range(indptr[i], indptr[i + 1], 8):
+            end = min(k + 8, indptr[i + 1])
+            for j in range(k, end):
+                unit = scaled[j - k : j - k + 1]
+                narrow_row(weights[features[j]], levels, some[j - k], unit)
+                unit[0] *= values[j]
+            add_rows(row, scaled, places, 0, end - k, some)
+
+
 @kernel(inline=True)
 def exponentials(z: Array) -> Any:
     """Replace `z` float32 (B,) by exp(z - max); return (max, sum)."""
@@ -245,7 +291,7 @@ def squares(gradient: Array, n_buckets: int, n_repetitions: int, out: Array) -> 
         out[r] = total
 
 
-@kernel(allocates=True)
+@kernel(allocates=True, inner=True)
 def backward(how: OptimizerStep, batch: ByFeature, out: RowLosses, first: int, last: int) -> None:
     """Gather the gradient of each of the features ``first:last`` and update its row of the table.
 
@@ -316,3 +362,44 @@ def expand(indptr: Array, features: Array, values: Array, out: Array) -> None:
             row[f] = 0
         for p in range(indptr[i], indptr[i + 1]):
             row[features[p]] = values[p]
+
+
+@kernel(allocates=True)
+def share_step(
+    rows: SparseRows, targets: RowTargets, by_feature: ByFeature, how: OptimizerStep,
+    bias: OptimizerStep, gradient: Array, out: RowLosses, turns: Array,
+) -> None:  # fmt: skip
+    """Do a thread's share of a step: rows, and when all of these are done, features.
+
+    Parameters
+    ----------
+    rows, targets, by_feature : SparseRows, RowTargets, ByFeature
+        The batch.
+    how, bias : OptimizerStep
+        The steps of the weights, and of the bias as a table of one row.
+    gradient, out, turns : float32 (1, C), RowLosses, int64 (TURNS,)
+        Room for the gradient of the bias; what rows give; zeros before the first thread comes.
+    """
+    square = np.empty(targets.codes.shape[1], np.float32)
+    n, first = rows.classes.shape[0], take_turn(turns, ROWS) * TURN_ROWS
+    while first < n:
+        last = min(first + TURN_ROWS, n)
+        logits(
+            rows.indptr, rows.features, rows.values, first, last, how.weights, bias.weights[0],
+            out.z,
+        )  # fmt: skip
+        residuals(rows.classes, targets, out, first, last)
+        take_turn(turns, DONE)
+        first = take_turn(turns, ROWS) * TURN_ROWS
+    while turns_taken(turns, DONE) * TURN_ROWS < n:
+        let_others()
+    first = (take_turn(turns, FEATURES) - 1) * TURN_FEATURES
+    while first < by_feature.ids.shape[0]:
+        if first < 0:
+            bias_gradient(out.z, n, gradient[0])
+            squares(gradient[0], how.n_buckets, square.shape[0], square)
+            update_row(bias, 0, gradient[0], 0, square.shape[0], square)
+        else:
+            last = min(first + TURN_FEATURES, by_feature.ids.shape[0])
+            backward(how, by_feature, out, first, last)
+        first = (take_turn(turns, FEATURES) - 1) * TURN_FEATURES

@@ -249,7 +249,7 @@ class CountLearner:
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
         loss = held_out_loss(
-            found, alone,
+            found, found.scores(in_order(alone), fitting.workers),
             lambda weights: evidence(table, rows, candidates, weights=weights, each=scorer.each),
         )  # fmt: skip
         del found
@@ -275,21 +275,22 @@ def _usual_gains(n_features: int) -> PairGainModel:
 
 
 def held_out_loss(
-    found: CandidateFeatures, weights: GroupWeights,
+    found: CandidateFeatures, scores: NDArray[np.floating],
     evidence_of: Callable[[GroupWeights], NDArray[np.float32]],
 ) -> Callable[[GroupWeights], float]:  # fmt: skip
     """Return what gives the mean loss of rows, in nats, at the best share of learnt weights.
 
-    `evidence_of` gives what is counted of their candidates, float32 (n, m, 2 G + 1).
+    `scores` (n, m) are those without them; `evidence_of` gives what is counted of the candidates,
+    float32 (n, 2 G + 1, m).
     """
-    scores = found.scores(in_order(weights)).astype(np.float64)
     rows = replace(found, counted=np.zeros(0, np.float32))  # the rest is small
+    without = scores.astype(np.float64)
 
     def loss_of(weights: GroupWeights) -> float:
-        learnt = evidence_of(weights)[:, :, -1].astype(np.float64)
+        learnt = evidence_of(weights)[:, -1].astype(np.float64)
 
         def loss(share: float) -> float:
-            z = scores + share * learnt
+            z = without + share * learnt
             each = rows.of_labels(scipy.special.logsumexp(z, axis=1)) - rows.own(z)
             return float(np.average(each, weights=rows.weights))
 

@@ -93,19 +93,9 @@ def arange(n, dtype=None):
     return np.arange(n, dtype=dtype).view(ndarray)
 
 
-def argsort(keys, kind=None):
-    calls["argsort"] += 1
-    return keys
-
-
 def where(condition, a, b):
     calls["where"] += 1
     return b
-
-
-def cumsum(x, dtype=None, out=None):
-    calls["cumsum"] += 1
-    return out
 
 
 def matmul(a, b, out=None):

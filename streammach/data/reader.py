@@ -14,13 +14,14 @@ import itertools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.row_order import ORDER_BYTES, RowOrder, Waiting, block_arrays, n_blocks
+from streammach.data.store.blobs import damaged
 from streammach.data.store.dataset import Dataset
-from streammach.errors import StoreError
 from streammach.rows.batch import Batch, BatchSlot, HostRoom
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -50,7 +51,7 @@ class _Pool:
 
         `blocks` is int64 (b,).
         """
-        arrays, ranges = self._arrays, [order.range_of(block) for block in blocks.tolist()]
+        ranges = [order.range_of(block) for block in blocks.tolist()]
         pointers = [np.empty(0, np.int64)] * len(ranges)
 
         def find(first: int, last: int) -> None:
@@ -58,28 +59,39 @@ class _Pool:
                 pointers[i] = dataset.pointers(*ranges[i])
 
         in_pieces(workers, len(ranges), find)
-        parts, n, nnz = list[tuple[slice, slice]](), 0, 0
-        for indptr in pointers:
-            rows, values = slice(n, n + len(indptr) - 1), slice(nnz, nnz + int(np.ptp(indptr)))
-            if values.stop > len(arrays["values"]):
-                raise StoreError(
-                    "damaged: a block has more values than the root says", path=dataset.path
-                )
-            if self._row_values and values.stop != self._row_values * rows.stop:
-                what = "damaged: a row lacks features, which the root denies"
-                raise StoreError(what, path=dataset.path)
-            arrays["indptr"][n : rows.stop + 1] = indptr + (nnz - indptr[0])
-            parts.append((rows, values))
-            n, nnz = rows.stop, values.stop
+        cuts = 1 if workers is None else -(-workers.n_threads // len(ranges))
+        pieces = list(self._pieces(ranges, pointers, cuts, dataset.path))
 
         def decode(first: int, last: int) -> None:
-            for i in range(first, last):
-                dataset.read_into(ranges[i][0], pointers[i], self._part(pointers[i], *parts[i]))
+            for piece in pieces[first:last]:
+                dataset.read_into(*piece)
 
-        in_pieces(workers, len(ranges), decode)
-        for (rows, _), (start, stop) in zip(parts, ranges, strict=True):
-            self._add_labels(rows.start, dataset.lists(start, stop))
+        in_pieces(workers, len(pieces), decode)
+        n = 0
+        for start, stop in ranges:
+            self._add_labels(n, dataset.lists(start, stop))
+            n += stop - start
         self.rows = order.rows_of(blocks)
+
+    def _pieces(
+        self, ranges: list[tuple[int, int]], pointers: list[NDArray[np.int64]], cuts: int,
+        path: Path,
+    ) -> Iterator[tuple[int, NDArray[np.int64], RowBlock]]:  # fmt: skip
+        """Yield rows of each block in so many pieces: the first one's number, pointers, room."""
+        arrays, n, nnz = self._arrays, 0, 0
+        for (start, stop), indptr in zip(ranges, pointers, strict=True):
+            m, last = stop - start, nnz + int(np.ptp(indptr))
+            if last > len(arrays["values"]):
+                raise damaged(path, "a block has more values than the root says")
+            if self._row_values and last != self._row_values * (n + m):
+                raise damaged(path, "a row lacks features, which the root denies")
+            places = arrays["indptr"][n : n + m + 1]
+            places[:] = indptr + (nnz - indptr[0])
+            for a, b in itertools.pairwise(sorted({m * i // cuts for i in range(cuts + 1)})):
+                rows, values = slice(n + a, n + b), slice(int(places[a]), int(places[b]))
+                some = indptr[a : b + 1]
+                yield start + a, some, self._part(some, rows, values)
+            n, nnz = n + m, last
 
     def _part(self, indptr: NDArray[np.int64], rows: slice, values: slice) -> RowBlock:
         arrays = self._arrays

@@ -208,6 +208,9 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     mean, mean_labels = facts.nnz / facts.n_rows, facts.n_labels / facts.n_rows
     if constraints.batch_size:
         batches = [min(constraints.batch_size, facts.n_rows)]
+    tf32 = constraints.tf32
+    if tf32 is None:
+        tf32 = dense and kind.tf32 is not None and kind.tf32()
     shape = ModelShape(
         n_classes=facts.n_classes, n_features=facts.n_features,
         n_buckets=facts.n_classes, n_repetitions=1,
@@ -218,7 +221,7 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
         batching=Batching(batch_size=batches[0], batch_nnz=0),
         placement=Placement(
             device=device, threads=constraints.threads or cores(), weights=constraints.weights,
-            tf32=constraints.tf32,
+            tf32=tf32,
         ),
     )  # fmt: skip
     others = (_choices(part, weighing, first) for part in PARTS.values() if not part.weighed)

@@ -86,7 +86,8 @@ def plan(
         title = BACKENDS[config.placement.device].title
         reasons += (f"{config.placement.weights} weights, as asked: half the bytes on the {title}",)
     if config.placement.tf32:
-        reasons += ("products in TF32, as asked: 10 bits of each factor's fraction",)
+        why = "as asked" if constraints.tf32 else "which cost no accuracy where it was measured"
+        reasons += (f"products in TF32, {why}: 10 bits of each factor's fraction",)
     return Plan(
         facts=facts, model=model, config=config, ledger=found.lines,
         limits=replace(weighing.limits, spare=0),

@@ -203,6 +203,20 @@ def test_tf32_is_a_part_of_the_plan():
     assert from_json(encoded(fast), Plan) == fast
 
 
+def test_products_are_in_tf32_where_rows_are_dense_and_the_card_has_it(monkeypatch):
+    shape = {"n_buckets": 32, "n_repetitions": 8}
+    chosen = plan(facts(n_features=100), **shape)
+    assert chosen.config.placement.tf32
+    assert "products in TF32, which cost no accuracy where" in " ".join(chosen.reasons)
+    sparse, on_cpu = (
+        plan(facts(n_features=n), **shape, **where)
+        for n, where in ((50_000, {}), (100, {"device": "cpu"}))
+    )
+    monkeypatch.setattr(kind, "find_card", lambda: kind.Card("Old", 12 * 10**9, tf32=False))
+    for other in (sparse, on_cpu, plan(facts(n_features=100), **shape)):
+        assert not other.config.placement.tf32
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [

@@ -41,7 +41,8 @@ except DeviceError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 FIXED = {"epochs": 2, "learning_rate": 0.5, "transform": "binary"}
-MODEL = {"n_buckets": 4, "n_repetitions": 5, "counts": "off", "batch_size": 16, "threads": 1}
+MODEL = {"n_buckets": 4, "n_repetitions": 5, "counts": "off", "batch_size": 16, "threads": 1,
+         "tf32": False}  # fmt: skip
 
 
 def store(tmp_path_factory, n_noise):
@@ -284,7 +285,7 @@ def test_threads_of_the_host_change_no_byte(n_noise, tmp_path_factory, tmp_path)
 def test_a_run_in_tf32_is_resumed_as_one_alone(tmp_path_factory, tmp_path, monkeypatch):
     data = store(tmp_path_factory, 10)
     plain, fast = (
-        sm.plan(data, device="cuda", closed_form="off", tf32=tf32, **MODEL)
+        sm.plan(data, device="cuda", closed_form="off", **{**MODEL, "tf32": tf32})
         for tf32 in (False, True)
     )
     whole = [fit(data, tmp_path / f"whole-{i}", plan) for i, plan in enumerate((plain, fast))]
@@ -315,7 +316,7 @@ def test_a_run_goes_on_with_the_other_device(data, plan, run, tmp_path, monkeypa
 def test_what_stands_beside_the_weights_is_the_cpus(dense, tmp_path_factory, tmp_path):
     """A closed form on exact weights of dense rows, counts beside sparse ones."""
     data = store(tmp_path_factory, 10 if dense else 60)
-    model = {"threads": 1} if dense else {**MODEL, "counts": "on"}
+    model = {"threads": 1, "tf32": False} if dense else {**MODEL, "counts": "on"}
     options = {"epochs": 1, "transform": "raw" if dense else "binary", "learning_rate": 0.1}
     runs = []
     for device in ("cuda", "cpu"):

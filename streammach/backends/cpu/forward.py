@@ -222,13 +222,18 @@ class Forward(Ranked):
 
     def laid_out(self, rows: RowBlock | Batch) -> NDArray[np.float32]:
         """Return dense rows whole, in the basis if there is one: float32 (n, d + D)."""
-        n, d = len(rows.classes), self.spec.n_features
+        n, d, indptr = len(rows.classes), self.spec.n_features, rows.indptr
         values: NDArray[Any] = rows.values
         if len(values) == n * d and values.dtype == np.float32:  # rows have all features
             plain = values.reshape(n, d)
         else:
             plain = self._room("x" if self.basis is None else "plain", n, d)
-            kernels.expand(rows.indptr, rows.features, values, plain)
+
+            def piece(first: int, last: int) -> None:
+                some = indptr[first : last + 1]
+                kernels.expand(some, rows.features, values, plain[first:last])
+
+            self.run(piece, self.pieces(n))
         if self.basis is None:
             return plain
         x = self._room("x", n, d + self.basis.n_more)

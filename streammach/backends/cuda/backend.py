@@ -118,7 +118,8 @@ class CudaBackend(Ranked):
         """Return a host array for rows of batches: page-locked for dense rows, sent from there."""
         if not self.dense or self.row_cache is not None:
             return np.empty(count, dtype)
-        return self._memory.page_locked(count, dtype)
+        with self._memory.use():
+            return self._memory.page_locked(count, dtype)
 
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,

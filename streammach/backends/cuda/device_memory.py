@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.launcher import Launcher, array_words, number_word
-from streammach.backends.cuda.shapes import RESIDENT, THREADS, rounded_up
+from streammach.backends.cuda.shapes import RESIDENT, TF32_CAPABILITY, THREADS, rounded_up
 from streammach.errors import BudgetError, DeviceError, clean
 from streammach.machine import size_text
 
 UNIT = 512  # bytes: CuPy's pool hands out multiples of it
 RESERVED_BYTES = 600_000_000  # a CUDA context, code and libraries: an estimate, not measured
 LIBRARIES = ("cupy", "cupy_backends", "cuda")  # whose errors are those of a GPU
-TF32_CAPABILITY = (8, 0)  # the least
 TF32_DROPPED = 13  # bits of a fraction of 23
 Sizes = dict[str, tuple[int, Any]]  # elements and types of buffers, by name
 

@@ -149,7 +149,7 @@ class CudaBackend(Ranked):
             room = BufferRoom(training.batch_size, batch_nnz, batch_labels, kept)
             if self._room != room:
                 self._forget_buffers()
-                self._memory.trim()  # else the pool keeps blocks that are too small for the new ones
+                self._memory.trim()  # else the pool keeps blocks that fit nothing
                 self._room = room
             self._prediction()  # it must fit when an epoch has been trained
             if self._trains is None:

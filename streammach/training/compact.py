@@ -300,17 +300,19 @@ def save(
 
 def _made(model: Model, form: Form, rows: NDArray[np.int64], threads: int = 1) -> Model:
     """Return the model in a form; rows hold each feature, int64 (d,)."""
-    small, kept = model, rows >= form.least_rows
-    if form.least_rows > 1 and not kept.all():
-        small = of_features(model, kept, in_place=True)
+    bare, kept = replace(model, counts=None), rows >= form.least_rows
+    size = Size(form.weights, form.n_repetitions, 0)
+    small = replace(shrink(bare, size, in_place=True, threads=threads), counts=model.counts)
+    if form.least_rows > 1 and not kept.all():  # narrow weights are fewer bytes to move
+        small = of_features(small, kept, in_place=True)
     pairs = pairs_of(small, form.weights)
-    n_pairs = 0 if pairs is None else len(pairs)
-    if pairs is not None and form.least_gain is not None:
-        n_pairs = pairs.above(form.least_gain)
-    if pairs is not None:
-        small = replace(small, counts=None)  # of the features that are kept
-    size = Size(form.weights, form.n_repetitions, n_pairs)
-    return shrink(small, size, pairs, in_place=True, threads=threads)
+    if pairs is None:
+        return small
+    small = replace(small, counts=None)  # of the features that are kept
+    n_pairs = len(pairs) if form.least_gain is None else pairs.above(form.least_gain)
+    share = form.n_repetitions / max(model.spec.n_repetitions, 1)
+    hashed = pairs.counts.hashed * share**TRUST
+    return replace(small, counts=replace(pairs.largest(n_pairs), hashed=hashed))
 
 
 def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:

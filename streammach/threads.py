@@ -152,6 +152,19 @@ def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None])
         workers.each(work, pieces_of(n, workers.n_threads))
 
 
+def in_turn(workers: Workers, works: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """Yield what works return, in their order: as many are under way as there are threads."""
+    left = iter(works)
+    while some := list(itertools.islice(left, workers.n_threads)):
+        made: dict[int, T] = {}
+
+        def work(i: int, _: int, some: Any = some, made: dict[int, T] = made) -> None:
+            made[i] = some[i]()
+
+        workers.each(work, [(i, i + 1) for i in range(len(some))])
+        yield from (made[i] for i in range(len(some)))
+
+
 def here(tell: Callable[..., None]) -> Callable[..., None]:
     """Return what tells where this thread calls it: who is told may not expect other threads."""
     caller = threading.get_ident()

@@ -155,15 +155,19 @@ class Forward(Ranked):
     def _logits(self, rows: Rows, z: NDArray[np.float32]) -> None:
         """Write the logits of sparse rows."""
         if isinstance(self.weights, PackedRows):
-            scratch = getattr(self._scratch, "unpacked", None)
-            if scratch is None:
-                scratch = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
-                self._scratch.unpacked = scratch
-            some, places = scratch
             data, starts = self.weights.data, self.weights.starts
-            kernels.packed_logits(*rows, data, starts, self.bias, some, places, z)
+            kernels.packed_logits(*rows, data, starts, self.bias, *self._narrow_room(), z)
         else:
             kernels.logits(*rows, self.weights, self.bias, z)
+
+    def _narrow_room(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Return a thread's room for narrow weights, int8 (8, C), and the numbers from 0 on."""
+        room: tuple[NDArray[np.int8], NDArray[np.int64]] | None
+        room = getattr(self._scratch, "narrow", None)
+        if room is None:
+            room = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
+            self._scratch.narrow = room
+        return room
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

@@ -162,10 +162,10 @@ def packed_logits(
             add_rows(row, values[k:end], places, 0, end - k, some)
 
 
-@kernel(allocates=True)
+@kernel()
 def narrow_logits(
     indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
-    levels: Number, bias: Array, out: Array,
+    levels: Number, bias: Array, some: Array, places: Array, units: Array, out: Array,
 ) -> None:  # fmt: skip
     """Do as :func:`packed_logits` with the same bits, from weights that are to become narrow.
 
@@ -175,11 +175,9 @@ def narrow_logits(
         Those of :func:`logits`.
     weights, levels : float32 (d, at least C), float32
         The weights, and the largest number of narrow ones: see :func:`narrow_row`.
-    bias, out : float32 (C,), float32 (n, C)
-        As there.
+    bias, some, places, units, out : float32 (C,), int8 (8, C), int64 (8,), float32 (8,), (n, C)
+        As there; and scratch.
     """
-    some, scaled = np.empty((8, bias.shape[0]), np.int8), np.empty(8, np.float32)
-    places = np.arange(8)
     for i in range(first, last):
         row = out[i]
         for c in range(bias.shape[0]):
@@ -187,10 +185,10 @@ def narrow_logits(
         for k in range(indptr[i], indptr[i + 1], 8):
             end = min(k + 8, indptr[i + 1])
             for j in range(k, end):
-                unit = scaled[j - k : j - k + 1]
+                unit = units[j - k : j - k + 1]
                 narrow_row(weights[features[j]], levels, some[j - k], unit)
                 unit[0] *= values[j]
-            add_rows(row, scaled, places, 0, end - k, some)
+            add_rows(row, units, places, 0, end - k, some)
 
 
 @kernel(inline=True)

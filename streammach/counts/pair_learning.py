@@ -45,7 +45,8 @@ class PairLearner:
     """
 
     def __init__(self, table: CountTable, weights: GroupWeights, *, threads: int) -> None:
-        self._table, self._weights, w = table, weights, weigh(table, weights)
+        self._workers = Workers(threads, "pairs")
+        self._table, self._weights, w = table, weights, weigh(table, weights, self._workers)
         self._counts, self._m = w, min(CANDIDATES, w.n_classes)
         self._theta, self._theta_sum = (np.empty(table.n_pairs, np.float32) for _ in range(2))
         self._delta, self._delta_sum = (np.empty(table.n_features, np.float32) for _ in range(2))
@@ -54,7 +55,6 @@ class PairLearner:
             weights.match[weights.group], np.float32(weights.prior), self._theta, self._delta,
         )  # fmt: skip
         self.begin()
-        self._workers = Workers(threads, "pairs")
         self._local = threading.local()
         self._place = np.empty((0, self._m), np.int32)
 

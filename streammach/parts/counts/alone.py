@@ -138,14 +138,17 @@ class CountLearner:
 
     def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
-        for block, held in masked_blocks(self._dataset, self._held):
-            self._session.check()
-            some = min(n_rows, block.n_rows)
-            yield block.part(0, some), held[:some]
-            n_rows -= some
-            of.add(some)
-            if not n_rows:
-                return
+        with closing(
+            ahead(masked_blocks(self._dataset, self._held), "counted", patience=None)
+        ) as blocks:
+            for block, held in blocks:
+                self._session.check()
+                some = min(n_rows, block.n_rows)
+                yield block.part(0, some), held[:some]
+                n_rows -= some
+                of.add(some)
+                if not n_rows:
+                    return
 
     def _labelled(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the same with a row for each label."""
@@ -249,9 +252,13 @@ class CountLearner:
         scorer = CountScorer(weigh(table, alone, fitting.workers), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
+        one = np.zeros(table.n_features, np.int32)  # group: the sums of others are not asked for
         loss = held_out_loss(
             found, found.scores(in_order(alone), fitting.workers),
-            lambda weights: evidence(table, rows, candidates, weights=weights, each=scorer.each),
+            lambda weights: evidence(
+                table, rows, candidates, each=scorer.each,
+                weights=replace(weights, group=one, slope=weights.slope[:1]),
+            ),
         )  # fmt: skip
         del found
         with PairLearner(table, alone, threads=self._threads) as learner:
@@ -270,7 +277,7 @@ class CountLearner:
                 for start in range(0, len(kept), LESSON_ROWS):
                     yield block.take(kept[start : start + LESSON_ROWS])
 
-        with closing(ahead(taken(), "lessons")) as lessons:
+        with closing(ahead(taken(), "lessons", patience=None)) as lessons:
             for rows in lessons:
                 self._session.check()
                 yield rows

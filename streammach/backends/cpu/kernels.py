@@ -31,6 +31,7 @@ AHEAD_COLUMNS = 256
 FIRST_COLUMNS = 64  # the same for the rows that are added up, of which eight come at a time
 # Rows and features of a turn: so few that no thread waits long for the last one, 50 us of 32 x 25.
 TURN_ROWS, TURN_FEATURES = 4, 32
+YIELDS = 100  # before a thread sleeps that waits for rows: about the time of a turn
 # Places of three counts of turns, each in a cache line of its own: of rows that were begun, of rows
 # that are done, of features, before the first of which the bias comes.
 ROWS, DONE, FEATURES, TURNS = 0, 8, 16, 24
@@ -369,8 +370,10 @@ def share_step(
         residuals(rows.classes, targets, out, first, last)
         take_turn(turns, DONE)
         first = take_turn(turns, ROWS) * TURN_ROWS
+    waited = 0
     while turns_taken(turns, DONE) * TURN_ROWS < n:
-        let_others()
+        let_others(waited >= YIELDS)
+        waited += 1
     first = take_turn(turns, FEATURES) * TURN_FEATURES - 1
     while first < n_features:
         backward(how, bias, by_feature, out, n, first, min(first + TURN_FEATURES, n_features))

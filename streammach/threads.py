@@ -204,13 +204,15 @@ class _Ahead(Forked, Generic[T]):
         super().__init__()
         self._items = iter(items)
         self._made: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-        self._wanted = threading.Semaphore(most)
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()  # quicker than a semaphore
+        for _ in range(most):
+            self._wanted.put(None)
         self._stopped = False
 
     def run(self) -> None:
         end: BaseException | None = None
         try:
-            while self._wanted.acquire() and not self._stopped:
+            while self._wanted.get() is None and not self._stopped:
                 self._made.put((next(self._items),))
         except StopIteration:
             pass
@@ -226,7 +228,7 @@ class _Ahead(Forked, Generic[T]):
         made = self._made.get()
         if isinstance(made, BaseException):
             raise made
-        self._wanted.release()
+        self._wanted.put(None)
         return made
 
     def forked(self) -> None:
@@ -236,4 +238,4 @@ class _Ahead(Forked, Generic[T]):
 
     def stop(self) -> None:
         self._stopped = True
-        self._wanted.release()
+        self._wanted.put(None)

@@ -34,6 +34,7 @@ from streammach.spec.types import Decoding
 from streammach.threads import Workers, pieces_of
 
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
+PIECES_A_THREAD = 4  # of rows that are put through: milliseconds each, of unequal lengths
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any], int, int]  # as kernels take sparse ones
 
 _blas_lock = Turn()
@@ -119,7 +120,7 @@ class Forward(Ranked):
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
         write = partial(self._write, rows, self._scaled(rows), logarithms, z)
         if not self.dense:
-            self.run(write, self.pieces(rows.n_rows))
+            self.run(write, pieces_of(rows.n_rows, self.threads, a_thread=PIECES_A_THREAD))
         elif self._predicts:
             with _one_thread_each(self._blas):
                 self.run(write, self._dense_pieces(rows.n_rows))

@@ -17,7 +17,7 @@ from streammach.machine import size_text
 from streammach.model.coding import CODERS, COUNTS, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
-from streammach.rows.narrow import narrowed, round_gains
+from streammach.rows.narrow import narrowed, round_gains, round_halves
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 from streammach.threads import Workers, in_turn
@@ -28,8 +28,7 @@ LEVELS: dict[Width, int] = {"int8": 127, "int4": 7}  # the largest value of narr
 DENSE: tuple[Width, ...] = ("float32", "float16", "float10")
 # None is made of one after it.
 WIDTHS: tuple[Width, ...] = ("float32", "float16", "float10", "int8", "int4")
-LOW_BITS = 6  # of float16 that are 0 in float10, and compress to nothing
-MOST_FLOAT16, MOST_FLOAT10 = 65504, 63488
+MOST_FLOAT16, MOST_FLOAT10 = 65504, 63488  # the low six bits of float10 compress to nothing
 UNIT = 32  # of rounded gains, in units of 1/1024 nat
 LARGEST = 32767 // UNIT * UNIT
 LOWEST = -(1 << 15)  # of int16
@@ -253,13 +252,13 @@ def narrowed_as(
     """Return weights as a type keeps them: as they are in memory, and the scale of narrow ones."""
     if stored in LEVELS:
         return narrowed(weights, LEVELS[stored])
-    if stored == "float16":
-        weights = weights.clip(-MOST_FLOAT16, MOST_FLOAT16).astype(np.float16)
-    elif stored == "float10":
-        bits = weights.clip(-MOST_FLOAT10, MOST_FLOAT10).astype(np.float16).view(np.uint16)
-        rounded = (bits + np.uint16(1 << (LOW_BITS - 1))) >> LOW_BITS << LOW_BITS
-        weights = rounded.view(np.float16)
-    return weights.astype(np.float32), None
+    if stored == "float32":
+        return weights.copy(), None
+    out, most = np.empty(weights.shape, np.float32), MOST_FLOAT16
+    if stored == "float10":
+        most = MOST_FLOAT10
+    round_halves(np.ascontiguousarray(weights), np.float32(most), stored == "float10", out)
+    return out, None
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class Narrowed(Forward):
 
     def rounded(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights of dense rows as they are when they come back from this type."""
-        return np.ascontiguousarray(narrowed_as(self._stored, weights)[0])
+        return narrowed_as(self._stored, weights)[0]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from streammach.jit import Array, Number, kernel
 from streammach.rows.arrays import NO_SIGN
 
 TINY = np.finfo(np.float32).tiny  # the least unit
+NORMAL = np.float32(2.0**-14)  # below it float16 has fixed steps: so many a unit, all and short
+HALF_STEPS, SHORT_STEPS = np.float32(2.0**24), np.float32(2.0**18)
 LOW, HIGH = np.uint32(0xFFFF), np.uint32(0xFFFF0000)  # bits of a unit: the low ones are 0
 
 
@@ -52,6 +54,34 @@ def narrow_row(weights: Array, levels: Number, numbers: Array, unit: Array) -> N
     size = unit[0]
     for c in range(numbers.shape[0]):
         numbers[c] = np.int8(np.rint(weights[c] / size))
+
+
+@kernel(fastmath=False)
+def round_halves(weights: Array, most: Number, short: bool, out: Array) -> None:
+    """Write weights as float16 keeps them, or with four bits of its mantissa, of equals the larger.
+
+    Parameters
+    ----------
+    weights, most, short, out : float32 (n, m), float32, bool, float32 (n, m)
+        The weights, the largest that is kept, whether they get four bits, and what receives them.
+    """
+    words = out.view(np.uint32)
+    for i in range(weights.shape[0]):
+        given, row, bits = weights[i], out[i], words[i]
+        for c in range(row.shape[0]):
+            x = min(max(given[c], -most), most)
+            steps = np.rint(x * HALF_STEPS) / HALF_STEPS
+            row[c] = steps if abs(x) < NORMAL else x
+        for c in range(row.shape[0]):
+            bits[c] = (bits[c] + np.uint32(0xFFF) + ((bits[c] >> 13) & 1)) & np.uint32(0xFFFFE000)
+        if not short:
+            continue
+        for c in range(row.shape[0]):
+            x = row[c]
+            steps = np.floor(abs(x) * SHORT_STEPS + np.float32(0.5)) / SHORT_STEPS
+            row[c] = np.copysign(steps, x) if abs(x) < NORMAL else x
+        for c in range(row.shape[0]):
+            bits[c] = (bits[c] + np.uint32(0x40000)) & np.uint32(0xFFF80000)
 
 
 @kernel()

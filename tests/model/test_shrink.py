@@ -19,6 +19,7 @@ from streammach.model.shrink import (
     ShrinkTarget,
     Size,
     frequent,
+    narrowed_as,
     nth_largest,
     numbers_of,
     of_features,
@@ -411,3 +412,16 @@ def test_gains_are_rounded_to_the_nearest_unit():
         expected[: 1 << 15].tolist(), expected[1 << 15 :].tolist(),
     ]  # fmt: skip
     assert gains.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("stored", ["float16", "float10"])
+def test_halves_are_rounded_as_numpy_rounds_them(stored):
+    """All of them, what is beside them, and what is between two."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    every = np.sort(every[np.isfinite(every)])
+    beside = [np.nextafter(every, np.float32(way)) for way in (-1e9, 1e9)]
+    weights = np.concatenate([every, *beside, (every[1:] + every[:-1]) / 2])[None]
+    for given in (weights, np.repeat(weights, 2, axis=1)[:, ::2]):
+        found, scale = narrowed_as(stored, given)
+        assert scale is None
+        assert found.tobytes() == rounding.halves(weights, short=stored == "float10").tobytes()

@@ -58,3 +58,12 @@ def whole_numbers(weights, levels):
     unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)
     unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
     return np.rint(weights / unit[:, None]).astype(np.int8), unit
+
+
+def halves(weights, *, short):
+    """Weights as float16 keeps them, or with four bits of its mantissa, of equals the larger."""
+    most = 63488 if short else 65504
+    bits = weights.clip(-most, most).astype(np.float16).view(np.uint16)
+    if short:
+        bits = (bits + np.uint16(1 << 5)) >> 6 << 6
+    return bits.view(np.float16).astype(np.float32)

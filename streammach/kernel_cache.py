@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import functools
 import hashlib
 import io
 import os
@@ -17,6 +18,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +26,14 @@ from typing import IO, Any
 import platformdirs
 from numba.core.caching import IndexDataCacheFile
 
+try:
+    import fcntl
+except ImportError:  # there are no locks of files: each process compiles for itself
+    fcntl = None  # type: ignore[assignment]
+
 KEPT_FOLDERS = 4
+# Until a process compiles what another one should have compiled, and between two looks.
+WAIT_SECONDS, AGAIN_SECONDS = 120.0, 0.02
 MARKER = "streammach.json"  # in a folder of kernels: it is ours
 PACKAGE = Path(__file__).parent
 DEFINES = ("kernel(", "@intrinsic", "compiled(")
@@ -118,7 +127,50 @@ def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
-    """Numba's files of one function: private, and loaded only if they are."""
+    """Numba's files of one function: private, and loaded only if they are.
+
+    Of processes that need the same function at once one compiles it, and the others wait for it.
+    """
+
+    def load(self, key: object) -> Any:
+        """Return what is kept for a key; None where this process has to compile and save it."""
+        data = super().load(key)
+        if data is None and self._locked():
+            data = super().load(key)  # which came meanwhile
+            if data is not None:
+                self._lock(fcntl.LOCK_UN)
+        return data
+
+    def save(self, key: object, data: object) -> None:
+        """Keep what was compiled."""
+        try:
+            super().save(key, data)
+        finally:
+            if fcntl:
+                self._lock(fcntl.LOCK_UN)
+
+    def _locked(self) -> bool:
+        """Wait for the lock of this function; return whether this process has it.
+
+        It goes with the process that has it. No two wait for each other: what has a lock waits for
+        functions that it calls.
+        """
+        end = time.monotonic() + WAIT_SECONDS
+        while fcntl and time.monotonic() < end:
+            number = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if number not in (errno.EACCES, errno.EAGAIN):
+                return number == 0
+            time.sleep(AGAIN_SECONDS)
+        return False
+
+    def _lock(self, how: int) -> int:
+        """Lock or open the byte that stands for this function; return the error's number, or 0."""
+        byte = int.from_bytes(hashlib.sha256(self._index_path.encode()).digest()[:4], "big")
+        try:
+            fcntl.lockf(_locks(os.path.dirname(self._cache_path)), how, 1, byte)
+        except OSError as error:
+            return error.errno or errno.EPERM
+        return 0
 
     def _load_index(self) -> dict[Any, str]:
         try:
@@ -137,6 +189,13 @@ class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no typ
 
     def _open_for_write(self, filepath: str) -> contextlib.AbstractContextManager[IO[bytes]]:
         return _replacing(filepath)
+
+
+@functools.cache  # to close a file would open all locks
+def _locks(folder: str) -> int:
+    """Return the open file whose bytes are the locks of functions."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(os.path.join(folder, "locks"), flags, 0o600)
 
 
 def _ours(facts: os.stat_result) -> bool:

@@ -136,16 +136,22 @@ def turns_taken(typing: Any, turns: Any, position: Any) -> Any:
 
 
 @intrinsic
-def let_others(typing: Any) -> Any:
-    """Let another thread have this core, if one waits for it."""
+def let_others(typing: Any, asleep: Any) -> Any:
+    """Let another thread have this core, if one waits for it here; or any thread, while asleep."""
+    # A thread that was put aside is brought to another core only where that has nothing to do.
+    number = ir.IntType(32)
+    names = ("Sleep", "SwitchToThread") if os.name == "nt" else ("usleep", "sched_yield")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32), [])
-        name = "SwitchToThread" if os.name == "nt" else "sched_yield"
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        with builder.if_else(args[0]) as ways:
+            for way, name, given in zip(ways, names, ([1], []), strict=True):
+                with way:
+                    kind = ir.FunctionType(number, [number] * len(given))
+                    function = cgutils.get_or_insert_function(builder.module, kind, name)
+                    builder.call(function, [ir.Constant(number, x) for x in given])
         return context.get_dummy_value()
 
-    return types.void(), generate
+    return types.void(types.boolean), generate
 
 
 @kernel(inline=True)

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -137,3 +139,29 @@ def test_a_cut_index_is_none(tmp_path):
 def test_kernels_are_kept_by_these_files():
     assert type(logits._cache._cache_file) is KernelFiles
     assert os.stat(logits._cache.cache_path).st_mode & 0o022 == 0
+
+
+COMPILES = """
+import sys, time
+from streammach.kernel_cache import KernelFiles
+files = KernelFiles(sys.argv[1], "f", "stamp")
+assert files.load("key") is None
+print("compiles", flush=True)
+time.sleep(float(sys.argv[2]))
+files.save("key", "code") if len(sys.argv) < 4 else None
+"""
+
+
+@pytest.mark.parametrize("ends", [(), ("early",)])
+def test_what_another_process_compiles_is_waited_for(tmp_path, ends):
+    folder = tmp_path / "kernels"
+    folder.mkdir(mode=0o700)
+    command = [sys.executable, "-c", COMPILES, str(folder), "0.5", *ends]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        files = KernelFiles(str(folder), "f", "stamp")
+        assert files.load("key") == (None if ends else "code")
+        assert other.wait() == 0
+    again = KernelFiles(str(folder), "f", "stamp")
+    assert again.load("key") == (None if ends else "code")  # one process does not wait for itself
+    assert again.load("other") is None

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from streammach import hashing
+from streammach.machine import cores
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, Placement, RunConfig
@@ -45,7 +46,7 @@ class Shape:
         return RunConfig(
             shape=self.model.shape, dense=self.dense, optimizer=self.training.optimizer,
             batching=Batching(batch_size=self.batch_size, batch_nnz=self.batch_nnz),
-            placement=Placement(device=device, threads=1, **placement),
+            placement=Placement(device=device, threads=cores(), **placement),
         )  # fmt: skip
 
     def kept(self, n_batches):

@@ -17,8 +17,8 @@ from streammach.data.conversion.flow import Flow
 from streammach.threads import Workers, pieces_of
 
 STAGES = {  # name: (microseconds of one thread, stages, units of each)
-    "step of 1,024 rows": (27_000, 2, 1024),
-    "step of 4,096 rows": (108_000, 2, 4096),
+    "step of 1,024 rows": (27_000, 1, 1024),
+    "step of 4,096 rows": (108_000, 1, 4096),
     "lesson of 256 rows": (8_000, 2, 256),
     "scores of 65,536 rows": (2_000_000, 1, 65_536),
 }

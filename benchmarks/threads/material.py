@@ -86,7 +86,7 @@ class Material:
         return Reader(
             self.data, seed=0, batch_size=room.batch_size, batch_nnz=room.batch_nnz,
             pool_blocks=room.pool_blocks, transform="binary", by_feature=True,
-            threads=BACKENDS["cpu"].reading_threads(chosen.config), **more,
+            threads=chosen.config.placement.threads, **more,
         )  # fmt: skip
 
     def batches(self, chosen):

@@ -109,6 +109,6 @@ class BackendKind:
         """Return whether batches come with lists by feature."""
         return not (config.dense or self.sorts)
 
-    def reading_threads(self, config: RunConfig) -> int:
-        """Return how many threads decode rows, and make batches, for a training."""
+    def batch_threads(self, config: RunConfig) -> int:
+        """Return how many threads make a training's batches of decoded rows."""
         return config.placement.threads if self.idle_host else 1

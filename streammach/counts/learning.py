@@ -24,6 +24,7 @@ from streammach.counts.table import CountTable
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, places
+from streammach.threads import Workers, in_pieces, pieces_of
 
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 
@@ -59,7 +60,7 @@ def class_logarithms(table: CountTable) -> tuple[NDArray[np.float32], NDArray[np
     return rows, values
 
 
-def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
+def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = None) -> CountWeights:
     """Return what scores are made of; its gains are those of the table, which are written anew.
 
     With g the group of feature f, ``score_i = prior ln n_i + sum_f [ slope_g ln n_fi + match_g +
@@ -68,11 +69,16 @@ def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
     """
     rows, values = class_logarithms(table)
     slope, match = weights.slope[weights.group], weights.match[weights.group]
-    pair_gains(
-        table.starts, table.counts, slope, match, np.float32(weights.learnt), weights.theta,
-        weights.delta, table.gains,
-    )  # fmt: skip
-    wide_of, wide = _widened(table)
+
+    def piece(first: int, last: int) -> None:
+        pair_gains(
+            table.starts[first : last + 1], table.counts, slope[first:last], match[first:last],
+            np.float32(weights.learnt), weights.theta, weights.delta[first:last], table.gains,
+        )  # fmt: skip
+
+    team = workers or Workers(1, "weigh")
+    team.each(piece, pieces_of(table.n_features, team.n_threads, table.starts))
+    wide_of, wide = _widened(table, team)
     return CountWeights(
         starts=table.starts, classes=table.classes, gains=table.gains, wide_of=wide_of, wide=wide,
         penalty=weights.penalty[weights.group], base=np.float32(weights.prior) * rows,
@@ -80,7 +86,7 @@ def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
     )  # fmt: skip
 
 
-def _widened(table: CountTable) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+def _widened(table: CountTable, workers: Workers) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     """Return the features whose gains are spread over all classes, and these gains.
 
     Those with the longest lists, from an eighth of the classes on, in a byte a pair altogether.
@@ -89,7 +95,12 @@ def _widened(table: CountTable) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     order = np.argsort(-lengths, kind="stable")[: table.n_pairs // (2 * n_classes)]
     features = np.sort(order[lengths[order] >= n_classes / WIDE_SHARE])
     wide = np.empty((len(features), n_classes), np.int16)
-    spread_lists(features, table.starts, table.classes, table.gains, wide)
+
+    def piece(first: int, last: int) -> None:
+        some = slice(first, last)
+        spread_lists(features[some], table.starts, table.classes, table.gains, wide[some])
+
+    in_pieces(workers, len(features), piece)
     return places(features, table.n_features), wide
 
 

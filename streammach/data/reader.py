@@ -3,8 +3,8 @@
 Blocks of the store (row ranges of about 2^20 values) are decoded `pool_blocks` at a time, and the
 rows of such a pool are cut into batches, all in the order of :mod:`streammach.data.row_order`;
 batches run on across pools. One thread decodes the next pool while another makes batches of the
-present one, into a few slots of fixed size; where the machine's cores are free, each has threads
-that share its work. Memory does not depend on the size of the store: see
+present one, into a few slots of fixed size; the first has threads that share its work, and so has
+the other where the machine's cores are free. Memory does not depend on the size of the store: see
 :meth:`Reader.footprint`.
 """
 
@@ -134,10 +134,10 @@ class Reader(Waiting):
         self, dataset: Dataset, *, seed: int, batch_size: int, batch_nnz: int, pool_blocks: int,
         transform: Transform, by_feature: bool, held: NDArray[np.bool_] | None = None,
         rows: int | None = None, batch_labels: int = 0, shared: bool = True, threads: int = 1,
-        ids: bool = True, make: HostRoom = np.empty,
+        batch_threads: int = 1, ids: bool = True, make: HostRoom = np.empty,
     ) -> None:  # fmt: skip
         facts = dataset.facts
-        self._threads = threads
+        self._threads, self._batch_threads = threads, batch_threads
         order = RowOrder(facts, seed=seed, pool_blocks=pool_blocks, held=held, rows=rows)
         self._dataset, self._order, self._transform = dataset, order, transform
         pools = 1 if order.pool_blocks == order.n_blocks else 2
@@ -180,7 +180,7 @@ class Reader(Waiting):
         slots = itertools.cycle(self._slots)
         slot = next(slots)
         slot.clear()
-        with self._workers("batches") as workers:
+        with _workers(self._batch_threads, "batches") as workers:
             for block, chosen in self._chosen(epoch, start):
                 done = 0
                 while done < len(chosen):
@@ -198,21 +198,25 @@ class Reader(Waiting):
     def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
         groups, first, skip = self._order.pools(epoch, skip)
-        with closing(ahead(self._decoded(groups[first:]), "decoder", patience=None)) as pools:
-            for number, pool in enumerate(pools, first):
-                yield pool.block, self._order.within(pool.rows, epoch, number)[skip:]
+        decoded = self._decoded(groups[first:], epoch, first)
+        with closing(ahead(decoded, "decoder", patience=None)) as pools:
+            for block, chosen in pools:
+                yield block, chosen[skip:]
                 skip = 0
 
-    def _decoded(self, groups: list[NDArray[np.int64]]) -> Iterator[_Pool]:
-        """Yield groups of blocks, decoded into one pool after the other."""
-        with self._workers("blocks") as workers:
-            for group, pool in zip(groups, itertools.cycle(self._pools), strict=False):
+    def _decoded(
+        self, groups: list[NDArray[np.int64]], epoch: int, first: int
+    ) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
+        """Yield groups of blocks, decoded into one pool after the other, and their order."""
+        with _workers(self._threads, "blocks") as workers:
+            pools = zip(groups, itertools.cycle(self._pools), strict=False)
+            for number, (group, pool) in enumerate(pools, first):
                 if not self._kept:
                     pool.fill(self._dataset, self._order, group, workers)
                     self._kept = len(self._pools) == 1
-                yield pool
+                yield pool.block, self._order.within(pool.rows, epoch, number)
 
-    def _workers(self, name: str) -> AbstractContextManager[Workers | None]:
-        """Return threads that share work, if there are several."""
-        alone = self._threads == 1
-        return nullcontext() if alone else closing(Workers(self._threads, name))
+
+def _workers(threads: int, name: str) -> AbstractContextManager[Workers | None]:
+    """Return threads that share work, if there are several."""
+    return nullcontext() if threads == 1 else closing(Workers(threads, name))

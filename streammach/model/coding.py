@@ -22,7 +22,7 @@ from streammach.errors import clean
 from streammach.files.reading import ZSTD_HEADER, zstd_size
 from streammach.model.tensors import Lying
 from streammach.rows.pairs import CountWeights, How
-from streammach.threads import Workers
+from streammach.threads import Workers, in_turn
 
 PIECE_WORDS = 1 << 22  # that are compressed at once
 CODERS = 4  # threads that compress, at most: each has a piece
@@ -61,23 +61,18 @@ def encode(
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
-    sizes = list[int]()
-    pieces, at_once = list(_pieces(array, how, unit, arrays)), room.workers.n_threads
-    for start in range(0, len(pieces), at_once):
-        some = pieces[start : start + at_once]
-        made = [b""] * len(some)
-
-        def compress(first: int, last: int, some: Any = some, made: list[bytes] = made) -> None:
-            for i in range(first, last):
-                words = some[i]()
-                planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
-                made[i] = codec.encode(planes.reshape(-1))
-
-        room.workers.each(compress, [(i, i + 1) for i in range(len(some))])
-        sizes += map(room.add, made)
+    works = (partial(_compressed, codec, make) for make in _pieces(array, how, unit, arrays))
+    sizes = tuple(room.add(piece) for piece in in_turn(room.workers, works))
     dtype = cast("DType", str(array.dtype))
-    coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=tuple(sizes), unit=unit)
+    coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=sizes, unit=unit)
     return room.taken(), coded
+
+
+def _compressed(codec: Zstd, make: Callable[[], NDArray[Any]]) -> bytes:
+    words = make()
+    planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
+    found: bytes = codec.encode(planes.reshape(-1))
+    return found
 
 
 class CodeBuffer:

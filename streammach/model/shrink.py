@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
 from streammach.machine import size_text
-from streammach.model.coding import COUNTS, encode
+from streammach.model.coding import CODERS, COUNTS, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
 from streammach.rows.narrow import narrowed, round_gains
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
+from streammach.threads import Workers, in_turn
 
 PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once
 TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power
@@ -116,13 +117,15 @@ def rounded_gains(
 
 
 def shrink(
-    model: Model, size: Size, pairs: Pairs | None = None, *, in_place: bool = False
-) -> Model:
+    model: Model, size: Size, pairs: Pairs | None = None, *, in_place: bool = False,
+    threads: int = 1,
+) -> Model:  # fmt: skip
     """Return a smaller model, in place over the weights, which are lost; or raise UsageError."""
     check(model, size.weights, size.n_repetitions)
     spec = model.spec
     kept = spec.first(size.n_repetitions)
-    weights, scale = _weights(model, kept.n_columns, size.weights, in_place=in_place)
+    workers = Workers(min(threads, CODERS), "narrow")
+    weights, scale = _weights(model, kept.n_columns, size.weights, workers, in_place=in_place)
     if pairs is None:
         pairs = pairs_of(model, size.weights)
     share = size.n_repetitions / max(spec.n_repetitions, 1)
@@ -200,7 +203,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
 
 
 def _weights(
-    model: Model, n_columns: int, stored: Width, *, in_place: bool
+    model: Model, n_columns: int, stored: Width, workers: Workers, *, in_place: bool
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Return the first columns as they are in memory, and the scale of narrow ones."""
     weights, narrow = model.weights, stored in LEVELS
@@ -215,11 +218,14 @@ def _weights(
         out = np.empty((len(weights), n_columns), dtype)
     scale = np.empty(len(weights), np.float32) if narrow else None
     step = _step(weights)
-    for start in range(0, len(weights), step):
-        rows = slice(start, start + step)
-        out[rows], found = narrowed_as(stored, plain(model, rows)[:, :n_columns])
-        if scale is not None and found is not None:
-            scale[rows] = found
+    pieces = [slice(start, start + step) for start in range(0, len(weights), step)]
+    works = (
+        lambda rows=rows: narrowed_as(stored, plain(model, rows)[:, :n_columns]) for rows in pieces
+    )
+    for rows, (made, units) in zip(pieces, in_turn(workers, works), strict=True):
+        out[rows] = made
+        if scale is not None and units is not None:
+            scale[rows] = units
     return out, scale
 
 

@@ -27,7 +27,7 @@ from streammach.files.writing import Writer
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.spec.documents import from_json
 from streammach.spec.types import Count
-from streammach.threads import Workers
+from streammach.threads import Workers, in_turn
 
 DType = Literal["F32", "I64", "I32", "I16", "I8", "U8"]
 DTYPES: dict[DType, Any] = {
@@ -82,7 +82,7 @@ def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
             for piece in _parts(array):
                 write = partial(out.write, piece.view(np.uint8).data)
                 both = write, partial(_look, crc, piece, largest)
-                workers.each(partial(_call, both), ((0, 1), (1, 2)))
+                list(in_turn(workers, both))
             if largest[0] >= INFINITE:
                 raise diverged(name)
         out.commit()
@@ -99,12 +99,6 @@ def _parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     flat = np.ascontiguousarray(array).reshape(-1)
     step = PIECE // flat.itemsize
     yield from (flat[start : start + step] for start in range(0, len(flat), step))
-
-
-def _call(works: tuple[Callable[[], None], ...], first: int, last: int) -> None:
-    """Do those of some works that are a thread's."""
-    for work in works[first:last]:
-        work()
 
 
 def _look(crc: google_crc32c.Checksum, piece: NDArray[Any], largest: NDArray[np.int64]) -> None:

@@ -85,7 +85,7 @@ def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
         facts, batch_size=batching.batch_size, batch_nnz=batching.batch_nnz,
         batch_labels=batching.batch_labels, pool_blocks=batching.pool_blocks,
         by_feature=kind.by_feature(config),
-        threads=kind.reading_threads(config), ids=ids,
+        threads=config.placement.threads, ids=ids,
     )  # fmt: skip
 
 

@@ -81,8 +81,9 @@ class Narrowed(Forward):
         if self._stored == "float32":
             super()._logits(rows, z)
         else:
-            levels = np.float32(LEVELS[self._stored])
-            narrow_logits(*rows, self.weights, levels, self.bias, z)
+            levels, units = np.float32(LEVELS[self._stored]), np.empty(ROWS, np.float32)
+            some, places = self._narrow_room()
+            narrow_logits(*rows, self.weights, levels, self.bias, some, places, units, z)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

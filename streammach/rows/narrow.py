@@ -56,9 +56,13 @@ def narrow_row(weights: Array, levels: Number, numbers: Array, unit: Array) -> N
 
 @kernel()
 def round_gains(gains: Array, unit: Number, largest: Number, out: Array) -> None:
-    """Write gains int16 (n,) as the nearest multiples of a unit, the even one of two, int16 (n,).
+    """Write gains as the nearest multiples of a unit, the even one of two.
 
-    Those above `largest`, and below what is as far below 0, become it; both numbers are float32.
+    Parameters
+    ----------
+    gains, unit, largest, out : int16 (n,), float32, float32, int16 (n,)
+        The gains; their unit; the largest multiple, which is as far below 0 the smallest one; and
+        what receives them, which may be the gains.
     """
     for i in range(gains.shape[0]):
         nearest = np.rint(np.float32(gains[i]) / unit) * unit

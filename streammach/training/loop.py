@@ -57,8 +57,8 @@ def open_reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
         pool_blocks=batching.pool_blocks, transform=spec.transform,
         by_feature=kind.by_feature(config), held=held, rows=rows,
-        batch_labels=batching.batch_labels, shared=shared, threads=kind.reading_threads(config),
-        ids=ids, make=session.backend.host_room,
+        batch_labels=batching.batch_labels, shared=shared, threads=config.placement.threads,
+        batch_threads=kind.batch_threads(config), ids=ids, make=session.backend.host_room,
     )  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def test_damage_is_met_while_reading(numbered):
 @pytest.mark.parametrize("pool_blocks", [1, 8])
 def test_threads_change_nothing(numbered, pool_blocks, transform):
     settings = {**SETTINGS, "pool_blocks": pool_blocks, "transform": transform, "batch_nnz": 70}
-    alone, shared = (Reader(numbered, **settings, threads=threads) for threads in (1, 3))
+    alone, shared = (Reader(numbered, **settings, threads=n, batch_threads=n) for n in (1, 3))
     for batch, other in zip(alone.epoch(1, 40), shared.epoch(1, 40), strict=True):
         for name in ("indptr", "features", "values", "classes", "importance"):
             assert getattr(batch, name).tobytes() == getattr(other, name).tobytes(), name
@@ -166,7 +166,7 @@ def test_threads_change_nothing(numbered, pool_blocks, transform):
 
 
 def test_what_a_thread_meets_is_raised_by_the_epoch(numbered):
-    reader = Reader(numbered, **{**SETTINGS, "pool_blocks": 8}, threads=3)
+    reader = Reader(numbered, **{**SETTINGS, "pool_blocks": 8}, threads=3, batch_threads=3)
     path = next((numbered.path / "X" / "indices").rglob("c/0"))
     data = bytearray(path.read_bytes())
     data[len(data) // 4] ^= 255

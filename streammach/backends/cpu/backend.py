@@ -77,7 +77,7 @@ class CpuBackend(Forward):
         self.basis, self.logistic = basis, training.logistic
         if self._trains is not None:
             self._trains = None  # its tables go before new ones come
-            self.weights[:] = 0
+            self.run(lambda a, b: self.weights[a:b].fill(0), self.pieces(len(self.weights)))
         self.bias[:] = training.start_bias
         wide = self.spec.shape
         if basis is not None:

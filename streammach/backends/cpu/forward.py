@@ -34,6 +34,7 @@ from streammach.spec.types import Decoding
 from streammach.threads import Workers, pieces_of
 
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
+PIECES_A_THREAD = 4  # of rows that are put through: milliseconds each, of unequal lengths
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any], int, int]  # as kernels take sparse ones
 
 _blas_lock = Turn()
@@ -119,7 +120,7 @@ class Forward(Ranked):
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
         write = partial(self._write, rows, self._scaled(rows), logarithms, z)
         if not self.dense:
-            self.run(write, self.pieces(rows.n_rows))
+            self.run(write, pieces_of(rows.n_rows, self.threads, a_thread=PIECES_A_THREAD))
         elif self._predicts:
             with _one_thread_each(self._blas):
                 self.run(write, self._dense_pieces(rows.n_rows))
@@ -155,15 +156,19 @@ class Forward(Ranked):
     def _logits(self, rows: Rows, z: NDArray[np.float32]) -> None:
         """Write the logits of sparse rows."""
         if isinstance(self.weights, PackedRows):
-            scratch = getattr(self._scratch, "unpacked", None)
-            if scratch is None:
-                scratch = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
-                self._scratch.unpacked = scratch
-            some, places = scratch
             data, starts = self.weights.data, self.weights.starts
-            kernels.packed_logits(*rows, data, starts, self.bias, some, places, z)
+            kernels.packed_logits(*rows, data, starts, self.bias, *self._narrow_room(), z)
         else:
             kernels.logits(*rows, self.weights, self.bias, z)
+
+    def _narrow_room(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Return a thread's room for narrow weights, int8 (8, C), and the numbers from 0 on."""
+        room: tuple[NDArray[np.int8], NDArray[np.int64]] | None
+        room = getattr(self._scratch, "narrow", None)
+        if room is None:
+            room = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
+            self._scratch.narrow = room
+        return room
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

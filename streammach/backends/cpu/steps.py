@@ -86,7 +86,6 @@ class Steps(ABC):
         beside = {name: model.state[f"bias_{name}"] for name in names}
         self._bias = Parameters(model.bias.reshape(1, -1), beside)
         self._all = (0, model.spec.n_repetitions)
-        self._gradient = np.empty((1, model.spec.n_columns), np.float32)  # of the bias
 
     def step(self, batch: Batch, rate: float, number: int) -> float:
         """Train on one batch and return the sum of its losses; `number` is the step's, from 1."""
@@ -99,8 +98,9 @@ class Steps(ABC):
         """Write losses to ``losses``, and update weights and bias."""
         self._forward(batch)
         self._backward(batch)
-        kernels.bias_gradient(self._model.buffers["z"], batch.n_rows, self._gradient[0])
-        self._update(self._bias, self._gradient, (0, 1), self._all)
+        gradient = np.empty((1, self._model.spec.n_columns), np.float32)
+        kernels.bias_gradient(self._model.buffers["z"], batch.n_rows, gradient[0])
+        self._update(self._bias, gradient, (0, 1), self._all)
 
     @abstractmethod
     def _forward(self, batch: Batch) -> None:
@@ -218,7 +218,7 @@ class SparseSteps(Steps):
         rows = SparseRows(batch.indptr, batch.features, batch.values, batch.classes)
         shared = (
             rows, self._targets(batch), batch.by_feature, self._how(self._table),
-            self._how(self._bias), self._gradient, self._losses(), turns,
+            self._how(self._bias), self._losses(), turns,
         )  # fmt: skip
         n = max(1, min(self._model.threads, batch.n_rows // TURN_ROWS))
         self._model.run(lambda a, b: kernels.share_step(*shared), [(i, i + 1) for i in range(n)])

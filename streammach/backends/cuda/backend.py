@@ -149,6 +149,7 @@ class CudaBackend(Ranked):
             room = BufferRoom(training.batch_size, batch_nnz, batch_labels, kept)
             if self._room != room:
                 self._forget_buffers()
+                self._memory.trim()  # else the pool keeps blocks that fit nothing
                 self._room = room
             self._prediction()  # it must fit when an epoch has been trained
             if self._trains is None:
@@ -199,6 +200,7 @@ class CudaBackend(Ranked):
         with self._memory.use():
             self._forget_buffers()
             del self._group
+            self._memory.trim()
             self._group = self._new_group()
 
     def _new_group(self) -> ModelGroup:
@@ -335,7 +337,7 @@ class CudaBackend(Ranked):
         self._forget_buffers()
         self.row_cache = None
         del self._group, self._decoder, self._codes
-        self._memory.close()
+        self._memory.trim()
 
     def _turn_to(self, wave: int) -> None:
         first, last = self._edges[wave]

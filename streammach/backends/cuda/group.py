@@ -175,7 +175,7 @@ class ModelGroup:
     def keep_best(self) -> None:
         """Copy all tables to those of the best epoch."""
         for name, table in self.tables.items():
-            self._best[name].values[:] = table.values
+            self._memory.copy(self._best[name], table)
 
     def exchange(self) -> None:
         """Make the best epoch's tables those that are used, and the other way round."""

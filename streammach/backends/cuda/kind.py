@@ -134,7 +134,7 @@ def _run_kernel() -> None:
         memory.launch(Kernel(count_up, (1, 1)), 1, 1, values)
         memory.fetch(result, values)
         del values
-    memory.close()
+    memory.trim()
     if result[0] != 42:
         raise _refused(f"a first kernel made 41 + 1 = {result[0]}", INSTALL_CUDA)
 

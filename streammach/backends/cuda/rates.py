@@ -17,7 +17,7 @@ from streammach.backends.cuda.sorting import FeatureSort
 from streammach.backends.kinds import Rates
 
 # Of an H200 (driver 580, CUDA 13), for what is planned in the simulator.
-H200 = Rates(byte=1 / 4258e9, copied=1 / 10e9, key=0.72e-9, product=1 / 25.5e12)
+H200 = Rates(byte=1 / 4258e9, copied=1 / 10e9, key=0.39e-9, product=1 / 25.5e12)
 COUNT, KEYS, SIDE = 1 << 24, 1 << 17, 2048
 ROOM_BYTES = 256 << 20
 TURNS = 5
@@ -30,7 +30,7 @@ def measured() -> Rates:
     memory = CudaMemory(ROOM_BYTES)
     with memory.use():
         rates = _rates(memory)
-    memory.close()
+    memory.trim()
     return rates
 
 

@@ -168,8 +168,8 @@ class FeatureSort:
         values: DeviceArray,
     ) -> DeviceArray:  # fmt: skip
         """Sort a slot's n entries, `nnz` of them there, to rows and values; return features."""
-        memory, given = self._memory, entries["features"]
-        room: tuple[DeviceArray, ...] = (given, given)
+        memory, features = self._memory, entries["features"]
+        room: tuple[DeviceArray, ...] = (features, features)
         threads = min(MOST_THREADS, memory.most_threads)
         each = max(rounded_up(-(-n // min(MOST_BLOCKS, memory.blocks(1))), threads), threads)
         blocks = max(-(-n // each), 1)

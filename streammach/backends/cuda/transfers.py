@@ -23,7 +23,7 @@ from streammach.rows.batch import Batch, RowIdBatch
 from streammach.threads import Workers
 
 N_SLOTS = 2
-PIECE = 1 << 15  # entries that a thread copies at once
+PIECE = 1 << 16  # entries that a thread copies at once: to wake one takes as long as half of them
 LABELS = ("label_starts", "label_classes", "label_shares")
 
 

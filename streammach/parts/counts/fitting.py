@@ -182,7 +182,7 @@ class Fitting:
 
     def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what weights reach on rows."""
-        scorer = CountScorer(weigh(table, weights), self.threads)
+        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
         try:
             if self.hashed is None:
                 return measure(rows, scorer.topk)
@@ -191,7 +191,7 @@ class Fitting:
             scorer.close()
 
     def _evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
-        scorer = CountScorer(weigh(table, weights), self.threads)
+        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
         rows, candidates, number = self.candidates(scorer, self.n_fit)
         found = self.features(table, weights, scorer, rows, candidates)
         scorer.close()

@@ -1,6 +1,7 @@
 """The reader: every row once an epoch, in an order that follows from seed and epoch alone."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from streammach.data.convert import convert
 from streammach.data.reader import Reader
 from streammach.data.row_order import ORDER_BYTES
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.stored_arrays import HeldArray
 from streammach.errors import StoreError
 
 SETTINGS = {"seed": 3, "batch_size": 32, "batch_nnz": 300, "pool_blocks": 2, "transform": "raw",
@@ -195,6 +197,17 @@ def test_rows_with_all_features_are_read_without_ids(pool_blocks, tiny, rng, mon
         sizes = {n: settings[n] for n in names}
         less, more = (Reader.footprint(data.facts, **sizes, ids=ids) for ids in (False, True))
         assert all(less[line] < more[line] for line in ("batches", "decoded rows"))
+
+
+def test_ids_are_checked_although_the_rows_were_read_without(numbered):
+    start, stop = 100, 200
+    indptr = numbered.pointers(start, stop)
+    rows = numbered.rows(0, stop).part(start, stop)
+    numbered.read_into(start, indptr, replace(rows, features=rows.features[:0]))
+    wrong = np.full(numbered.nnz, numbered.n_features, np.int32)
+    numbered._arrays = {**numbered._arrays, "X/indices": HeldArray.of(wrong)}
+    with pytest.raises(StoreError, match="ids of features of rows 100 to 200 are wrong"):
+        numbered.read_into(start, indptr, rows)
 
 
 def test_a_row_that_lacks_features_is_met(numbered):

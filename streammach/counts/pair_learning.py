@@ -59,11 +59,12 @@ class PairLearner:
         self._place = np.empty((0, self._m), np.int32)
 
     @staticmethod
-    def footprint(n_classes: int, n_wide: int, longest_row: int, threads: int) -> int:
+    def footprint(n_classes: int, n_wide: int, longest_row: int, threads: int, *, nnz: int) -> int:
         """Return the bytes of scratch, without those of the table and of its weights."""
-        batch = CANDIDATES * (4 * max(BATCH_VALUES, longest_row) + 4 * BATCH_ROWS) + 16 * BATCH_ROWS
+        values = min(TOGETHER * max(BATCH_VALUES, longest_row), nnz)
+        batches = 4 * CANDIDATES * values + (4 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
         room = n_classes + BoundRoom.footprint(n_classes, 0)
-        return TOGETHER * batch + ScoreLists.footprint(n_classes, n_wide) + threads * room
+        return batches + ScoreLists.footprint(n_classes, n_wide) + threads * room
 
     def __enter__(self) -> PairLearner:
         """Return the learner."""

@@ -46,7 +46,9 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     fit += (FIT_PIECES + SYSTEMS) * 8 * (3 * MAX_GROUPS + 4) ** 2
     fit += threads * FitRoom.footprint(MAX_GROUPS, FIT_CANDIDATES)
     n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
-    lessons = PairLearner.footprint(facts.n_classes, n_wide, facts.max_row_nnz, threads)
+    lessons = PairLearner.footprint(
+        facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
+    )
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + lessons,
         "count scores": _scores(facts, config),

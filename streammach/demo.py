@@ -6,6 +6,7 @@ stands before it the features. Whole files are held out for the test. The real c
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import keyword
@@ -30,7 +31,8 @@ from streammach.files.folders import remove_folder
 from streammach.files.reading import file_pieces, sha256
 from streammach.files.workplaces import Workplace
 from streammach.files.writing import remove_file, write_atomic
-from streammach.processes import run
+from streammach.machine import cores, memory_limit
+from streammach.processes import beside, run
 from streammach.training.run import workplace
 
 LEFT_OUT = {
@@ -49,7 +51,13 @@ TEST_SHARE = 51 / 256
 MIN_LABEL_ROWS = 2
 SHOWN = 5
 TEXTS = ("train.vw.gz", "test.vw.gz", "few.vw.gz")
+STORES, RUN = ("train.zarr", "test.zarr"), "run"
 MEMORY = "1500MB"
+# What is rehearsed with, a folder of the library; with how many rows; and what must be free for
+# two processes at once.
+REHEARSED, REHEARSED_ROWS, REHEARSAL_BYTES = "email", 3000, 3_000_000_000
+COMMAND = "streammach.cli.main:main"
+KIND = ("demo",)  # of work whose kernels are kept
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,12 @@ def packed(rows: list[Row]) -> bytes:
     return gzip.compress("".join(lines).encode(), 5, mtime=0)
 
 
+def texts_of(rows: list[Row], test_rows: list[Row]) -> dict[str, bytes]:
+    """Return the texts of a demo by their names."""
+    parts = (rows, test_rows, test_rows[:SHOWN])
+    return {name: packed(part) for name, part in zip(TEXTS, parts, strict=True)}
+
+
 class Accuracies(TypedDict):
     """What a way to guess reached on the test rows."""
 
@@ -186,6 +200,42 @@ class DemoFigures(Accuracies):
     majority: Accuracies
 
 
+def commands(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the commands of the job in a folder with the texts."""
+    rows, test_rows, few = (str(folder / name) for name in TEXTS)
+    train, test, run_ = (str(folder / name) for name in (*STORES, RUN))
+    yield "convert", rows, train, "--force"
+    yield "convert", test_rows, test, "--like", train, "--force"
+    yield "train", train, "--out", run_, "--memory", MEMORY, "--hold-out-by", "m"
+    yield "evaluate", run_, test, "--json"
+    yield "predict", run_, few
+
+
+def rehearse(folder: str, library: str) -> None:
+    """Do the job in a folder with a few rows, in a process of its own, to compile its kernels."""
+    rows, test_rows, *_ = collect(Path(library) / REHEARSED)
+    for name, content in texts_of(rows[:REHEARSED_ROWS], test_rows).items():
+        (Path(folder) / name).write_bytes(content)
+    for command in commands(Path(folder)):
+        run(COMMAND, list(command))
+
+
+@contextlib.contextmanager
+def rehearsed(library: Path) -> Iterator[None]:
+    """Have another process compile the kernels of a demo ahead of it, where they are not kept."""
+    from streammach.jit import compiler_bytes, keep_compiled  # loads Numba
+
+    if compiler_bytes(*KIND) and cores() > 1 and memory_limit().n_bytes >= REHEARSAL_BYTES:
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+            beside("streammach.demo:rehearse", folder, str(library)),
+        ):
+            yield
+    else:
+        yield
+    keep_compiled(*KIND)
+
+
 def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
     """Make the data, do the job, compare it with the most frequent labels; return the figures."""
 
@@ -197,7 +247,7 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
         say(f"$ streammach {' '.join(arguments)}")
         with tempfile.TemporaryFile() as out, open(os.devnull, "w") as nowhere:
             code = run(
-                "streammach.cli.main:main", list(arguments),
+                COMMAND, list(arguments),
                 stdout=out if read or quiet else None, stderr=nowhere if quiet else None,
             )  # fmt: skip
             if code:
@@ -207,25 +257,23 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
 
     _make_room(folder, force=force)
     root = Path(sysconfig.get_paths()["stdlib"])
-    say(f"reading {root}: every identifier is a row, what stands before it the features")
-    rows, test_rows, n_files, n_dropped = collect(root)
-    parts = (rows, test_rows, test_rows[:SHOWN])
-    contents = {name: packed(part) for name, part in zip(TEXTS, parts, strict=True)}
-    texts = {name: sha256([content]) for name, content in contents.items()}
-    Workplace(folder, "demo").open(texts=texts)  # before: what is not noted there is not ours
-    for name, content in contents.items():
-        write_atomic(folder / name, content)
-    say(
-        f"{n_files:,} files: {len(rows):,} rows to train, {len(test_rows):,} rows of other files "
-        f"to test;\n{n_dropped:,} more test rows ask for a name that training does not have twice: "
-        "left out\n"
-    )
-    train, test, trained = (str(folder / name) for name in ("train.zarr", "test.zarr", "run"))
-    command("convert", str(folder / TEXTS[0]), train, "--force")
-    command("convert", str(folder / TEXTS[1]), test, "--like", train, "--force")
-    command("train", train, "--out", trained, "--memory", MEMORY, "--hold-out-by", "m")
-    found = command("evaluate", trained, test, "--json", read=True)
-    predictions = command("predict", trained, str(folder / TEXTS[2]), read=True)
+    with rehearsed(root):
+        say(f"reading {root}: every identifier is a row, what stands before it the features")
+        rows, test_rows, n_files, n_dropped = collect(root)
+        contents = texts_of(rows, test_rows)
+        texts = {name: sha256([content]) for name, content in contents.items()}
+        Workplace(folder, "demo").open(texts=texts)  # before: what is not noted there is not ours
+        for name, content in contents.items():
+            write_atomic(folder / name, content)
+        say(
+            f"{n_files:,} files: {len(rows):,} rows to train, {len(test_rows):,} rows of other "
+            f"files to test;\n{n_dropped:,} more test rows ask for a name that training does not "
+            "have twice: left out\n"
+        )
+        *made, evaluated, predicted = commands(folder)
+        for given in made:
+            command(*given)
+        found, predictions = command(*evaluated, read=True), command(*predicted, read=True)
     own = msgspec.json.decode(found, type=Accuracies)
     common = majority(rows, test_rows)
     say(f"\n{'':<16} accuracy  top-5   on {len(test_rows):,} rows of files not seen in training")
@@ -237,7 +285,7 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
                    for guess in line.split("\t")[2::2]]  # fmt: skip
         say(f"{row.place}: {row.text[-50:]} ?")
         say(f"    it is {row.label}; guessed: {', '.join(guesses)}")
-    say(f"\neverything is in {folder}; see: streammach info {trained}")
+    say(f"\neverything is in {folder}; see: streammach info {folder / RUN}")
     return {
         "folder": str(folder), "n_train": len(rows), "n_test": len(test_rows),
         "n_dropped": n_dropped, **own, "majority": common,
@@ -252,7 +300,7 @@ def _make_room(folder: Path, *, force: bool) -> None:
     if facts is None:
         place.open()
         return
-    run, stores = folder / "run", [folder / name for name in ("train.zarr", "test.zarr")]
+    run, stores = folder / RUN, [folder / name for name in STORES]
     known = facts.get("texts")
     known = known if isinstance(known, dict) else {}
     texts = [folder / name for name in TEXTS if os.path.lexists(folder / name)]

@@ -134,6 +134,19 @@ def run(
     return result
 
 
+@contextmanager
+def beside(function: str, *arguments: Any) -> Iterator[None]:
+    """Have a function at work in a fresh process during a block, at whose end it is killed.
+
+    What it returns, says or raises is lost: it only makes ready.
+    """
+    child = _Child(function, arguments, subprocess.DEVNULL, subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        child.kill()
+
+
 class _Child:
     def __init__(
         self, function: str, arguments: tuple[Any, ...], stdout: int | IO[Any] | None,
@@ -166,6 +179,11 @@ class _Child:
                 found = self._pipe.recv()
             self.code = self._process.wait()  # while its parent lives: it ends in its own time
         return found
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self.answer()
 
     def pass_on(self, number: int, patience: float | None) -> None:
         """Pass a signal on; the second one, or the end of patience, kills."""

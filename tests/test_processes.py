@@ -12,7 +12,7 @@ import pytest
 
 from streammach.cli.console import handlers_installed
 from streammach.errors import DataError, StreammachError
-from streammach.processes import run
+from streammach.processes import beside, run
 
 ROOT = Path(__file__).parent.parent
 HERE = "tests.test_processes"
@@ -273,3 +273,22 @@ def test_closed_standard_streams_are_not_taken_for_files(closed, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert done.returncode > 2
+
+
+def writes_until_killed(path):
+    while True:
+        Path(path).write_text(str(os.getpid()))
+        time.sleep(0.01)
+
+
+def test_what_works_beside_ends_with_the_block(tmp_path):
+    path = tmp_path / "id"
+    with beside(f"{HERE}:writes_until_killed", str(path)):
+        while not path.exists() or not path.read_text():
+            time.sleep(0.01)
+    number = int(path.read_text())
+    assert number != os.getpid()
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+    with beside(f"{HERE}:unsendable"):  # what it raises is lost
+        pass

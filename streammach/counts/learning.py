@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,9 +168,9 @@ def add_evidence(
 
 
 @kernel(inline=True)
-def n_candidates(candidates: Array) -> int:
+def n_candidates(candidates: Array) -> Any:
     """Return how many classes stand before the first -1."""
-    n = 0
+    n = np.int64(0)  # no literal, for which what is called would be compiled once more
     while n < candidates.shape[0] and candidates[n] >= 0:
         n += 1
     return n

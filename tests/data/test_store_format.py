@@ -12,6 +12,8 @@ import zarr
 
 from streammach.data.convert import convert
 from streammach.data.store.root import OF_LISTS, Root
+from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, shuffle_of
+from streammach.data.store.writer import ARRAY_ENCODING, _encoded, array_of, group_of
 from streammach.formats import STORE_FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "store-format.md"
@@ -164,3 +166,21 @@ def test_the_example_of_the_page_runs(tmp_path, rng, monkeypatch):
     exec(code[1], found)
     assert np.array_equal(found["matrix"].toarray(), matrix.toarray())
     assert (found["classes"].tolist(), found["names"]) == (classes, labels)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.float32])
+def test_documents_are_those_that_zarr_writes(dtype):
+    kept = {}
+    store, dtype = zarr.storage.MemoryStore(kept), np.dtype(dtype)
+    said = {"streammach": {"source": ["\u00fc \u65e5"], "weight": 0.5, "none": None}}
+    zarr.create_group(store, attributes=said)
+    zarr.create_array(
+        store, name="a", shape=(70_000,), dtype=dtype, chunks=(CHUNK,), fill_value=0,
+        shards=(CHUNK * SHARD_CHUNKS,), attributes=ARRAY_ENCODING,
+        compressors=[
+            zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle=shuffle_of(dtype)),
+            zarr.codecs.Crc32cCodec(),
+        ],
+    )  # fmt: skip
+    assert _encoded(group_of(said)) == kept["zarr.json"].to_bytes()
+    assert _encoded(array_of(70_000, dtype)) == kept["a/zarr.json"].to_bytes()

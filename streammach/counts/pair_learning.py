@@ -29,8 +29,8 @@ CANDIDATES = 40  # classes that a row is compared with, its own among them
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
-TOGETHER = 8  # batches whose candidates are found at once, since nothing learnt is asked for
-PIECES_A_THREAD = 4  # some rows take much longer than others
+TOGETHER = 4  # batches whose candidates are found at once, since nothing learnt is asked for
+PIECES_A_THREAD = 8  # some rows take much longer than others
 
 
 class PairLearner:

@@ -56,7 +56,8 @@ class DataFacts:
     @property
     def whole(self) -> bool:
         """Whether every row has all features."""
-        return self.nnz == self.n_rows * self.n_features
+        d = self.n_features
+        return self.nnz == self.n_rows * d and self.max_row_nnz == d
 
     def first(self, n_rows: int) -> DataFacts:
         """Return about what is known of a sample of so many rows."""

@@ -210,11 +210,6 @@ def test_ids_are_checked_although_the_rows_were_read_without(numbered):
         numbered.read_into(start, indptr, rows)
 
 
-def test_a_row_that_lacks_features_is_met(numbered):
-    with pytest.raises(StoreError, match="lacks features, which the root denies"):
-        rows_of(Reader(numbered, **{**SETTINGS, "by_feature": False}, ids=False), 0)
-
-
 @pytest.mark.parametrize("pool_blocks", [2, 99])
 def test_the_stated_bytes_cover_those_allocated(numbered, pool_blocks):
     settings = {**SETTINGS, "pool_blocks": pool_blocks}

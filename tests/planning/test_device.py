@@ -161,10 +161,13 @@ def test_bfloat16_weights_take_half_the_room():
     assert wide.config.placement.waves > narrow.config.placement.waves
 
 
-@pytest.mark.parametrize(("n_rows", "rows"), [(1_000_000, 1024), (1_100_000, 2048)])
-def test_batches_of_sparse_rows_grow_with_the_steps_of_an_epoch(n_rows, rows):
-    found = plan(facts(n_rows=n_rows), memory="4GB", counts="off")
-    assert (found.config.placement.device, found.config.dense) == ("cuda", False)
+@pytest.mark.parametrize(
+    ("n_rows", "rows"), [(200_000, 1024), (210_000, 2048), (410_000, 4096), (9_000_000, 4096)]
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_batches_of_sparse_rows_grow_with_the_steps_of_an_epoch(n_rows, rows, device):
+    found = plan(facts(n_rows=n_rows), memory="4GB", counts="off", device=device)
+    assert (found.config.placement.device, found.config.dense) == (device, False)
     assert found.config.batching.batch_size == rows
 
 

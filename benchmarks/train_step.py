@@ -96,7 +96,7 @@ class Ours:
 
 
 def cut(cost, threads):
-    """Pieces of equal cost, eight to a thread, as the backend cuts them."""
+    """Pieces of equal cost, eight to a thread."""
     edges = np.searchsorted(cost, np.linspace(0, cost[-1], 8 * threads + 1)[1:-1]).tolist()
     ends = [0, *edges, len(cost) - 1]
     return [(a, b) for a, b in itertools.pairwise(ends) if a < b]

@@ -1,7 +1,8 @@
-"""Instructions of the machine: words of text, prefetching, sums in the lanes of a vector."""
+"""Instructions of the machine: words of text, prefetching, turns of threads, lanes of vectors."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -107,6 +108,50 @@ def prefetch(typing: Any, array: Any, position: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
+
+
+def _place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return builder.gep(data_of(context, builder, signature, args, 0)[0], [args[1]])
+
+
+@intrinsic
+def take_turn(typing: Any, turns: Any, position: Any) -> Any:
+    """Return ``turns[position]`` int64 and add 1 to it, as no other thread does meanwhile."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _place(context, builder, signature, args)
+        return builder.atomic_rmw("add", place, ir.Constant(INDEX, 1), "seq_cst")
+
+    return types.int64(turns, types.intp), generate
+
+
+@intrinsic
+def turns_taken(typing: Any, turns: Any, position: Any) -> Any:
+    """Return ``turns[position]`` int64; what was written before turns were taken can be read."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_place(context, builder, signature, args), "acquire", 8)
+
+    return types.int64(turns, types.intp), generate
+
+
+@intrinsic
+def let_others(typing: Any, asleep: Any) -> Any:
+    """Let another thread have this core, if one waits for it here; or any thread, while asleep."""
+    # A thread that was put aside is brought to another core only where that has nothing to do.
+    number = ir.IntType(32)
+    names = ("Sleep", "SwitchToThread") if os.name == "nt" else ("usleep", "sched_yield")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        with builder.if_else(args[0]) as ways:
+            for way, name, given in zip(ways, names, ([1], []), strict=True):
+                with way:
+                    kind = ir.FunctionType(number, [number] * len(given))
+                    function = cgutils.get_or_insert_function(builder.module, kind, name)
+                    builder.call(function, [ir.Constant(number, x) for x in given])
+        return context.get_dummy_value()
+
+    return types.void(types.boolean), generate
 
 
 @kernel(inline=True)

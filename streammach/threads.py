@@ -65,8 +65,9 @@ class _Team:
         for begin, _ in awake:
             begin.release()
         self._take()
-        for _, done in awake:
-            done.acquire()
+        for begin, done in awake:
+            if not begin.acquire(blocking=False):  # who has yet to wake is not waited for
+                done.acquire()
         self._work = _nothing  # whose arrays would be kept
         if self._errors:
             raise self._errors[0]
@@ -151,6 +152,19 @@ def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None])
         workers.each(work, pieces_of(n, workers.n_threads))
 
 
+def in_turn(workers: Workers, works: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """Yield what works return, in their order: as many are under way as there are threads."""
+    left = iter(works)
+    while some := list(itertools.islice(left, workers.n_threads)):
+        made: dict[int, T] = {}
+
+        def work(i: int, _: int, some: Any = some, made: dict[int, T] = made) -> None:
+            made[i] = some[i]()
+
+        workers.each(work, [(i, i + 1) for i in range(len(some))])
+        yield from (made[i] for i in range(len(some)))
+
+
 def here(tell: Callable[..., None]) -> Callable[..., None]:
     """Return what tells where this thread calls it: who is told may not expect other threads."""
     caller = threading.get_ident()
@@ -190,13 +204,15 @@ class _Ahead(Forked, Generic[T]):
         super().__init__()
         self._items = iter(items)
         self._made: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-        self._wanted = threading.Semaphore(most)
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()  # quicker than a semaphore
+        for _ in range(most):
+            self._wanted.put(None)
         self._stopped = False
 
     def run(self) -> None:
         end: BaseException | None = None
         try:
-            while self._wanted.acquire() and not self._stopped:
+            while self._wanted.get() is None and not self._stopped:
                 self._made.put((next(self._items),))
         except StopIteration:
             pass
@@ -212,7 +228,7 @@ class _Ahead(Forked, Generic[T]):
         made = self._made.get()
         if isinstance(made, BaseException):
             raise made
-        self._wanted.release()
+        self._wanted.put(None)
         return made
 
     def forked(self) -> None:
@@ -222,4 +238,4 @@ class _Ahead(Forked, Generic[T]):
 
     def stop(self) -> None:
         self._stopped = True
-        self._wanted.release()
+        self._wanted.put(None)

@@ -84,13 +84,13 @@ def training(**changes):
 
 def config_of(shape, device="cpu", *, dense=False, optimizer=None, rows=0, nnz=0, threads=1,
               waves=1, weights="float32", resident=False, basis=False, n_more=0,
-              tf32=False):  # fmt: skip
+              tf32=False, best_stays=False):  # fmt: skip
     """A RunConfig for tests; without an optimiser its backend predicts."""
     return RunConfig(
         shape=shape, dense=dense, optimizer=optimizer,
         batching=Batching(batch_size=rows, batch_nnz=nnz),
         placement=Placement(device=device, threads=threads, waves=waves, weights=weights,
-                            resident=resident, tf32=tf32),
+                            resident=resident, tf32=tf32, best_stays=best_stays),
         parts=(PartPlan(name="whitening", size=n_more, basis=True),) if basis else (),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from streammach import hashing
+from streammach.machine import cores
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.spec.config import Batching, Placement, RunConfig
@@ -45,7 +46,7 @@ class Shape:
         return RunConfig(
             shape=self.model.shape, dense=self.dense, optimizer=self.training.optimizer,
             batching=Batching(batch_size=self.batch_size, batch_nnz=self.batch_nnz),
-            placement=Placement(device=device, threads=1, **placement),
+            placement=Placement(device=device, threads=cores(), **placement),
         )  # fmt: skip
 
     def kept(self, n_batches):
@@ -104,14 +105,16 @@ class Rows:
         classes = rng.integers(0, shape.n_classes, n, np.int32)
         return RowBlock(indptr=indptr, features=features, values=values, classes=classes)
 
-    def batches(self, count):
+    def batches(self, count, room=np.empty):
+        """So many, in arrays that `room` makes, as a reader's."""
         out = []
         for _ in range(count):
             rows = self.block(self.shape.batch_size)
-            weights = np.ones(rows.n_rows, np.float32)
+            features, values = room(rows.nnz, np.int32), room(rows.nnz, np.float32)
+            features[:], values[:] = rows.features, rows.values
             out.append(Batch(
-                indptr=rows.indptr, features=rows.features, values=rows.values,
-                classes=rows.classes, importance=weights,
+                indptr=rows.indptr, features=features, values=values,
+                classes=rows.classes, importance=np.ones(rows.n_rows, np.float32),
             ))  # fmt: skip
         return out
 

@@ -22,8 +22,8 @@ class Times:
     host: float
 
 
-def times(memory, work, repeats, warm=2):
-    """Times of some work, the median of several turns of :data:`QUEUED` calls each.
+def times(memory, work, repeats, warm=2, queued=QUEUED):
+    """Times of some work, the median of several turns of so many calls each.
 
     In the simulator, which has no events, both are wall time.
     """
@@ -36,7 +36,7 @@ def times(memory, work, repeats, warm=2):
             began = time.perf_counter()
             if marks:
                 marks[0].record(stream)
-            for _ in range(QUEUED):
+            for _ in range(queued):
                 work()
             asked = time.perf_counter() - began
             if marks:
@@ -46,14 +46,14 @@ def times(memory, work, repeats, warm=2):
             if marks:
                 took = memory.xp.cuda.get_elapsed_time(*marks) / 1e3
             if i >= warm:
-                device.append(took / QUEUED)
-                host.append(asked / QUEUED)
+                device.append(took / queued)
+                host.append(asked / queued)
     return Times(statistics.median(device), statistics.median(host))
 
 
-def opened(shape: Shape, *, limit=0, waves=1, weights="float32", keep=0):
+def opened(shape: Shape, *, limit=0, keep=0, **placement):
     """A backend that is ready to train, with room for so many batches that stay there."""
-    config = shape.config(waves=waves, weights=weights, resident=keep > 0)
+    config = shape.config(resident=keep > 0, **placement)
     backend = BACKENDS["cuda"].open(shape.model, config, facts=shape.kept(keep), device_bytes=limit)
     backend.prepare(shape.training, shape.batch_nnz)
     return backend

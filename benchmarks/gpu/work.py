@@ -18,6 +18,7 @@ from benchmarks.gpu.shapes import Rows
 from benchmarks.gpu.timing import GB, opened, times
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import Rule
+from streammach.backends.cuda.transfers import N_SLOTS
 from streammach.backends.registry import BACKENDS
 from streammach.spec.estimators import ESTIMATORS
 
@@ -48,6 +49,7 @@ def kernel_times(options):
     steps, group, batch = backend._trains, backend._group, batches[-1]
     n, nnz = batch.n_rows, len(batch.features)
     rate, smoothing, one = (np.float32(x) for x in (0.1, 0.1, 1))
+    losses = backend._losses
     rule = Rule(rate=rate, epsilon=one, smoothing=smoothing, key=np.uint32(0))
     slot = next(steps._slots)
     with backend._memory.use():
@@ -62,6 +64,10 @@ def kernel_times(options):
         "backward": (
             lambda: steps._backward(group, rule, n + nnz),
             4 * columns * (nnz + n) + unique * (8 * columns + 8 * shape.n_repetitions),
+        ),
+        "losses": (
+            lambda: losses.take(steps.losses, n * shape.n_repetitions, n),
+            4 * n * shape.n_repetitions,
         ),
     }  # fmt: skip
     found = {"rows": n, "values": nnz, "unique_features": unique, "columns": columns}
@@ -101,11 +107,11 @@ def top_k(options):
     return out
 
 
-def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False):
+def epoch(options, shape, *, limit=0, resident=False, **placement):
     """Seconds of an epoch of drawn batches in turn, sent or kept; memory beside the plan."""
     keep = options.distinct if resident else 0
-    backend = opened(shape, limit=limit, waves=waves, weights=weights, keep=keep)
-    batches = shown(backend, Rows(shape).batches(options.distinct))
+    backend = opened(shape, limit=limit, keep=keep, **placement)
+    batches = shown(backend, Rows(shape).batches(options.distinct, backend.host_room))
     in_all = -(-shape.n_rows // shape.batch_size)
     measured = min(in_all, options.steps_timed)
 
@@ -122,14 +128,22 @@ def epoch(options, shape, *, limit=0, waves=1, weights="float32", resident=False
 
     run(2)
     took, waiting = (run(measured, waiting=wait) * in_all / measured for wait in (False, True))
+    turn = cycle(batches)
+    # The host's own: with a slot for each step it waits for none.
+    host = times(
+        backend._memory, lambda: backend.step(next(turn), 0.1), options.repeats, queued=N_SLOTS
+    ).host
+    backend.drain_losses()
     taken, allowed = backend.device_bytes()
-    config = shape.config(waves=waves, weights=weights, resident=keep > 0)
+    config = shape.config(resident=keep > 0, **placement)
     lines = BACKENDS["cuda"].footprint(config, shape.kept(keep))[1]
-    backend.close()
-    return {
-        "shape": vars(shape), "waves": waves, "weights": weights, "resident": resident,
+    found = {
+        "shape": vars(shape), "resident": resident, **placement,
         "batches": in_all, "batches_measured": measured, "seconds": took,
+        "seconds_a_step": took / in_all / backend.n_waves, "host_seconds_a_step": host,
         "seconds_with_a_wait_after_each_step": waiting,
         "projected_bytes": sum(lines.values()) - lines["context"], "taken_bytes": taken,
         "allowed_bytes": allowed,
     }  # fmt: skip
+    backend.close()
+    return found

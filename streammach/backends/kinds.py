@@ -92,7 +92,8 @@ class BackendKind:
     max_waves: int = 1  # most groups that repetitions are trained in
     resident: tuple[bool, ...] = (False,)  # whether it may keep a store's rows, the better first
     weight_types: tuple[Weights, ...] = ("float32",)  # of weights while they are trained
-    tf32: bool = False  # whether it multiplies dense rows in TensorFloat-32 where asked
+    # Whether the machine's device multiplies dense rows in TensorFloat-32; None: none does.
+    tf32: Callable[[], bool] | None = None
     sorts: bool = False  # whether it sorts the entries of sparse rows by feature itself
     keeps_kernels: bool = False  # whether kernels are compiled beforehand and kept on disk
     idle_host: bool = False  # whether the host's cores are free for reading while it trains
@@ -108,6 +109,6 @@ class BackendKind:
         """Return whether batches come with lists by feature."""
         return not (config.dense or self.sorts)
 
-    def reading_threads(self, config: RunConfig) -> int:
-        """Return how many threads decode rows, and make batches, for a training."""
+    def batch_threads(self, config: RunConfig) -> int:
+        """Return how many threads make a training's batches of decoded rows."""
         return config.placement.threads if self.idle_host else 1

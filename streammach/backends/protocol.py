@@ -142,13 +142,17 @@ class Backend(Ranked, Protocol):
     n_waves: int
 
     @property
-    def arrays_stay(self) -> bool:
-        """Whether what :meth:`arrays` returned stays as it is until it is called again."""
+    def keeps_best(self) -> bool:
+        """Whether it can hold another epoch beside the present one, on the device or the host."""
         ...
 
     @property
     def row_cache(self) -> RowCache | None:
         """Where rows are kept, if they are."""
+        ...
+
+    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array for rows of batches, which steps take from there."""
         ...
 
     def prepare(
@@ -209,6 +213,18 @@ class Backend(Ranked, Protocol):
 
     def restore(self) -> None:
         """Take over what was written into the arrays that :meth:`arrays` returned."""
+        ...
+
+    def keep_best(self) -> None:
+        """Hold weights and state as they are now, where :attr:`keeps_best` says so."""
+        ...
+
+    def best_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what was held last, in the arrays that :meth:`arrays` returns: they are lent."""
+        ...
+
+    def return_to_best(self) -> None:
+        """Go on from what was held last; the present weights are lost."""
         ...
 
     def apply(self, weights: WeightRows | None, name: str = "") -> bool:

@@ -105,8 +105,9 @@ def _check(kind: BackendKind, work: Work, why: str) -> None:
         places = _titles(lambda other: work.weights in other.weight_types)
         what = f"{work.weights} weights are for {places}{said}"
         raise UsageError(what, path=f"--weights {work.weights}")
-    if work.tf32 and not kind.tf32:
-        raise UsageError(f"TF32 is for {_titles(lambda other: other.tf32)}{said}", path="--tf32")
+    if work.tf32 and kind.tf32 is None:
+        places = _titles(lambda other: other.tf32 is not None)
+        raise UsageError(f"TF32 is for {places}{said}", path="--tf32")
     if work.decode != "auto" and kind.decode_by is None:
         what = f"the {kind.title} has one way alone: --decode {clean(work.decode)}"
         raise UsageError(what, hint="Use --device cpu.")

@@ -163,8 +163,9 @@ SHAPE: Options = (
     device_option,
     option("--weights", type=choice(["float32", "bfloat16"]), default="float32", show_default=True,
            help="Type of the weights while they are trained; bfloat16 on a GPU, sparse rows."),
-    option("--tf32", is_flag=True,
-           help="Multiply dense rows in TensorFloat-32 while they are trained on, on a GPU."),
+    option("--tf32/--no-tf32", default=None,
+           help="Multiply dense rows in TensorFloat-32 while they are trained on, on a GPU.  "
+           "[default: where it has that]"),
     threads_option,
     seed_option,
 )  # fmt: skip

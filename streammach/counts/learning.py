@@ -25,6 +25,7 @@ from streammach.counts.table import CountTable
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, places
+from streammach.threads import Workers, in_pieces, pieces_of
 
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 
@@ -60,7 +61,7 @@ def class_logarithms(table: CountTable) -> tuple[NDArray[np.float32], NDArray[np
     return rows, values
 
 
-def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
+def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = None) -> CountWeights:
     """Return what scores are made of; its gains are those of the table, which are written anew.
 
     With g the group of feature f, ``score_i = prior ln n_i + sum_f [ slope_g ln n_fi + match_g +
@@ -69,11 +70,16 @@ def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
     """
     rows, values = class_logarithms(table)
     slope, match = weights.slope[weights.group], weights.match[weights.group]
-    pair_gains(
-        table.starts, table.counts, slope, match, np.float32(weights.learnt), weights.theta,
-        weights.delta, table.gains,
-    )  # fmt: skip
-    wide_of, wide = _widened(table)
+
+    def piece(first: int, last: int) -> None:
+        pair_gains(
+            table.starts[first : last + 1], table.counts, slope[first:last], match[first:last],
+            np.float32(weights.learnt), weights.theta, weights.delta[first:last], table.gains,
+        )  # fmt: skip
+
+    team = workers or Workers(1, "weigh")
+    team.each(piece, pieces_of(table.n_features, team.n_threads, table.starts))
+    wide_of, wide = _widened(table, team)
     return CountWeights(
         starts=table.starts, classes=table.classes, gains=table.gains, wide_of=wide_of, wide=wide,
         penalty=weights.penalty[weights.group], base=np.float32(weights.prior) * rows,
@@ -81,7 +87,7 @@ def weigh(table: CountTable, weights: GroupWeights) -> CountWeights:
     )  # fmt: skip
 
 
-def _widened(table: CountTable) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+def _widened(table: CountTable, workers: Workers) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     """Return the features whose gains are spread over all classes, and these gains.
 
     Those with the longest lists, from an eighth of the classes on, in a byte a pair altogether.
@@ -90,7 +96,12 @@ def _widened(table: CountTable) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     order = np.argsort(-lengths, kind="stable")[: table.n_pairs // (2 * n_classes)]
     features = np.sort(order[lengths[order] >= n_classes / WIDE_SHARE])
     wide = np.empty((len(features), n_classes), np.int16)
-    spread_lists(features, table.starts, table.classes, table.gains, wide)
+
+    def piece(first: int, last: int) -> None:
+        some = slice(first, last)
+        spread_lists(features[some], table.starts, table.classes, table.gains, wide[some])
+
+    in_pieces(workers, len(features), piece)
     return places(features, table.n_features), wide
 
 
@@ -98,22 +109,23 @@ def evidence(
     table: CountTable, rows: RowBlock, candidates: NDArray[np.int32], *, weights: GroupWeights,
     each: Callable[[int, Callable[[int, int], None]], None],
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Return what the counts say of candidates int32 (n, m): float32 (n, m, 2 G + 1).
+    """Return what the counts say of candidates int32 (n, m): float32 (n, 2 G + 1, m).
 
     Sums of ln n by group, numbers of counted pairs by group, and the sum of learnt weights.
     """
-    out = np.zeros((*candidates.shape, 2 * weights.n_groups + 1), np.float32)
+    n_rows, m = candidates.shape
+    out = np.zeros((n_rows, 2 * weights.n_groups + 1, m), np.float32)
     longest, pairs = int(np.diff(rows.indptr).max(initial=0)), table.pairs
 
     def piece(first: int, last: int) -> None:
         slot = np.zeros(len(table.class_rows), np.uint8)
-        place = np.empty((longest, candidates.shape[1]), np.int32)
+        place = np.empty((longest, m), np.int32)
         add_evidence(
             rows.indptr, rows.features, candidates, pairs, weights.group, weights.theta,
             weights.delta, first, last, slot, place, out,
         )  # fmt: skip
 
-    each(rows.n_rows, piece)
+    each(n_rows, piece)
     return out
 
 
@@ -134,11 +146,11 @@ def add_evidence(
         Weights of pairs and features, empty where nothing was learnt; which rows.
     slot, place : uint8 (K,), int32 (longest row, m)
         Scratch; `slot` holds zeros before and after.
-    out : float32 (n, m, 2 G + 1)
+    out : float32 (n, 2 G + 1, m)
         Sums of ln n by group, numbers of counted pairs by group, and the sum of
         ``theta + delta_f``; a pair of n < 1 rows is n pairs of one row.
     """
-    n_groups, counts = out.shape[2] // 2, pairs.counts
+    n_groups, counts = out.shape[1] // 2, pairs.counts
     learnt = theta.shape[0] > 0
     for i in range(first, last):
         row, n = features[indptr[i] : indptr[i + 1]], n_candidates(candidates[i])
@@ -149,10 +161,10 @@ def add_evidence(
                 z = pairs.starts[f] + place[j, k]
                 if place[j, k] >= 0 and counts[z] > 0:
                     part = min(np.float32(counts[z]), np.float32(1))
-                    out[i, k, group[f]] += np.float32(math.log(max(counts[z], np.float64(1))))
-                    out[i, k, n_groups + group[f]] += part
+                    out[i, group[f], k] += np.float32(math.log(max(counts[z], np.float64(1))))
+                    out[i, n_groups + group[f], k] += part
                     if learnt:
-                        out[i, k, 2 * n_groups] += (theta[z] + delta[f]) * part
+                        out[i, 2 * n_groups, k] += (theta[z] + delta[f]) * part
 
 
 @kernel(inline=True)

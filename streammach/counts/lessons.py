@@ -59,30 +59,31 @@ class LessonRoom(NamedTuple):
 
 
 @kernel(fastmath=False)
-def compare_rows(
+def propose_rows(
     rows: RowLists, first: int, last: int, scores: LearntScores, room: LessonRoom, place: Array,
-    residuals: Array,
+    residuals: Array, sizes: Array,
 ) -> None:  # fmt: skip
-    """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
+    """Find the candidates of rows ``first:last``, each row left out: nothing learnt is read.
 
-    The candidates are the m best classes by weights by group that are not FAR below the best one. n
-    of them are the row's own, whose target is 1 each.
+    They are the m best classes by weights by group that are not FAR below the best one.
 
     Parameters
     ----------
     rows, first, last : RowLists, int, int
-        The rows, of which each counts w; which of them.
+        The rows; which of them.
     scores, room : LearntScores, LessonRoom
         What scores are made of; scratch.
     place : int32 (nnz, m)
         Receives the number of each pair within its feature's list; -1 where it is not counted.
     residuals : float32 (n, m)
-        Receives the result, zeros for a row that teaches nothing: one whose classes are no
-        candidates.
+        Receives the scores by weights by group, the row's own classes first, then zeros.
+    sizes : int64 (n, 2)
+        Receives how many candidates are the row's own, and how many there are: zeros for a row that
+        teaches nothing, one whose classes are no candidates.
     """
     tops, best = room.tops, room.best
     for i in range(first, last):
-        residuals[i] = 0
+        residuals[i], sizes[i] = 0, 0
         row, weight = rows.features[rows.indptr[i] : rows.indptr[i + 1]], rows.weights[i]
         own = rows.labels[rows.label_starts[i] : rows.label_starts[i + 1]]
         if own.shape[0] == 0:
@@ -106,11 +107,34 @@ def compare_rows(
         if n_own == 0:
             residuals[i] = 0
             continue
+        sizes[i, 0], sizes[i, 1] = n_own, n
         found = place[rows.indptr[i] : rows.indptr[i + 1]]
         find_places(row, room.rivals, n, scores.pairs, room.slot, found)
-        s = residuals[i, :n]
-        add_learnt(row, weight, n_own, found, scores, s)
-        set_residuals(s, n_own, weight)
+
+
+@kernel(fastmath=False)
+def compare_rows(
+    rows: RowLists, first: int, last: int, scores: LearntScores, place: Array, residuals: Array,
+    sizes: Array,
+) -> None:  # fmt: skip
+    """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
+
+    A row counts w; n of its candidates are its own classes, whose target is 1 each.
+
+    Parameters
+    ----------
+    rows, first, last, scores : RowLists, int, int, LearntScores
+        As of :func:`propose_rows`.
+    place, residuals, sizes : int32 (nnz, m), float32 (n, m), int64 (n, 2)
+        What that found; `residuals` receives the result.
+    """
+    for i in range(first, last):
+        n_own, weight = sizes[i, 0], rows.weights[i]
+        if n_own > 0:
+            a, b = rows.indptr[i], rows.indptr[i + 1]
+            s = residuals[i, : sizes[i, 1]]
+            add_learnt(rows.features[a:b], weight, n_own, place[a:b], scores, s)
+            set_residuals(s, n_own, weight)
 
 
 @kernel(fastmath=False)

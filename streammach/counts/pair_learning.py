@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists
 from streammach.counts.learning import GroupWeights, weigh
-from streammach.counts.lessons import LearntScores, LessonRoom, RowLists, compare_rows, learn_rows
+from streammach.counts.lessons import (
+    LearntScores,
+    LessonRoom,
+    RowLists,
+    compare_rows,
+    learn_rows,
+    propose_rows,
+)
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.threads import Workers, pieces_of
@@ -22,6 +29,8 @@ CANDIDATES = 40  # classes that a row is compared with, its own among them
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
+TOGETHER = 4  # batches whose candidates are found at once, since nothing learnt is asked for
+PIECES_A_THREAD = 8  # some rows take much longer than others
 
 
 class PairLearner:
@@ -36,7 +45,8 @@ class PairLearner:
     """
 
     def __init__(self, table: CountTable, weights: GroupWeights, *, threads: int) -> None:
-        self._table, self._weights, w = table, weights, weigh(table, weights)
+        self._workers = Workers(threads, "pairs")
+        self._table, self._weights, w = table, weights, weigh(table, weights, self._workers)
         self._counts, self._m = w, min(CANDIDATES, w.n_classes)
         self._theta, self._theta_sum = (np.empty(table.n_pairs, np.float32) for _ in range(2))
         self._delta, self._delta_sum = (np.empty(table.n_features, np.float32) for _ in range(2))
@@ -45,15 +55,16 @@ class PairLearner:
             weights.match[weights.group], np.float32(weights.prior), self._theta, self._delta,
         )  # fmt: skip
         self.begin()
-        self._workers = Workers(threads, "pairs")
         self._local = threading.local()
+        self._place = np.empty((0, self._m), np.int32)
 
     @staticmethod
-    def footprint(n_classes: int, n_wide: int, longest_row: int, threads: int) -> int:
+    def footprint(n_classes: int, n_wide: int, longest_row: int, threads: int, *, nnz: int) -> int:
         """Return the bytes of scratch, without those of the table and of its weights."""
-        batch = CANDIDATES * (4 * max(BATCH_VALUES, longest_row) + 4 * BATCH_ROWS)
+        values = min(TOGETHER * max(BATCH_VALUES, longest_row), nnz)
+        batches = 4 * CANDIDATES * values + (4 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
         room = n_classes + BoundRoom.footprint(n_classes, 0)
-        return batch + ScoreLists.footprint(n_classes, n_wide) + threads * room
+        return batches + ScoreLists.footprint(n_classes, n_wide) + threads * room
 
     def __enter__(self) -> PairLearner:
         """Return the learner."""
@@ -81,31 +92,42 @@ class PairLearner:
 
     def learn(self, block: RowBlock) -> None:
         """Learn from counted rows, in their order."""
-        for batch in _batches(block):
-            self._learn(batch)
+        batches = list(_batches(block))
+        for at in range(0, len(batches), TOGETHER):
+            some = batches[at : at + TOGETHER]
+            first = some[0][0]
+            self._learn(block.part(first, some[-1][1]), [(a - first, b - first) for a, b in some])
 
     def weights(self) -> GroupWeights:
         """Return the weights with what was learnt so far; they share its memory."""
         return replace(self._weights, learnt=1.0, theta=self._theta, delta=self._delta)
 
-    def _learn(self, block: RowBlock) -> None:
-        """Compare the rows of a batch with their candidates, then take their steps."""
-        place = np.empty((block.nnz, self._m), np.int32)
-        residuals = np.empty((block.n_rows, self._m), np.float32)
+    def _learn(self, block: RowBlock, batches: list[tuple[int, int]]) -> None:
+        """Find the candidates of rows; compare those of each batch, then take their steps."""
+        n, threads, each = block.n_rows, self._workers.n_threads, self._workers.each
+        if len(self._place) < block.nnz:
+            self._place = np.empty((block.nnz, self._m), np.int32)
+        place, residuals = self._place[: block.nnz], np.empty((n, self._m), np.float32)
         lists, longest = block.lists, int(np.diff(block.indptr).max(initial=0))
         rows = RowLists(block.indptr, block.features, block.weights, lists.starts, lists.classes)
+        sizes = np.empty((n, 2), np.int64)
+
+        def propose(first: int, last: int) -> None:
+            room = self._room(longest)
+            propose_rows(rows, first, last, self._scores, room, place, residuals, sizes)
 
         def compare(first: int, last: int) -> None:
-            room = self._room(longest)
-            compare_rows(rows, first, last, self._scores, room, place, residuals)
+            compare_rows(rows, first, last, self._scores, place, residuals, sizes)
 
-        step = partial(
-            learn_rows, block.indptr, block.features, self._table.starts, place, residuals,
-            self._theta, self._theta_sum, self._delta, self._delta_sum, PAIR_RATE, FEATURE_RATE,
-        )  # fmt: skip
-        threads = self._workers.n_threads
-        self._workers.each(compare, pieces_of(block.n_rows, threads))
-        self._workers.each(step, [(part, threads) for part in range(threads)])
+        each(propose, pieces_of(n, threads, a_thread=PIECES_A_THREAD))
+        for a, b in batches:
+            each(compare, [(a + i, a + j) for i, j in pieces_of(b - a, threads)])
+            step = partial(
+                learn_rows, block.indptr[a : b + 1], block.features, self._table.starts, place,
+                residuals[a:b], self._theta, self._theta_sum, self._delta, self._delta_sum,
+                PAIR_RATE, FEATURE_RATE,
+            )  # fmt: skip
+            each(step, [(part, threads) for part in range(threads)])
 
     def _room(self, longest: int) -> LessonRoom:
         """Return this thread's scratch for rows that are not longer."""
@@ -120,12 +142,12 @@ class PairLearner:
         return room
 
 
-def _batches(block: RowBlock) -> Iterator[RowBlock]:
-    """Yield the rows in pieces of bounded rows and values, of a row at least."""
+def _batches(block: RowBlock) -> Iterator[tuple[int, int]]:
+    """Yield ranges of bounded rows and values, of a row at least."""
     first = 0
     while first < block.n_rows:
         values = int(block.indptr[first]) + BATCH_VALUES
         fits = int(np.searchsorted(block.indptr, values, "right")) - 1
         last = max(first + 1, min(fits, first + BATCH_ROWS, block.n_rows))
-        yield block.part(first, last)
+        yield first, last
         first = last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def count_pairs(
         def lists(first: int, last: int) -> tuple[count_kernels.MarkedLists, list[tuple[int, int]]]:
             begins = ends(feature_counts[first:last])
             pieces = pieces_of(last - first, threads, begins, a_thread=PIECES_PER_THREAD)
-            marks = _marks(blocks, begins, first, weighted=weighted)
+            marks = _marks(blocks, begins, first, workers, weighted=weighted)
             low = marks[: len(marks) * weighted].view(np.float32)[LOW_HALF::2]
             slope, match = model.slope[first:last], model.match[first:last]
             found = count_kernels.MarkedLists(begins, marks, low, slope, match)
@@ -164,16 +165,26 @@ def _ranges(feature_counts: NDArray[np.int64], most: int) -> Iterator[tuple[int,
 
 
 def _marks(
-    blocks: Blocks, begins: NDArray[np.int64], first: int, *, weighted: bool
+    blocks: Blocks, begins: NDArray[np.int64], first: int, workers: Workers, *, weighted: bool
 ) -> NDArray[Any]:
     """Return each feature's rows as marks: see :func:`streammach.counts.count_kernels.scatter`."""
-    ends = begins[:-1].copy()
+    ends, threads = begins[:-1].copy(), workers.n_threads
+    # Each thread reads all rows, and writes the marks of its own features.
+    edges = np.searchsorted(begins, begins[-1] * np.arange(threads + 1) // threads)
+    edges[-1] = len(ends)
+    parts = list(itertools.pairwise(edges.tolist()))
     marks = np.empty(int(begins[-1]), np.int64 if weighted else np.int32)
     for block, held in blocks():
         row_marks = 2 * block.classes + held
         if weighted:  # no number below 0: as integers they stand in their order
             row_marks = row_marks.astype(np.int64) << 32 | block.weights.view(np.int32)
-        count_kernels.scatter(block.indptr, block.features, row_marks, first, ends, marks)
+
+        def scatter(
+            a: int, b: int, row_marks: NDArray[Any] = row_marks, of: RowBlock = block
+        ) -> None:
+            count_kernels.scatter(of.indptr, of.features, row_marks, first + a, ends[a:b], marks)
+
+        workers.each(scatter, parts)
     return marks
 
 

@@ -7,6 +7,7 @@ some are held out (:mod:`streammach.data.near_rows`); they are random ones where
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from streammach.rows.columns import ids_of_features
 from streammach.rows.names import in_namespace, namespaces
 from streammach.spec.config import Batching
 from streammach.spec.training import AUTO, RANDOM, TrainingOptions
+from streammach.threads import Workers
 
 GROUPS_STREAM = 3
 MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
@@ -45,9 +47,12 @@ class HeldOut:
     looked: bool = False  # whether they are groups that were found, and nobody asked for
 
 
-def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> HeldOut:
+def hold_out(
+    dataset: Dataset, room: Batching, options: TrainingOptions, threads: int = 1
+) -> HeldOut:
     """Return the rows on which choices are made, or raise UsageError, StoreError or DiskError."""
-    found = _held_out(dataset, room, options)
+    with contextlib.closing(Workers(threads, "near")) as workers:
+        found = _held_out(dataset, room, options, workers)
     rows = found.rows
     if rows.importance is None:
         return found
@@ -55,7 +60,9 @@ def hold_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Held
     return replace(found, rows=_counted(rows, total / max(rows.n_alike, 1)))
 
 
-def _held_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> HeldOut:
+def _held_out(
+    dataset: Dataset, room: Batching, options: TrainingOptions, workers: Workers
+) -> HeldOut:
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
     by, wanted, seed = options.hold_out_by or RANDOM, room.held_out_rows, options.seed
@@ -70,7 +77,9 @@ def _held_out(dataset: Dataset, room: Batching, options: TrainingOptions) -> Hel
     rows, numbers = _masked_rows(dataset, room, mask)
     origin = f"{wanted:,} random rows of the training store"
     masked = partial(_masked_rows, dataset, room)
-    found = clusters(dataset, masked, (rows, numbers), seed) if looks and rows.n_rows else None
+    found = None
+    if looks and rows.n_rows:
+        found = clusters(dataset, masked, (rows, numbers), seed, workers)
     if found is not None and found[0].any():
         mask, groups, share = found
         rows, numbers = masked(mask)

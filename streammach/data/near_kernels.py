@@ -120,25 +120,53 @@ def enter(known: Array, total: Array, least: float, table: Array) -> None:
 
 
 @kernel(fastmath=False)
-def link(
-    signs: Array, total: Array, classes: Array, own: Array, known: Array, known_total: Array,
-    known_classes: Array, table: Array, least: float, parents: Array, sizes: Array, alike: Array,
+def match(
+    signs: Array, total: Array, known: Array, known_total: Array, table: Array, least: float,
     out: Array,
 ) -> None:  # fmt: skip
-    """Find the known rows that each row is like, and join those that one row is like.
+    """Find the known rows that each row is like: `out` int32 (n, BANDS), -1 where there is none.
 
     Parameters
     ----------
-    signs, total, classes : int32 (n, HASHES), float32 (n,), int32 (n,)
-        Rows: bits of their signatures, what they hold, their classes.
-    own : int32 (n,)
-        Which known row each one is; -1 where it is none.
-    known, known_total, known_classes : int32 (p, HASHES), float32 (p,), int32 (p,)
+    signs, total : int32 (n, HASHES), float32 (n,)
+        Rows: bits of their signatures, what they hold.
+    known, known_total : int32 (p, HASHES), float32 (p,)
         The same of the known rows.
     table : int32 (size,)
         Of :func:`enter`.
     least : float
         The fewest bits that two rows share.
+    """
+    for i in range(signs.shape[0]):
+        before = -1
+        for band in range(BANDS):
+            out[i, band] = -1
+            j = table[place_of(table, known, signs, i, band)] if total[i] >= least else before
+            if j == before or j < 0:
+                continue
+            equal, before = 0, j
+            for k in range(HASHES):
+                equal += signs[i, k] == known[j, k]
+            share = equal / HASHES
+            if share >= LEAST and share / (1 + share) * (total[i] + known_total[j]) >= least:
+                out[i, band] = j
+
+
+@kernel()
+def link(
+    matches: Array, classes: Array, own: Array, known_classes: Array, parents: Array, sizes: Array,
+    alike: Array, out: Array,
+) -> None:  # fmt: skip
+    """Join the known rows that one row is like.
+
+    Parameters
+    ----------
+    matches : int32 (n, BANDS)
+        Of :func:`match`.
+    classes, own : int32 (n,), int32 (n,)
+        Classes of the rows; which known row each one is; -1 where it is none.
+    known_classes : int32 (p,)
+        Classes of the known rows.
     parents : int32 (p,)
         Of the clusters of known rows: the parent of each one.
     sizes, alike : int32 (p,)
@@ -147,22 +175,16 @@ def link(
     out : int32 (n,)
         Receives the known row that each one is, or is like; else -1.
     """
-    for i in range(signs.shape[0]):
+    for i in range(matches.shape[0]):
         out[i] = own[i]
-        for band in range(BANDS if total[i] >= least else 0):
-            j = table[place_of(table, known, signs, i, band)]
-            if j < 0 or (out[i] >= 0 and root_of(parents, j) == root_of(parents, out[i])):
-                continue
-            equal = 0
-            for k in range(HASHES):
-                equal += signs[i, k] == known[j, k]
-            share = equal / HASHES
-            if share < LEAST or share / (1 + share) * (total[i] + known_total[j]) < least:
+        for band in range(BANDS):
+            j = matches[i, band]
+            if j < 0:
                 continue
             if out[i] < 0:
                 out[i] = j
                 sizes[j] += 1
                 alike[j] += classes[i] == known_classes[j]
-                continue
-            a, b = root_of(parents, j), root_of(parents, out[i])
-            parents[max(a, b)] = min(a, b)
+            else:
+                a, b = root_of(parents, j), root_of(parents, out[i])
+                parents[max(a, b)] = min(a, b)

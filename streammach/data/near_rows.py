@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.near_kernels import BANDS, HASHES, count, enter, link, sign
+from streammach.data.near_kernels import BANDS, HASHES, count, enter, link, match, sign
 from streammach.data.store.dataset import Dataset
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, namespace_ids
 from streammach.spec.facts import DataFacts
+from streammach.threads import Workers, in_pieces
 
 FREQUENT, SOME = 16, 64  # one row in so many holds a frequent feature, and no fewer rows
 VALUES = 1 << 16  # hashes of frequent features' values
 SURE = 3.0  # twice log2(rows) bits name a pair of rows; features depend on one another
-PIECE = 1024  # rows whose signatures are in memory at a time
+# Rows whose signatures are in memory at a time; those after which the search may be given up.
+TOGETHER, PIECE = 1 << 14, 1 << 10
 STREAM = 17
 NAMESPACES, FEW = 32, 32  # that are looked at; fewer values are no documents' names
 NEARLY = 0.9  # of the rows have a value of such a namespace, which other rows share
@@ -57,7 +59,7 @@ class Likeness:
 class Signatures:
     """What rows of a store are compared by."""
 
-    def __init__(self, dataset: Dataset, sample: RowBlock) -> None:
+    def __init__(self, dataset: Dataset, sample: RowBlock, workers: Workers | None = None) -> None:
         n, counts, d = dataset.n_rows, dataset.feature_counts, dataset.n_features
         frequent = counts > max(n / FREQUENT, SOME)
         self.bits = np.zeros(d + (VALUES if frequent.any() else 1), np.float32)
@@ -69,7 +71,7 @@ class Signatures:
         seen = np.zeros(len(self.bits) - d, np.float32)
         count(sample.features, _codes(sample), self.bits, d, seen)
         self.bits[d:] = np.log2(max(sample.n_rows, 1) / np.maximum(seen, 1))
-        self._dataset, self._d = dataset, d
+        self._dataset, self._d, self._workers = dataset, d, workers
         self._salts = keys(STREAM, np.arange(2 * HASHES)).astype(np.uint32).reshape(2, HASHES)
         self._salts[1] |= 1
         self.least = SURE * math.log2(max(n, 2))
@@ -78,45 +80,75 @@ class Signatures:
     def footprint(facts: DataFacts, n_known: int) -> int:
         """Return the bytes of a search around so many rows, a block of the store included."""
         block = facts.max_block_nnz * (4 + facts.value_bytes) + 20 * facts.block_rows
-        pieces = PIECE * (4 * HASHES + 24) + n_known * (4 * (HASHES + 6) + 16 * BANDS)
+        pieces = (
+            TOGETHER * 4 * (HASHES + BANDS + 1)
+            + 24 * PIECE
+            + n_known * (4 * (HASHES + 6) + 16 * BANDS)
+        )
         return 5 * facts.n_features + 8 * VALUES + block + pieces if n_known else 0
 
     def of(self, rows: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the bits of rows' signatures, int32 (n, HASHES), and what rows hold, (n,)."""
         n, codes = rows.n_rows, _codes(rows)
         signs, total = np.empty((n, HASHES), np.float32), np.empty(n, np.float32)
-        sign(rows.indptr, rows.features, codes, self.bits, self._d, self._salts, signs, total)
+
+        def piece(first: int, last: int) -> None:
+            some, indptr = slice(first, last), rows.indptr[first : last + 1]
+            sign(indptr, rows.features, codes, self.bits, self._d, self._salts, signs[some],
+                 total[some])  # fmt: skip
+
+        in_pieces(self._workers, n, piece)
         return signs.view(np.int32), total
 
     def near(self, rows: RowBlock, numbers: NDArray[np.int64], *, usual: float = 0.0) -> Likeness:
         """Return the rows of the store that are like known ones, with numbers; read it once."""
-        p, data, step = len(numbers), self._dataset, self._dataset.facts.block_rows
+        p, data = len(numbers), self._dataset
         known, total = self.of(rows)
         table = np.full(1 << (2 * p * BANDS + 1).bit_length(), -1, np.int32)
         enter(known, total, self.least, table)
         parents, sizes, alike = np.arange(p, dtype=np.int32), *np.ones((2, p), np.int32)
         kept: list[NDArray[np.int64]] = []
         likes: list[NDArray[np.int32]] = []
-        for start in range(0, data.n_rows, step):
-            block = data.rows(start, min(start + step, data.n_rows))
-            for first in range(0, block.n_rows, PIECE):
-                piece = block.part(first, min(first + PIECE, block.n_rows))
-                a = start + first
-                at = np.searchsorted(numbers, (a, a + piece.n_rows))
-                own, out = np.full((2, piece.n_rows), -1, np.int32)
-                own[numbers[at[0] : at[1]] - a] = np.arange(*at)
-                link(*self.of(piece), piece.classes, own, known, total, rows.classes, table,
-                     self.least, parents, sizes, alike, out)  # fmt: skip
-                if not usual:
-                    kept.append(a + np.flatnonzero(out >= 0))
-                    likes.append(out[out >= 0])
-                elif (due := usual * p * (a + PIECE) / data.n_rows) >= EVIDENCE:
-                    roots = _roots(parents)
-                    if (np.bincount(roots, sizes)[roots] > 1).sum() < due / 2:
-                        return Likeness(roots, sizes, alike, numbers[:0], roots[:0])
+        for a, piece, matches in self._matches(known, total, table):
+            at = np.searchsorted(numbers, (a, a + piece.n_rows))
+            own, out = np.full((2, piece.n_rows), -1, np.int32)
+            own[numbers[at[0] : at[1]] - a] = np.arange(*at)
+            link(matches, piece.classes, own, rows.classes, parents, sizes, alike, out)
+            if not usual:
+                kept.append(a + np.flatnonzero(out >= 0))
+                likes.append(out[out >= 0])
+            elif (due := usual * p * (a + PIECE) / data.n_rows) >= EVIDENCE:
+                roots = _roots(parents)
+                if (np.bincount(roots, sizes)[roots] > 1).sum() < due / 2:
+                    return Likeness(roots, sizes, alike, numbers[:0], roots[:0])
         roots = _roots(parents)
         like = np.concatenate([np.zeros(0, np.int32), *likes])
         return Likeness(roots, sizes, alike, np.concatenate([numbers[:0], *kept]), roots[like])
+
+    def _matches(
+        self, known: NDArray[np.int32], known_total: NDArray[np.float32], table: NDArray[np.int32]
+    ) -> Iterator[tuple[int, RowBlock, NDArray[np.int32]]]:
+        """Yield the number of a first row, the rows from there on, and the known ones like each."""
+
+        def of(rows: RowBlock) -> NDArray[np.int32]:
+            signs, total = self.of(rows)
+            out = np.empty((rows.n_rows, BANDS), np.int32)
+
+            def piece(a: int, b: int) -> None:
+                match(signs[a:b], total[a:b], known, known_total, table, self.least, out[a:b])
+
+            in_pieces(self._workers, rows.n_rows, piece)
+            return out
+
+        n, step = self._dataset.n_rows, self._dataset.facts.block_rows
+        for start in range(0, n, step):
+            block = self._dataset.rows(start, min(start + step, n))
+            for first in range(0, block.n_rows, TOGETHER):
+                rows = block.part(first, min(first + TOGETHER, block.n_rows))
+                found = of(rows)
+                for a in range(0, rows.n_rows, PIECE):
+                    some = rows.part(a, min(a + PIECE, rows.n_rows))
+                    yield start + first + a, some, found[a : a + PIECE]
 
 
 def _codes(rows: RowBlock) -> NDArray[np.unsignedinteger]:
@@ -190,8 +222,9 @@ def _mostly(
 
 
 def clusters(
-    dataset: Dataset, masked: Masked, random: tuple[RowBlock, NDArray[np.int64]], seed: int
-) -> tuple[NDArray[np.bool_], NDArray[np.int64], float] | None:
+    dataset: Dataset, masked: Masked, random: tuple[RowBlock, NDArray[np.int64]], seed: int,
+    workers: Workers | None = None,
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], float] | None:  # fmt: skip
     """Return whole clusters of rows that are alike, as many rows as some random ones.
 
     They are those around random rows, each with the chance that a single row has. A cluster of more
@@ -201,7 +234,7 @@ def clusters(
     are which rows, bool (n_rows,), the cluster of each row of the store, and the share in clusters.
     """
     (rows, numbers), p = random, len(random[1])
-    signatures = Signatures(dataset, rows)
+    signatures = Signatures(dataset, rows, workers)
     near = signatures.near(rows, numbers, usual=USUAL)
     roots, n = near.roots, dataset.n_rows
     sizes = np.bincount(roots, near.sizes)[roots]

@@ -3,8 +3,8 @@
 Blocks of the store (row ranges of about 2^20 values) are decoded `pool_blocks` at a time, and the
 rows of such a pool are cut into batches, all in the order of :mod:`streammach.data.row_order`;
 batches run on across pools. One thread decodes the next pool while another makes batches of the
-present one, into a few slots of fixed size; where the machine's cores are free, each has threads
-that share its work. Memory does not depend on the size of the store: see
+present one, into a few slots of fixed size; the first has threads that share its work, and so has
+the other where the machine's cores are free. Memory does not depend on the size of the store: see
 :meth:`Reader.footprint`.
 """
 
@@ -14,14 +14,15 @@ import itertools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.row_order import ORDER_BYTES, RowOrder, Waiting, block_arrays, n_blocks
+from streammach.data.store.blobs import damaged
 from streammach.data.store.dataset import Dataset
-from streammach.errors import StoreError
-from streammach.rows.batch import Batch, BatchSlot
+from streammach.rows.batch import Batch, BatchSlot, HostRoom
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.facts import DataFacts
@@ -34,10 +35,11 @@ POINTER_BYTES = 8  # of a row of a pool that several threads decode
 
 
 class _Pool:
-    """Room for the decoded rows of some blocks."""
+    """Room for the decoded rows of some blocks, without `ids` if all have all features."""
 
-    def __init__(self, facts: DataFacts, blocks: int) -> None:
-        arrays = block_arrays(facts, blocks)
+    def __init__(self, facts: DataFacts, blocks: int, *, ids: bool) -> None:
+        arrays = block_arrays(facts, blocks, ids=ids)
+        self._row_values = 0 if ids else facts.n_features  # of every row
         self._arrays = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
         self.rows = np.empty(0, np.int64)
 
@@ -49,33 +51,49 @@ class _Pool:
 
         `blocks` is int64 (b,).
         """
-        arrays, ranges = self._arrays, [order.range_of(block) for block in blocks.tolist()]
+        ranges = [order.range_of(block) for block in blocks.tolist()]
         pointers = [np.empty(0, np.int64)] * len(ranges)
 
         def find(first: int, last: int) -> None:
             for i in range(first, last):
-                pointers[i] = dataset.pointers(*ranges[i])
+                start, stop = ranges[i]
+                if self._row_values:  # a chunk of pointers takes as long as one of values
+                    pointers[i] = np.arange(start, stop + 1) * self._row_values
+                else:
+                    pointers[i] = dataset.pointers(start, stop)
 
         in_pieces(workers, len(ranges), find)
-        parts, n, nnz = list[tuple[slice, slice]](), 0, 0
-        for indptr in pointers:
-            rows, values = slice(n, n + len(indptr) - 1), slice(nnz, nnz + int(np.ptp(indptr)))
-            if values.stop > len(arrays["features"]):
-                raise StoreError(
-                    "damaged: a block has more values than the root says", path=dataset.path
-                )
-            arrays["indptr"][n : rows.stop + 1] = indptr + (nnz - indptr[0])
-            parts.append((rows, values))
-            n, nnz = rows.stop, values.stop
+        cuts = 1 if workers is None else -(-workers.n_threads // len(ranges))
+        pieces = list(self._pieces(ranges, pointers, cuts, dataset.path))
 
         def decode(first: int, last: int) -> None:
-            for i in range(first, last):
-                dataset.read_into(ranges[i][0], pointers[i], self._part(pointers[i], *parts[i]))
+            for piece in pieces[first:last]:
+                dataset.read_into(*piece)
 
-        in_pieces(workers, len(ranges), decode)
-        for (rows, _), (start, stop) in zip(parts, ranges, strict=True):
-            self._add_labels(rows.start, dataset.lists(start, stop))
+        in_pieces(workers, len(pieces), decode)
+        n = 0
+        for start, stop in ranges:
+            self._add_labels(n, dataset.lists(start, stop))
+            n += stop - start
         self.rows = order.rows_of(blocks)
+
+    def _pieces(
+        self, ranges: list[tuple[int, int]], pointers: list[NDArray[np.int64]], cuts: int,
+        path: Path,
+    ) -> Iterator[tuple[int, NDArray[np.int64], RowBlock]]:  # fmt: skip
+        """Yield rows of each block in so many pieces: the first one's number, pointers, room."""
+        arrays, n, nnz = self._arrays, 0, 0
+        for (start, stop), indptr in zip(ranges, pointers, strict=True):
+            m, last = stop - start, nnz + int(np.ptp(indptr))
+            if last > len(arrays["values"]):
+                raise damaged(path, "a block has more values than the root says")
+            places = arrays["indptr"][n : n + m + 1]
+            places[:] = indptr + (nnz - indptr[0])
+            for a, b in itertools.pairwise(sorted({m * i // cuts for i in range(cuts + 1)})):
+                rows, values = slice(n + a, n + b), slice(int(places[a]), int(places[b]))
+                some = indptr[a : b + 1]
+                yield start + a, some, self._part(some, rows, values)
+            n, nnz = n + m, last
 
     def _part(self, indptr: NDArray[np.int64], rows: slice, values: slice) -> RowBlock:
         arrays = self._arrays
@@ -111,25 +129,26 @@ class _Pool:
 class Reader(Waiting):
     """Batches of a store's rows, prefetched by threads.
 
-    `held` is bool (n_rows,) or None.
+    `held` is bool (n_rows,) or None; `ids` and `make` as for a :class:`BatchSlot`.
     """
 
     def __init__(
         self, dataset: Dataset, *, seed: int, batch_size: int, batch_nnz: int, pool_blocks: int,
         transform: Transform, by_feature: bool, held: NDArray[np.bool_] | None = None,
         rows: int | None = None, batch_labels: int = 0, shared: bool = True, threads: int = 1,
+        batch_threads: int = 1, ids: bool = True, make: HostRoom = np.empty,
     ) -> None:  # fmt: skip
         facts = dataset.facts
-        self._threads = threads
+        self._threads, self._batch_threads = threads, batch_threads
         order = RowOrder(facts, seed=seed, pool_blocks=pool_blocks, held=held, rows=rows)
         self._dataset, self._order, self._transform = dataset, order, transform
         pools = 1 if order.pool_blocks == order.n_blocks else 2
-        self._pools = [_Pool(facts, order.pool_blocks) for _ in range(pools)]
+        self._pools = [_Pool(facts, order.pool_blocks, ids=ids) for _ in range(pools)]
         self._kept = False  # whether a single pool is filled already
         self._slots = [
             BatchSlot(
                 batch_size, batch_nnz, facts.n_features, by_feature=by_feature,
-                n_labels=batch_labels, shared=shared,
+                n_labels=batch_labels, shared=shared, ids=ids, make=make,
             )
             for _ in range(N_SLOTS)
         ]  # fmt: skip
@@ -139,15 +158,15 @@ class Reader(Waiting):
     @staticmethod
     def footprint(
         facts: DataFacts, *, batch_size: int, batch_nnz: int, pool_blocks: int, by_feature: bool,
-        batch_labels: int = 0, threads: int = 1,
+        batch_labels: int = 0, threads: int = 1, ids: bool = True,
     ) -> dict[str, int]:  # fmt: skip
         """Return the bytes of the buffers of such a reader, by name."""
         pool_blocks = min(pool_blocks, n_blocks(facts))
-        arrays = block_arrays(facts, pool_blocks)
+        arrays = block_arrays(facts, pool_blocks, ids=ids)
         pool = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
         orders = ORDER_BYTES * arrays["classes"][0]
         slot = BatchSlot.footprint(
-            batch_size, batch_nnz, by_feature=by_feature, n_labels=batch_labels
+            batch_size, batch_nnz, by_feature=by_feature, n_labels=batch_labels, ids=ids
         )
         pools = 1 if pool_blocks == n_blocks(facts) else 2
         shared = threads * THREAD_BYTES + POINTER_BYTES * arrays["classes"][0] if threads > 1 else 0
@@ -163,7 +182,7 @@ class Reader(Waiting):
         slots = itertools.cycle(self._slots)
         slot = next(slots)
         slot.clear()
-        with self._workers("batches") as workers:
+        with _workers(self._batch_threads, "batches") as workers:
             for block, chosen in self._chosen(epoch, start):
                 done = 0
                 while done < len(chosen):
@@ -181,21 +200,25 @@ class Reader(Waiting):
     def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
         groups, first, skip = self._order.pools(epoch, skip)
-        with closing(ahead(self._decoded(groups[first:]), "decoder", patience=None)) as pools:
-            for number, pool in enumerate(pools, first):
-                yield pool.block, self._order.within(pool.rows, epoch, number)[skip:]
+        decoded = self._decoded(groups[first:], epoch, first)
+        with closing(ahead(decoded, "decoder", patience=None)) as pools:
+            for block, chosen in pools:
+                yield block, chosen[skip:]
                 skip = 0
 
-    def _decoded(self, groups: list[NDArray[np.int64]]) -> Iterator[_Pool]:
-        """Yield groups of blocks, decoded into one pool after the other."""
-        with self._workers("blocks") as workers:
-            for group, pool in zip(groups, itertools.cycle(self._pools), strict=False):
+    def _decoded(
+        self, groups: list[NDArray[np.int64]], epoch: int, first: int
+    ) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
+        """Yield groups of blocks, decoded into one pool after the other, and their order."""
+        with _workers(self._threads, "blocks") as workers:
+            pools = zip(groups, itertools.cycle(self._pools), strict=False)
+            for number, (group, pool) in enumerate(pools, first):
                 if not self._kept:
                     pool.fill(self._dataset, self._order, group, workers)
                     self._kept = len(self._pools) == 1
-                yield pool
+                yield pool.block, self._order.within(pool.rows, epoch, number)
 
-    def _workers(self, name: str) -> AbstractContextManager[Workers | None]:
-        """Return threads that share work, if there are several."""
-        alone = self._threads == 1
-        return nullcontext() if alone else closing(Workers(self._threads, name))
+
+def _workers(threads: int, name: str) -> AbstractContextManager[Workers | None]:
+    """Return threads that share work, if there are several."""
+    return nullcontext() if threads == 1 else closing(Workers(threads, name))

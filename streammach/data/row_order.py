@@ -41,11 +41,13 @@ def pool_rows(facts: DataFacts, pool_blocks: int) -> int:
     return min(pool_blocks * facts.block_rows, facts.n_rows)
 
 
-def block_arrays(facts: DataFacts, n_blocks: int) -> dict[str, tuple[int, Any]]:
+def block_arrays(
+    facts: DataFacts, n_blocks: int, *, ids: bool = True
+) -> dict[str, tuple[int, Any]]:
     """Return the elements and types of arrays that hold some decoded blocks, by name."""
     rows, nnz = pool_rows(facts, n_blocks), min(n_blocks * facts.max_block_nnz, facts.nnz)
     arrays: dict[str, tuple[int, Any]] = {
-        "indptr": (rows + 1, np.int64), "features": (nnz, np.int32),
+        "indptr": (rows + 1, np.int64), "features": (nnz * ids, np.int32),
         "values": (nnz, np.uint8 if facts.value_bytes == 1 else np.float32),
         "classes": (rows, np.int32),
     }  # fmt: skip
@@ -115,14 +117,15 @@ class RowOrder:
 
 
 def block_batches(
-    dataset: Dataset, transform: Transform, start: int, stop: int, *, shared: bool = True
-) -> Iterator[Batch]:
+    dataset: Dataset, transform: Transform, start: int, stop: int, *, shared: bool = True,
+    ids: bool = True,
+) -> Iterator[Batch]:  # fmt: skip
     """Yield a store's blocks in turn as batches; each is valid until the next one is asked for."""
     facts = dataset.facts
     step = min(facts.block_rows, facts.n_rows)
     slot = BatchSlot(
         step, facts.max_block_nnz, facts.n_features, by_feature=False,
-        n_labels=facts.max_block_labels, shared=shared,
+        n_labels=facts.max_block_labels, shared=shared, ids=ids,
     )  # fmt: skip
     for first in range(start, stop, facts.block_rows):
         block = dataset.rows(first, min(first + step, facts.n_rows))
@@ -190,13 +193,13 @@ class OrderReader(Waiting):
         self.n_rows = order.n_rows  # rows of an epoch
 
     @staticmethod
-    def footprint(facts: DataFacts, *, pool_blocks: int) -> dict[str, int]:
+    def footprint(facts: DataFacts, *, pool_blocks: int, ids: bool = True) -> dict[str, int]:
         """Return the bytes of such a reader and of the pass before it, by name."""
         arrays = block_arrays(facts, 1)
         block = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
         slot = BatchSlot.footprint(
             arrays["classes"][0], arrays["features"][0], by_feature=False,
-            n_labels=facts.max_block_labels,
+            n_labels=facts.max_block_labels, ids=ids,
         )  # fmt: skip
         pools = 2 * ORDER_BYTES * pool_rows(facts, pool_blocks)  # one is drawn ahead
         lengths = (4 + 4 * facts.listed) * facts.n_rows

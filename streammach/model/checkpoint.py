@@ -13,7 +13,6 @@ from streammach.errors import MismatchError, ModelError
 from streammach.figures import EpochFigures
 from streammach.files.folders import remove_folder
 from streammach.model.findings import RunDocument, read_state, save_state
-from streammach.model.model import check_finite
 from streammach.model.tensors import TensorFile, read_tensors
 from streammach.spec.types import Amount, Count
 
@@ -69,7 +68,6 @@ class Checkpoints:
 
         Kept is that of the best epoch, or of every epoch.
         """
-        check_finite(arrays)
         save_state(
             self.folder / f"step-{progress.step}", "state", arrays,
             lambda tensors: CheckpointDocument(

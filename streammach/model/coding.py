@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, cast
 
 import msgspec
@@ -21,8 +22,10 @@ from streammach.errors import clean
 from streammach.files.reading import ZSTD_HEADER, zstd_size
 from streammach.model.tensors import Lying
 from streammach.rows.pairs import CountWeights, How
+from streammach.threads import Workers, in_turn
 
 PIECE_WORDS = 1 << 22  # that are compressed at once
+CODERS = 4  # threads that compress, at most: each has a piece
 # Of Zstandard: more is slower, and less than 2% smaller; text 7%, but with tables of 41 MB.
 TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 6, 1, 3
 COUNTS = "count_"  # before the names of the counts' arrays
@@ -58,19 +61,25 @@ def encode(
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
-    sizes = []
-    for words in _pieces(array, how, unit, arrays):
-        planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
-        sizes.append(room.add(codec.encode(planes.reshape(-1))))
+    works = (partial(_compressed, codec, make) for make in _pieces(array, how, unit, arrays))
+    sizes = tuple(room.add(piece) for piece in in_turn(room.workers, works))
     dtype = cast("DType", str(array.dtype))
-    coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=tuple(sizes), unit=unit)
+    coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=sizes, unit=unit)
     return room.taken(), coded
 
 
-class CodeBuffer:
-    """Where compressed bytes go."""
+def _compressed(codec: Zstd, make: Callable[[], NDArray[Any]]) -> bytes:
+    words = make()
+    planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
+    found: bytes = codec.encode(planes.reshape(-1))
+    return found
 
-    def __init__(self, spare: NDArray[np.uint8] | None = None) -> None:
+
+class CodeBuffer:
+    """Where compressed bytes go, and the threads that compress pieces."""
+
+    def __init__(self, spare: NDArray[np.uint8] | None = None, threads: int = 1) -> None:
+        self.workers = Workers(min(threads, CODERS), "code")
         self._spare = np.zeros(0, np.uint8) if spare is None else spare
         self._n, self._own = 0, bytearray()
 
@@ -95,16 +104,16 @@ class CodeBuffer:
 
 def _pieces(
     array: NDArray[Any], how: How, unit: int, arrays: dict[str, NDArray[Any]]
-) -> Iterator[NDArray[Any]]:
-    """Yield the words of an array, some at a time."""
+) -> Iterator[Callable[[], NDArray[Any]]]:
+    """Yield what makes the words of an array, some at a time."""
     starts = arrays[STARTS] if how == "lists" else None
     step = PIECE_WORDS * (2 if how == "nibbles" else 1)
     for start in range(0, array.size, step):
         stop = min(start + step, array.size)
         if how in ("steps", "lists"):  # a word depends on the value before it
-            yield _steps(array.reshape(-1), start, stop, starts)
+            yield partial(_steps, array.reshape(-1), start, stop, starts)
         else:
-            yield _words(_flat(array, start, stop), how, unit)
+            yield partial(_words, array, start, stop, how, unit)
 
 
 def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
@@ -176,9 +185,9 @@ def _word_type(dtype: np.dtype[Any], how: How) -> np.dtype[Any]:
     return np.dtype(f"u{dtype.itemsize}") if how == "units" else dtype
 
 
-def _words(flat: NDArray[Any], how: How, unit: int) -> NDArray[Any]:
+def _words(array: NDArray[Any], start: int, stop: int, how: How, unit: int) -> NDArray[Any]:
     """Return what the planes are made of, where each value stands for itself."""
-    flat = np.ascontiguousarray(flat)
+    flat = np.ascontiguousarray(_flat(array, start, stop))
     if how == "units":
         small = flat // flat.dtype.type(unit)
         sign = small >> (8 * flat.itemsize - 1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DivergedError, clean
+from streammach.errors import clean
 from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
@@ -47,7 +47,7 @@ from streammach.model.loading import (
     names_in,
     weights_in,
 )
-from streammach.model.tensors import TensorFile, damaged, header_bytes, write_tensors
+from streammach.model.tensors import TensorFile, damaged, diverged, header_bytes, write_tensors
 from streammach.rows.names import NO_COLUMNS, Label, Names, TrainedColumns
 from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
@@ -192,6 +192,7 @@ class Model(Reported):
         *,
         force: bool = False,
         spare: NDArray[np.uint8] | None = None,
+        threads: int = 1,
     ) -> None:
         """Write the model into a folder, which appears whole.
 
@@ -203,6 +204,8 @@ class Model(Reported):
             Whether a model that is there may be replaced.
         spare : uint8 (n,), optional
             Memory that nobody needs any more, for what is compressed.
+        threads : int
+            How many compress, four at most: each takes 25 MB.
 
         Raises
         ------
@@ -213,11 +216,12 @@ class Model(Reported):
         DiskError
             If it cannot be written.
         """
-        check_finite(self.arrays())
+        if self.stored is not None:  # arrays that are coded, which no reader looks at
+            check_finite(self.arrays())
         destination = Destination(Path(folder), MODEL, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
-            arrays, coded = self._coded(spare)
+            arrays, coded = self._coded(spare, threads)
             tensors = write_tensors(partial / TENSORS, arrays)
             write_atomic(partial / DOCUMENT, to_json(self._document(tensors, coded)))
             destination.take(partial)
@@ -241,12 +245,12 @@ class Model(Reported):
         return size + len(to_json(self._document(TensorFile(size, 2**32 - 1), coded)))
 
     def _coded(
-        self, spare: NDArray[np.uint8] | None = None
+        self, spare: NDArray[np.uint8] | None = None, threads: int = 1
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Coded]]:
         """Return the arrays as they lie in the file, and how those that are coded are."""
         if self.stored is None:
             return self.arrays(), {}
-        room, arrays = CodeBuffer(spare), self.arrays()
+        room, arrays = CodeBuffer(spare, threads), self.arrays()
         plain = {"weights": arrays["weights"]} if self.stored == "float32" else {}
         ways = {"weights": WEIGHTS_ARE.get(self.stored)}
         found = {name: encode(name, array, arrays, ways.get(name), room)
@@ -422,6 +426,4 @@ def check_finite(arrays: dict[str, NDArray[Any]]) -> None:
             rows = max(1, (4 << 20) // max(1, array[:1].nbytes))
             for start in range(0, len(array), rows):
                 if not np.isfinite(array[start : start + rows]).all():
-                    raise DivergedError(
-                        f"the {name} are not finite", hint="Use a smaller --learning-rate."
-                    )
+                    raise diverged(name)

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
 from streammach.machine import size_text
-from streammach.model.coding import COUNTS, encode
+from streammach.model.coding import CODERS, COUNTS, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
+from streammach.rows.narrow import narrowed, round_gains, round_halves
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
+from streammach.threads import Workers, in_turn
 
 PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once
 TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power
@@ -26,8 +28,7 @@ LEVELS: dict[Width, int] = {"int8": 127, "int4": 7}  # the largest value of narr
 DENSE: tuple[Width, ...] = ("float32", "float16", "float10")
 # None is made of one after it.
 WIDTHS: tuple[Width, ...] = ("float32", "float16", "float10", "int8", "int4")
-LOW_BITS = 6  # of float16 that are 0 in float10, and compress to nothing
-MOST_FLOAT16, MOST_FLOAT10 = 65504, 63488
+MOST_FLOAT16, MOST_FLOAT10 = 65504, 63488  # the low six bits of float10 compress to nothing
 UNIT = 32  # of rounded gains, in units of 1/1024 nat
 LARGEST = 32767 // UNIT * UNIT
 LOWEST = -(1 << 15)  # of int16
@@ -109,24 +110,21 @@ def rounded_gains(
     gains: NDArray[np.int16], out: NDArray[np.int16] | None = None
 ) -> NDArray[np.int16]:
     """Return gains rounded to :data:`UNIT`, in memory of their own or in `out`."""
-    every = np.arange(LOWEST, LOWEST + (1 << 16), dtype=np.float32)
-    table = (np.rint(every / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST).astype(np.int16)
     out = np.empty_like(gains) if out is None else out
-    flat, new = gains.reshape(-1), out.reshape(-1)
-    for start in range(0, len(flat), PIECE_GAINS):
-        piece = slice(start, start + PIECE_GAINS)
-        new[piece] = table[flat[piece].astype(np.int32) - LOWEST]
+    round_gains(gains.reshape(-1), np.float32(UNIT), np.float32(LARGEST), out.reshape(-1))
     return out
 
 
 def shrink(
-    model: Model, size: Size, pairs: Pairs | None = None, *, in_place: bool = False
-) -> Model:
+    model: Model, size: Size, pairs: Pairs | None = None, *, in_place: bool = False,
+    threads: int = 1,
+) -> Model:  # fmt: skip
     """Return a smaller model, in place over the weights, which are lost; or raise UsageError."""
     check(model, size.weights, size.n_repetitions)
     spec = model.spec
     kept = spec.first(size.n_repetitions)
-    weights, scale = _weights(model, kept.n_columns, size.weights, in_place=in_place)
+    workers = Workers(min(threads, CODERS), "narrow")
+    weights, scale = _weights(model, kept.n_columns, size.weights, workers, in_place=in_place)
     if pairs is None:
         pairs = pairs_of(model, size.weights)
     share = size.n_repetitions / max(spec.n_repetitions, 1)
@@ -204,7 +202,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
 
 
 def _weights(
-    model: Model, n_columns: int, stored: Width, *, in_place: bool
+    model: Model, n_columns: int, stored: Width, workers: Workers, *, in_place: bool
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Return the first columns as they are in memory, and the scale of narrow ones."""
     weights, narrow = model.weights, stored in LEVELS
@@ -219,11 +217,14 @@ def _weights(
         out = np.empty((len(weights), n_columns), dtype)
     scale = np.empty(len(weights), np.float32) if narrow else None
     step = _step(weights)
-    for start in range(0, len(weights), step):
-        rows = slice(start, start + step)
-        out[rows], found = narrowed_as(stored, plain(model, rows)[:, :n_columns])
-        if scale is not None and found is not None:
-            scale[rows] = found
+    pieces = [slice(start, start + step) for start in range(0, len(weights), step)]
+    works = (
+        lambda rows=rows: narrowed_as(stored, plain(model, rows)[:, :n_columns]) for rows in pieces
+    )
+    for rows, (made, units) in zip(pieces, in_turn(workers, works), strict=True):
+        out[rows] = made
+        if scale is not None and units is not None:
+            scale[rows] = units
     return out, scale
 
 
@@ -251,26 +252,13 @@ def narrowed_as(
     """Return weights as a type keeps them: as they are in memory, and the scale of narrow ones."""
     if stored in LEVELS:
         return narrowed(weights, LEVELS[stored])
-    if stored == "float16":
-        weights = weights.clip(-MOST_FLOAT16, MOST_FLOAT16).astype(np.float16)
-    elif stored == "float10":
-        bits = weights.clip(-MOST_FLOAT10, MOST_FLOAT10).astype(np.float16).view(np.uint16)
-        rounded = (bits + np.uint16(1 << (LOW_BITS - 1))) >> LOW_BITS << LOW_BITS
-        weights = rounded.view(np.float16)
-    return weights.astype(np.float32), None
-
-
-def narrowed(
-    weights: NDArray[np.float32], levels: int
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return weights as whole numbers from -levels to levels, and each row's scale."""
-    # The scale has 8 significant bits, rounded up: its low bytes are 0 and cost nothing on disk.
-    largest = np.abs(weights).max(axis=1, initial=0)
-    unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
-    unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)
-    unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
-    units = weights / unit[:, None]
-    return np.rint(units, out=units).astype(np.int8), unit
+    if stored == "float32":
+        return weights.copy(), None
+    out, most = np.empty(weights.shape, np.float32), MOST_FLOAT16
+    if stored == "float10":
+        most = MOST_FLOAT10
+    round_halves(np.ascontiguousarray(weights), np.float32(most), stored == "float10", out)
+    return out, None
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ reads the result.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -20,12 +21,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import ModelError, clean
-from streammach.files.reading import PIECE, disk_error, in_pieces, regular
+from streammach.errors import DivergedError, ModelError, clean
+from streammach.files.reading import PIECE, disk_error, regular
 from streammach.files.writing import Writer
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.spec.documents import from_json
 from streammach.spec.types import Count
+from streammach.threads import Workers, in_turn
 
 DType = Literal["F32", "I64", "I32", "I16", "I8", "U8"]
 DTYPES: dict[DType, Any] = {
@@ -67,17 +69,43 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
-    """Write arrays to a file, whole or not at all, or raise DiskError."""
-    crc = google_crc32c.Checksum()
-    with Writer(path) as out:
-        raw = (np.ascontiguousarray(a).reshape(-1).view(np.uint8).data for a in arrays.values())
-        parts: Iterable[Any] = itertools.chain([header_bytes(arrays)], raw)
-        for part in parts:
-            for piece in in_pieces(part):
-                out.write(piece)
-                crc.update(bytes(piece))
+    """Write arrays to a file, whole or not at all, or raise DiskError, or DivergedError.
+
+    While a piece is written, another thread looks at its numbers, which have to be finite.
+    """
+    head = header_bytes(arrays)
+    crc = google_crc32c.Checksum(head)
+    with Writer(path) as out, contextlib.closing(Workers(2, "sums")) as workers:
+        out.write(head)
+        for name, array in arrays.items():
+            largest = np.zeros(1, np.int64)
+            for piece in _parts(array):
+                write = partial(out.write, piece.view(np.uint8).data)
+                both = write, partial(_look, crc, piece, largest)
+                list(in_turn(workers, both))
+            if largest[0] >= INFINITE:
+                raise diverged(name)
         out.commit()
         return TensorFile(out.size, int.from_bytes(crc.digest(), "big"))
+
+
+def diverged(name: str) -> DivergedError:
+    """Return the error of an array that is not finite."""
+    return DivergedError(f"the {name} are not finite", hint="Use a smaller --learning-rate.")
+
+
+def _parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield an array in pieces (n,) of the bytes that one call writes."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    step = PIECE // flat.itemsize
+    yield from (flat[start : start + step] for start in range(0, len(flat), step))
+
+
+def _look(crc: google_crc32c.Checksum, piece: NDArray[Any], largest: NDArray[np.int64]) -> None:
+    """Take a piece (n,) of a file into its checksum, and the largest bits of a float32."""
+    crc.update(piece.view(np.uint8))
+    if piece.dtype == np.float32:
+        look_at_numbers(piece, NO_SIGN, largest)
 
 
 def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:
@@ -149,9 +177,7 @@ def _read(
         found = {name: room(name, tensor) for name, tensor in header.items()}
         crc, largest = google_crc32c.Checksum(head), np.zeros(1, np.int64)
         for piece in _filled(file, path, found.values()):
-            crc.update(piece.view(np.uint8))
-            if piece.dtype == np.float32:
-                look_at_numbers(piece, NO_SIGN, largest)
+            _look(crc, piece, largest)
     if int.from_bytes(crc.digest(), "big") != facts.crc32c:
         raise damaged(path, "size or checksum is wrong")
     if largest[0] >= INFINITE:

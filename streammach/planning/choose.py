@@ -18,7 +18,7 @@ from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
-from streammach.planning.ledger import kernels
+from streammach.planning.ledger import kernels, ledger
 from streammach.planning.speed import known_speed
 from streammach.spec.byte_lines import Limits, bytes_in
 from streammach.spec.facts import DataFacts
@@ -86,7 +86,8 @@ def plan(
         title = BACKENDS[config.placement.device].title
         reasons += (f"{config.placement.weights} weights, as asked: half the bytes on the {title}",)
     if config.placement.tf32:
-        reasons += ("products in TF32, as asked: 10 bits of each factor's fraction",)
+        why = "as asked" if constraints.tf32 else "which cost no accuracy where it was measured"
+        reasons += (f"products in TF32, {why}: 10 bits of each factor's fraction",)
     return Plan(
         facts=facts, model=model, config=config, ledger=found.lines,
         limits=replace(weighing.limits, spare=0),
@@ -106,7 +107,23 @@ def _weighed(
     found = _best(weighed, constraints)
     if found is None:
         raise _refused(weighing, weighed)
-    return weighing, weighed, found, why
+    roomy = _with_best(found, weighing)
+    return weighing, [roomy if one is found else one for one in weighed], roomy, why
+
+
+def _with_best(found: Candidate, weighing: Weighing) -> Candidate:
+    """Let the best epoch stay on a device that has room for it: else it goes to the host."""
+    config, limits = found.option.config, weighing.limits
+    if not limits.device or config.placement.waves > 1:
+        return found
+    config = replace(config, placement=replace(config.placement, best_stays=True))
+    lines = ledger(weighing.facts, config)
+    if limits.overshoot(lines):
+        return found
+    n_bytes = bytes_in(lines, limits.where)
+    return replace(
+        found, lines=lines, option=replace(found.option, config=config, projected_bytes=n_bytes)
+    )
 
 
 def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:

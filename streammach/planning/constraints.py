@@ -45,9 +45,9 @@ class Constraints:
     weights : str
         Type of the weights while they are trained: ``float32``, or ``bfloat16`` on a device that
         has it, half as large, for sparse rows.
-    tf32 : bool
-        Whether dense rows are multiplied in TensorFloat-32 while they are trained on, by a device
-        that has it: 10 bits of each factor's fraction, sums in float32.
+    tf32 : bool, optional
+        Whether dense rows are multiplied in TensorFloat-32 while they are trained on: 10 bits of
+        each factor's fraction, sums in float32. Otherwise they are where the device has it.
     threads : int
         Threads that compute; 0 for all cores.
     seed : int
@@ -73,7 +73,7 @@ class Constraints:
     latency: str | float | None = None
     device: str = "auto"
     weights: Weights = "float32"
-    tf32: bool = False
+    tf32: bool | None = None
     threads: int | None = None
     seed: int = 0
     held_out_rows: int | None = None
@@ -147,7 +147,7 @@ class Constraints:
         shape = (n_classes, 1) if self.exact else None
         if self.n_buckets is not None and self.n_repetitions:
             shape = min(self.n_buckets, n_classes), self.n_repetitions
-        return Work(shape=shape, unhashed=self.unhashed, weights=self.weights, tf32=self.tf32)
+        return Work(shape=shape, unhashed=self.unhashed, weights=self.weights, tf32=bool(self.tf32))
 
     @property
     def unhashed(self) -> bool:

@@ -78,13 +78,14 @@ def _held_out(facts: DataFacts, batching: Batching) -> int:
 
 def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     batching, kind = config.batching, BACKENDS[config.placement.device]
+    ids = config.needs_ids(facts)
     if config.placement.resident:
-        return OrderReader.footprint(facts, pool_blocks=batching.pool_blocks)
+        return OrderReader.footprint(facts, pool_blocks=batching.pool_blocks, ids=ids)
     return Reader.footprint(
         facts, batch_size=batching.batch_size, batch_nnz=batching.batch_nnz,
         batch_labels=batching.batch_labels, pool_blocks=batching.pool_blocks,
         by_feature=kind.by_feature(config),
-        threads=kind.reading_threads(config),
+        threads=config.placement.threads, ids=ids,
     )  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def _smaller(facts: DataFacts, config: RunConfig) -> int:
     """
     judged = sum(part.judged_bytes(facts, config) for part in planned(config))
     made = sum(part.smaller_bytes(facts, config) for part in planned(config))
-    narrowed = Narrowed.footprint(config, facts.max_row_nnz)
+    narrowed = Narrowed.footprint(config)
     return max(narrowed + judged, Narrowed.coding(config) + made + facts.names_bytes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from streammach.spec.types import Transform
 from streammach.threads import Workers, in_pieces
 
 RADIX_BITS = 11
+POINTERS = {"indptr", "label_starts"}
+HostRoom = Callable[[int, Any], NDArray[Any]]  # returns an array of so many elements of a type
 
 
 class ByFeature(NamedTuple):
@@ -32,7 +35,7 @@ class Batch:
     """Rows for one training step, as the reader gives them to a backend."""
 
     indptr: NDArray[np.int64]  # int64 (n + 1,): row pointers, from 0
-    features: NDArray[np.int32]  # int32 (nnz,): feature ids
+    features: NDArray[np.int32]  # int32 (nnz,): feature ids; none where rows have all features
     values: NDArray[np.float32]  # float32 (nnz,): transformed values
     # int32 (n,): class ids; the first of each where rows have lists of labels
     classes: NDArray[np.int32]
@@ -65,27 +68,34 @@ class RowIdBatch:
 
 
 class BatchSlot:
-    """Fixed room for one batch, filled again and again."""
+    """Fixed room for one batch, filled again and again.
+
+    Without `ids` rows have all features, in their order; `make` gives room on the host.
+    """
 
     def __init__(
         self, n_rows: int, nnz: int, n_features: int, *, by_feature: bool, n_labels: int = 0,
-        shared: bool = True,
+        shared: bool = True, ids: bool = True, make: HostRoom = np.empty,
     ) -> None:  # fmt: skip
         self.n_rows = 0
-        self._listed, self._shared = n_labels > 0, shared
+        self._listed, self._shared, self._ids = n_labels > 0, shared, ids
         self._n_features = n_features
         self._by_feature = by_feature
         self._rows = {
-            name: np.zeros(count, dtype)
-            for name, (count, dtype) in _row_arrays(n_rows, nnz, n_labels).items()
+            name: make(count, dtype)
+            for name, (count, dtype) in _row_arrays(n_rows, nnz, n_labels, ids=ids).items()
         }
+        for name in POINTERS & self._rows.keys():
+            self._rows[name][0] = 0
         arrays = _feature_arrays(nnz) if by_feature else {}
         self._features = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
 
     @staticmethod
-    def footprint(n_rows: int, nnz: int, *, by_feature: bool, n_labels: int = 0) -> int:
+    def footprint(
+        n_rows: int, nnz: int, *, by_feature: bool, n_labels: int = 0, ids: bool = True
+    ) -> int:
         """Return the bytes that such a slot takes."""
-        arrays = [*_row_arrays(n_rows, nnz, n_labels).values()]
+        arrays = [*_row_arrays(n_rows, nnz, n_labels, ids=ids).values()]
         arrays += _feature_arrays(nnz).values() if by_feature else []
         return sum(count * np.dtype(dtype).itemsize for count, dtype in arrays)
 
@@ -107,6 +117,7 @@ class BatchSlot:
             )  # fmt: skip
             chosen = chosen[:fitting]
         indptr, values = rows["indptr"][self.n_rows :], rows["values"]
+        features = block.features if self._ids else block.features[:0]
         added = place_rows(
             block.indptr, block.classes, importance, chosen, len(values), indptr,
             rows["classes"][self.n_rows :], rows["importance"][self.n_rows :],
@@ -115,7 +126,7 @@ class BatchSlot:
         def piece(first: int, last: int) -> None:
             places = indptr[first : last + 1]
             copy_rows(
-                block.indptr, block.features, block.values, chosen[first:last], places,
+                block.indptr, features, block.values, chosen[first:last], places,
                 rows["features"], values,
             )  # fmt: skip
             TRANSFORMS[transform](places, values)
@@ -145,7 +156,7 @@ class BatchSlot:
                 starts, rows["label_classes"][: starts[n]], rows["label_weights"][: starts[n]]
             )
         return Batch(
-            indptr=rows["indptr"][: n + 1], features=rows["features"][:nnz],
+            indptr=rows["indptr"][: n + 1], features=rows["features"][: nnz * self._ids],
             values=rows["values"][:nnz], classes=rows["classes"][:n],
             importance=rows["importance"][:n], labels=labels, by_feature=by_feature,
         )  # fmt: skip
@@ -155,10 +166,12 @@ class BatchSlot:
         self.n_rows = 0
 
 
-def _row_arrays(n_rows: int, nnz: int, n_labels: int) -> dict[str, tuple[int, type[np.generic]]]:
+def _row_arrays(
+    n_rows: int, nnz: int, n_labels: int, *, ids: bool
+) -> dict[str, tuple[int, type[np.generic]]]:
     found: dict[str, tuple[int, type[np.generic]]] = {
         "indptr": (n_rows + 1, np.int64),
-        "features": (nnz, np.int32),
+        "features": (nnz * ids, np.int32),
         "values": (nnz, np.float32),
         "classes": (n_rows, np.int32),
         "importance": (n_rows, np.float32),
@@ -214,21 +227,24 @@ def copy_rows(
     indptr: Array, features: Array, values: Array, chosen: Array, places: Array,
     out_features: Array, out_values: Array,
 ) -> None:  # fmt: skip
-    """Copy the features and values of chosen rows to their places.
+    """Copy the features, where there are any, and values of chosen rows to their places.
 
     Parameters
     ----------
     indptr, features, values, chosen : int64 (n + 1,), int32, uint8 or float32, int64 (m,)
-        The rows, and which are copied.
+        The rows, and which are copied; no features where rows have all of them.
     places, out_features, out_values : int64 (m + 1,), int32, float32
         Where the values of each go; receive them.
     """
+    ids = features.shape[0] > 0
     for k in range(chosen.shape[0]):
-        # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
+        # Positions without a sign: nothing counts from an array's end, and loops are vectorised.
         start, q = np.uint64(indptr[chosen[k]]), np.uint64(places[k])
-        for p in range(np.uint64(places[k + 1]) - q):
-            out_features[q + p] = features[start + p]
+        n = np.uint64(places[k + 1]) - q
+        for p in range(n):
             out_values[q + p] = values[start + p]
+        for p in range(n if ids else np.uint64(0)):
+            out_features[q + p] = features[start + p]
 
 
 @kernel(fastmath=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import Count, Optimizer, Size, Weights
@@ -32,6 +33,7 @@ class Placement:
     weights: Weights = "float32"
     resident: bool = False  # whether the store's rows are kept in the device's memory, decoded once
     tf32: bool = False  # whether the device multiplies dense rows in TensorFloat-32
+    best_stays: bool = False  # whether the device holds the best epoch beside the newest one
 
     @property
     def numbers(self) -> str:
@@ -97,6 +99,10 @@ class RunConfig:
     def more_columns(self) -> int:
         """D, columns that parts may give dense rows beyond their features."""
         return sum(part.size for part in self.parts if part.basis)
+
+    def needs_ids(self, facts: DataFacts) -> bool:
+        """Return whether batches have ids of features: dense rows with all of them need none."""
+        return not (self.dense and facts.whole)
 
     @property
     def weight_rows(self) -> int:

@@ -53,6 +53,12 @@ class DataFacts:
         """Share of the features that a row holds on average."""
         return self.nnz / (self.n_rows * self.n_features)
 
+    @property
+    def whole(self) -> bool:
+        """Whether every row has all features."""
+        d = self.n_features
+        return self.nnz == self.n_rows * d and self.max_row_nnz == d
+
     def first(self, n_rows: int) -> DataFacts:
         """Return about what is known of a sample of so many rows."""
         # Pairs grow with a power of the rows: the one that leads from a row's values to all pairs.

@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.protocol import Backend
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
 from streammach.machine import parse_size, size_text
@@ -165,7 +164,7 @@ class Judge:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
-                device=self._device(form),
+                device=self.session.backend,
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:
@@ -173,11 +172,6 @@ class Judge:
         scorer = CountScorer(self._counts_of(form), threads)
         closing.callback(scorer.close)
         return scorer.topk if self.model.unhashed else by_counts(hashed, scorer, transform)
-
-    def _device(self, form: Form) -> Backend | None:
-        """Return the device that is to apply a form: all rows of its weights are made narrow."""
-        few = len(self._trained["weights"]) <= self._judging.nnz  # else the host narrows fewer
-        return self.session.backend if few or form.weights == "float32" else None
 
     def kept(self, least_rows: int) -> NDArray[np.bool_]:
         """Return the features that so many rows hold which were trained on: bool (d,)."""
@@ -282,18 +276,19 @@ def save(
     """
     folder, whole_bytes, most = session.request.folder / "model", model.n_bytes, None
     small, how = model, found.evidence if found else ""
+    threads = session.plan.config.placement.threads
     if size not in SIZES:
         most = parse_size(size)
         small = shrink_to(model, most, in_place=True)
         how = f"{kept_text(small, model)}, for --model-size {size}"
     elif found is not None and found.calibration is not None:
-        small = _made(model, found.form, session.dataset.feature_counts)
+        small = _made(model, found.form, session.dataset.feature_counts, threads)
         all_pairs = found.form.least_gain is None
         how = f"{kept_text(small, model, all_pairs=all_pairs)}: {found.evidence}"
     elif size != session.options.model_size:
         how = NO_TIME
     spare = None if small is model else spare_after(model, small)
-    small.save(folder, force=True, spare=spare)
+    small.save(folder, force=True, spare=spare, threads=threads)
     if not how:
         return small, ()
     n_bytes = sum(file.stat().st_size for file in folder.iterdir())
@@ -303,18 +298,21 @@ def save(
     return small, (f"model {size_text(n_bytes)}{of}: {how}",)
 
 
-def _made(model: Model, form: Form, rows: NDArray[np.int64]) -> Model:
+def _made(model: Model, form: Form, rows: NDArray[np.int64], threads: int = 1) -> Model:
     """Return the model in a form; rows hold each feature, int64 (d,)."""
-    small, kept = model, rows >= form.least_rows
-    if form.least_rows > 1 and not kept.all():
-        small = of_features(model, kept, in_place=True)
+    bare, kept = replace(model, counts=None), rows >= form.least_rows
+    size = Size(form.weights, form.n_repetitions, 0)
+    small = replace(shrink(bare, size, in_place=True, threads=threads), counts=model.counts)
+    if form.least_rows > 1 and not kept.all():  # narrow weights are fewer bytes to move
+        small = of_features(small, kept, in_place=True)
     pairs = pairs_of(small, form.weights)
-    n_pairs = 0 if pairs is None else len(pairs)
-    if pairs is not None and form.least_gain is not None:
-        n_pairs = pairs.above(form.least_gain)
-    if pairs is not None:
-        small = replace(small, counts=None)  # of the features that are kept
-    return shrink(small, Size(form.weights, form.n_repetitions, n_pairs), pairs, in_place=True)
+    if pairs is None:
+        return small
+    small = replace(small, counts=None)  # of the features that are kept
+    n_pairs = len(pairs) if form.least_gain is None else pairs.above(form.least_gain)
+    share = form.n_repetitions / max(model.spec.n_repetitions, 1)
+    hashed = pairs.counts.hashed * share**TRUST
+    return replace(small, counts=replace(pairs.largest(n_pairs), hashed=hashed))
 
 
 def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:

@@ -39,8 +39,7 @@ class Epochs:
         self._checkpoint_seconds = request.checkpoint_seconds if self._lasting else float("inf")
         self._failed_saves, self._saved_at = 0, time.monotonic()
         self._asked: str | None = None  # why a callback asks for the end of the epoch
-        # The best epoch and its arrays, while the backend's arrays hold it and no checkpoint does.
-        self._best: tuple[RunPosition, dict[str, NDArray[Any]]] | None = None
+        self._best: RunPosition | None = None  # the best epoch, while no checkpoint holds it
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
         if request.start is not None:
@@ -73,7 +72,9 @@ class Epochs:
         if at.best_epoch >= 0 and at.best_step != at.step:
             if self._best is None:
                 self._read_best()
-            self._backend.restore()
+                self._backend.restore()
+            else:
+                self._backend.return_to_best()
             self.progress = msgspec.structs.replace(at, best_step=at.step)
         self._best = None
         if self._lasting:
@@ -128,8 +129,9 @@ class Epochs:
         at, held_out = self.progress, self._session.held.rows.n_rows > 0
         if at.best_epoch != epoch or at.epoch == self._spec.epochs:
             return
-        if self._backend.arrays_stay:
-            self._best = at, self._backend.arrays()
+        if self._backend.keeps_best:
+            self._backend.keep_best()
+            self._best = at
         elif self._lasting or held_out:
             self._save()
 
@@ -202,7 +204,7 @@ class Epochs:
     def _write(self) -> None:
         """Write a checkpoint, behind one of the best epoch where none holds it."""
         if self._best is not None:
-            self._checkpoints.save(*self._best)
+            self._checkpoints.save(self._best, self._backend.best_arrays())
             self._best = None
         self._checkpoints.save(self.progress, self._backend.arrays())
 

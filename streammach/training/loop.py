@@ -36,14 +36,17 @@ def open_reader(
     dataset, config = session.dataset, session.plan.config
     batching, kind = config.batching, BACKENDS[config.placement.device]
     row_cache, held = session.backend.row_cache, session.held.mask if held is None else held
-    shared = spec.label_share != "each"
+    shared, ids = spec.label_share != "each", config.needs_ids(dataset.facts)
     if row_cache is not None:
         order = RowOrder(
             dataset.facts, seed=spec.seed, pool_blocks=batching.pool_blocks, held=held, rows=rows
         )
         content = spec.transform if shared else f"{spec.transform}, 1 a label"
         known = row_cache.count(content)
-        for batch in block_batches(dataset, spec.transform, known, order.end, shared=shared):
+        blocks = block_batches(
+            dataset, spec.transform, known, order.end, shared=shared, ids=ids
+        )  # fmt: skip
+        for batch in blocks:
             row_cache.keep(batch, content)
         return OrderReader(
             order, row_lengths(dataset, order.end), batch_size=spec.batch_size,
@@ -54,7 +57,8 @@ def open_reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
         pool_blocks=batching.pool_blocks, transform=spec.transform,
         by_feature=kind.by_feature(config), held=held, rows=rows,
-        batch_labels=batching.batch_labels, shared=shared, threads=kind.reading_threads(config),
+        batch_labels=batching.batch_labels, shared=shared, threads=config.placement.threads,
+        batch_threads=kind.batch_threads(config), ids=ids, make=session.backend.host_room,
     )  # fmt: skip
 
 

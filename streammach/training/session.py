@@ -95,7 +95,9 @@ class FitRequest:
         plan, options = self.plan, msgspec.to_builtins(self.options)
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
-        decisive = [plan.facts.digest, plan.model, plan.config.decisive, options]
+        config = msgspec.to_builtins(plan.config.decisive)
+        del config["placement"]["best_stays"]  # of which older runs do not know
+        decisive = [plan.facts.digest, plan.model, config, options]
         if self.start is not None:
             decisive.append(sha256([np.asarray(self.start.weights).data]))
         return sha256([encoded(decisive)])
@@ -223,9 +225,10 @@ class Session:
         self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
         self.findings = Findings(request.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
-        self.held = hold_out(dataset, plan.config.batching, self.options)
-        self.backend = BACKENDS[plan.config.placement.device].open(
-            plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
+        config = plan.config
+        self.held = hold_out(dataset, config.batching, self.options, config.placement.threads)
+        self.backend = BACKENDS[config.placement.device].open(
+            plan.model, config, facts=plan.facts, device_bytes=plan.limits.device
         )
         if self.held.looked:
             self.tell(f"held out {self.held.origin}")
@@ -295,7 +298,7 @@ class Session:
         config = self.plan.config
         tables = 1 + len(config.optimizer_kind.per_weight)
         saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
-        saved *= not self.backend.arrays_stay  # else the best epoch stays in memory
+        saved *= not self.backend.keeps_best  # else the best epoch stays in memory
         self.stages.expect({EPOCHS: epochs * (seconds + saved) * self.trained_share})
 
     def keep_findings(self) -> None:

@@ -1,6 +1,7 @@
 """Dense rows on the device in Numba's simulator: how they are sent, laid out, and multiplied."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import pytest
 if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
-from streammach.backends.cuda import dense_rows as cuda_dense
 from streammach.backends.cuda.dense_rows import DenseBuffer
 from streammach.backends.cuda.device_memory import DeviceMemory, rounded
 from streammach.backends.cuda.shapes import table_rows
@@ -16,14 +16,13 @@ from streammach.backends.cuda.transfers import BufferRoom, Resident
 from streammach.errors import DeviceError
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import Basis
-from streammach.threads import Workers
 from tests.builders import batch_of, dense_block, open_backend, spec_of, training
 
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
 def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
-    """Rows with all features come without ids."""
+    """Rows with all features come and are kept without ids."""
     memory, d, width = DeviceMemory(1 << 30), 5, table_rows(5)
     assert width == 8
     x = rng.normal(size=(23, d)).astype(np.float32)
@@ -33,11 +32,10 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
     whole = batch_of(block, d, weights.astype(np.float32))
     kept = None
     if keep:
-        kept = Resident(memory, 23, block.nnz)
-        kept.keep(whole, "raw")
-    workers = Workers(2, "rows")
+        kept = Resident(memory, 23, block.nnz, ids=not dense)
+        kept.keep(replace(whole, features=whole.features[: block.nnz * (not dense)]), "raw")
     room = BufferRoom(9, 9 * d, kept=keep)
-    slot = DenseBuffer(memory, room, kept, n_features=d, workers=workers)
+    slot = DenseBuffer(memory, room, kept, n_features=d)
     out = memory.sent(np.full(9 * width, np.nan, np.float32))
     for n in (9, 4):
         rows = np.sort(rng.permutation(23)[:n])
@@ -48,23 +46,13 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
         else:
             slot.load(batch_of(some, d, whole.importance[rows]))
             assert (slot["features"].values[0] == -1) == dense
+        slot.release()
+        assert not slot.sent_as_given & slot._host.keys()  # nobody's rows are kept for longer
         laid = slot.expand(out, n, width)
         assert laid[:, :d].tolist() == x[rows].tolist()
         assert laid[:, d:].tolist() == [[1, 0, 0]] * n
         assert slot["classes"].values[:n].tolist() == block.classes[rows].tolist()
         assert slot["importance"].values[:n].tolist() == whole.importance[rows].tolist()
-    workers.close()
-
-
-def test_page_locked_memory_is_filled_by_threads_in_pieces(rng, monkeypatch):
-    monkeypatch.setattr(cuda_dense, "PIECE", 3)
-    memory, workers, x = DeviceMemory(1 << 30), Workers(3, "rows"), rng.normal(size=(4, 5))
-    slot = DenseBuffer(memory, BufferRoom(4, 20), n_features=6, workers=workers)
-    block = dense_block(x.astype(np.float32))
-    assert slot.fill(block.indptr, block.features, block.values) == 20
-    assert slot["values"].values.tolist() == block.values.tolist()
-    assert slot["features"].values.tolist() == block.features.tolist()
-    workers.close()
 
 
 def test_products_in_tf32_are_those_of_rounded_factors(rng):

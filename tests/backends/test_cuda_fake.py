@@ -62,13 +62,12 @@ def test_launches_and_copies_of_a_step_are_few(machine):
     sixteen = 16
     for rows, first, copies in (("sent", [], 6), ("kept", ["gather"], 2)):
         launches, calls = found[rows]["launches"], Counter(found[rows]["calls"])
-        step = [*first, "forward", "sort_keys", "mark", "place", *(2 * ["backward"]), "sum_losses"]
+        sort = ["count_digits", "scatter_digits", "count_items", "place_items"]
+        step = [*first, "forward", *sort, "backward", "backward", "sum_losses"]
         assert launches == step * sixteen
         assert calls["to the device"] == copies * sixteen
         assert calls["to the host"] == sixteen
         assert calls["bytes to the host"] == sixteen * 2 * 1024 * 4
-        assert calls["argsort"] == sixteen
-        assert calls["cumsum"] == sixteen
         assert calls["wait"] == 0
 
 
@@ -83,7 +82,7 @@ def test_a_process_after_the_first_compiles_nothing(machine):
 def test_a_training_compiles_nothing_behind_its_rehearsal(machine, work):
     found = machine.work(work)["found"]
     assert {"forward", "backward", "scan", "select", "gather"} <= set(found["ahead"])
-    assert len(found["ahead"]) <= 15
+    assert len(found["ahead"]) <= 16
     assert found["later"] == []
 
 
@@ -157,7 +156,7 @@ def test_the_hosts_memory_with_a_card_is_what_was_projected(machine, tmp_path):
     """What libraries take that compile and launch; a real driver's context is not seen here."""
     data = TinyData(tmp_path, np.random.default_rng(4)).store(n_rows=300)
     shape = ["--buckets", "8", "--repetitions", "4", "--counts", "off", "--threads", "1"]
-    given = ["--epochs", "1", "--learning-rate", "0.1", "--transform", "binary", "--json"]
+    given = ["--epochs", "2", "--learning-rate", "0.1", "--transform", "binary", "--json"]
     command = ["-m", "streammach", "train", str(data), "--out", str(tmp_path / "run"), *shape]
     out, said = machine.run(*command, *given, "--device", "cuda", "--progress", "none")
     found = json.loads(out)

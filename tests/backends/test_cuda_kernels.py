@@ -11,16 +11,18 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cuda import decode, kernels
+from streammach.backends.cuda import decode, kernels, transfers
 from streammach.backends.cuda.device_memory import DeviceMemory
 from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.shapes import decode_shape
+from streammach.backends.cuda.sorting import FeatureSort
 from streammach.backends.cuda.sparse import SegmentBuilder
 from streammach.backends.cuda.transfers import BufferRoom, Resident, TransferBuffer
 from streammach.rows.batch import BatchSlot, RowIdBatch
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
+from streammach.threads import Workers
 from tests.backends.device import Device
 from tests.builders import batch_of, block_of, open_backend, spec_of, training
 from tests.reference.decoding import topk
@@ -82,7 +84,7 @@ def test_steps_equal_the_reference(name, optimizer, rng):
     assert not device.table[:, spec.n_columns :].any()
 
 
-@pytest.mark.parametrize("n_features", [6, 65_535, 65_536])  # keys of 16 bits, and of 32
+@pytest.mark.parametrize("n_features", [6, 65_535, 65_536])  # sorted in one, two, three passes
 @pytest.mark.parametrize("segment", [1, 3, 128])
 @pytest.mark.parametrize("n_rows", [1, 9])
 def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rng):
@@ -94,7 +96,6 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rn
 
     block = drawn()
     slot, sorter = TransferBuffer(memory, room), SegmentBuilder(memory, room, d, segment)
-    assert sorter._keys.values.dtype == (np.int32 if d > 65_535 else np.uint16)
     for _ in range(2):  # the second time into buffers that hold the first
         entries = slot.fill(block.indptr, block.features, block.values)
         sorter.sort(slot, n_rows, block.nnz, entries)
@@ -111,8 +112,31 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rn
         block = drawn(most=3)
 
 
+@pytest.mark.parametrize("most", [5, 300, 70_000])  # one, two, three passes
+def test_several_warps_and_blocks_sort_stably(most, rng):
+    memory, n = DeviceMemory(1 << 30), 430
+    memory.most_threads, memory._most_blocks, memory.multiprocessors = 64, 3, 3
+    host = {
+        "features": rng.integers(0, most, n) // rng.integers(1, 9, n),
+        "rows": np.where(rng.random(n) < 0.2, -1, np.arange(n)),
+        "values": np.arange(n),
+    }  # fmt: skip
+    entries = {
+        name: memory.sent(a.astype(np.float32 if name == "values" else np.int32))
+        for name, a in host.items()
+    }
+    there = np.flatnonzero(host["rows"] >= 0)
+    order, nnz = there[np.argsort(host["features"][there], kind="stable")], len(there)
+    sorter = FeatureSort(memory, n, most)
+    rows, values = memory.empty(nnz, np.int32), memory.empty(nnz, np.float32)
+    features = sorter.sort(entries, n, nnz, rows, values)
+    assert features.values[:nnz].tolist() == host["features"][order].tolist()
+    assert rows.values.tolist() == values.values.tolist() == order.tolist()
+
+
 @pytest.mark.parametrize("most", [6, 70])
-def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng):
+def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng, monkeypatch):
+    monkeypatch.setattr(transfers, "PIECE", 20)  # entries of a thread
     memory, block = DeviceMemory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
     weights = rng.uniform(0.5, 2, 23).astype(np.float32)
     whole = batch_of(block, 90, weights)
@@ -125,7 +149,8 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         kept.keep(batch_of(block.part(0, 3), 90), "l2")
         assert (kept.count("raw"), kept.count("l2")) == (0, 3)
         kept.keep(whole, "again")
-    sent = TransferBuffer(memory, BufferRoom(9, 700))
+    workers = Workers(2, "rows")
+    sent = TransferBuffer(memory, BufferRoom(9, 700), workers=workers)
     gathered = TransferBuffer(memory, BufferRoom(9, 700, kept=True), kept)
     for n in (9, 4):
         rows = rng.permutation(23)[:n]
@@ -141,6 +166,7 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
         for name in sent.arrays:
             count = counts.get(name, m)
             assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
+    workers.close()
 
 
 def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):

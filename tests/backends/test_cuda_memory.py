@@ -266,7 +266,7 @@ def test_the_limit_is_kept_and_memory_comes_back(cupy):
         memory.empty(UNIT + 1, np.uint8)
     assert (memory.held, memory.peak) == (UNIT, 3 * UNIT)
     assert memory.taken() == 3 * UNIT
-    memory.close()
+    memory.trim()
     assert memory._pool.freed == 1
     assert first.values.size == 1
 

@@ -10,10 +10,11 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cuda import backend as cuda_backend
-from streammach.backends.cuda.transfers import TransferBuffer
+from streammach.backends.cuda.dense_rows import DenseBuffer
+from streammach.backends.cuda.transfers import BufferRoom, TransferBuffer
 from streammach.rows.batch import RowIdBatch
 from tests.backends.late import LateEvent, LateMemory
-from tests.builders import batch_of, block_of, open_backend, spec_of, training
+from tests.builders import batch_of, block_of, dense_block, open_backend, spec_of, training
 
 N_BATCHES = 19  # more than losses are on their way
 
@@ -55,6 +56,17 @@ def test_late_copies_give_the_bytes_of_early_ones(dense, keep, rng, monkeypatch)
     found = trained(spec, how, list(batches), dense=dense, keep=keep)
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], rel=1e-12)
+
+
+def test_dense_rows_have_left_their_arrays_when_their_slot_is_released(rng, monkeypatch):
+    monkeypatch.setattr(LateEvent, "before", lambda moment, ahead=False: None)
+    slot = DenseBuffer(LateMemory(1 << 30), BufferRoom(4, 20), n_features=5)
+    rows = dense_block(rng.normal(size=(4, 5)))
+    slot["values"].values[:] = np.nan
+    slot.fill(rows.indptr, rows.features, rows.values)
+    assert np.isnan(slot["values"].values).all()
+    slot.release()
+    assert slot["values"].values.tolist() == rows.values.tolist()
 
 
 def test_each_rule_of_a_slot_is_needed(rng, monkeypatch):

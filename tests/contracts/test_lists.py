@@ -90,6 +90,8 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, loss, shared
         weights = rng.uniform(0.5, 2, n).astype(np.float32)
         batch = batch_of(listed(rng, block, n_classes), n_features, weights, shared=shared)
         arrays = (block.indptr, block.features, block.values, targets(batch), weights)
+        if not reference.decided(*arrays[:3]):
+            continue
         found = loss_of(backend, batch, rate)
         assert found == pytest.approx(reference.step(*arrays, rate), rel=1e-4, abs=1e-5)
     held = backend.arrays()

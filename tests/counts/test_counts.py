@@ -10,6 +10,7 @@ from streammach.counts.scores import CountScorer, Hashed
 from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
+from streammach.threads import Workers
 from tests.builders import block_of
 from tests.model.models import counts_of
 from tests.reference import counts as reference
@@ -166,9 +167,22 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
         row = block.features[block.indptr[i] : block.indptr[i + 1]]
         rest = w.base[ids[i]] - w.penalty[row].sum() * w.log_values[ids[i]]
         np.testing.assert_allclose(
-            found[i] @ columns + rest, scores[i], rtol=1e-4, atol=6 * 0.5 / 1024 + 1e-4
+            columns @ found[i] + rest, scores[i], rtol=1e-4, atol=6 * 0.5 / 1024 + 1e-4
         )
     scorer.close()
+
+
+@pytest.mark.parametrize("threads", [2, 16])
+def test_weights_do_not_depend_on_the_number_of_threads(block, rng, threads):
+    table = counted(block)
+    weights = group_weights(rng, **drawn(rng, table, 1.0))
+    one = weigh(table, weights)
+    gains, workers = one.gains.copy(), Workers(threads, "weigh")
+    table.gains[:] = 0  # which both share
+    other = weigh(table, weights, workers)
+    workers.close()
+    assert np.array_equal(gains, other.gains)
+    assert np.array_equal(one.wide, other.wide)
 
 
 def test_types_shapes_and_bytes_are_those_of_the_schema(rng):

@@ -20,6 +20,7 @@ from streammach.errors import MismatchError
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.config import Batching
 from streammach.spec.training import TrainingOptions
+from streammach.threads import Workers
 from tests.builders import fit
 
 N_CLASSES = 20
@@ -229,6 +230,26 @@ def test_signatures_are_those_of_plain_arithmetic(tiny, rng):
     alike[:40] = True
     assert np.isin(near.rows, np.flatnonzero(alike)).all()
     assert len(near.rows) > 0.95 * alike.sum() > 60
+
+
+def test_likeness_does_not_depend_on_the_number_of_threads(tiny, rng, monkeypatch):
+    """Nor on how many rows are compared at a time."""
+    sm.convert(tiny.text("a.vw", documents(rng, 900, 4)[0]), tiny.folder / "a.zarr")
+    found = []
+    with sm.Dataset.open(tiny.folder / "a.zarr") as data:
+        numbers = np.sort(rng.choice(data.n_rows, 300, replace=False))
+        known = data.rows(0, data.n_rows).take(numbers)
+        for workers, together in (
+            (None, 1 << 14),
+            (Workers(1, "near"), 70),
+            (Workers(3, "near"), 100),
+        ):
+            monkeypatch.setattr("streammach.data.near_rows.TOGETHER", together)
+            signatures = Signatures(data, known, workers)
+            found.append(vars(signatures.near(known, numbers)))
+    assert len(found[0]["rows"]) > len(numbers)
+    for name, array in found[0].items():
+        assert all(np.array_equal(array, other[name]) for other in found[1:])
 
 
 def test_held_out_figures_are_those_of_new_documents(tiny, rng):

@@ -1,6 +1,7 @@
 """The reader: every row once an epoch, in an order that follows from seed and epoch alone."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from streammach.data.convert import convert
 from streammach.data.reader import Reader
 from streammach.data.row_order import ORDER_BYTES
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.stored_arrays import HeldArray
 from streammach.errors import StoreError
 
 SETTINGS = {"seed": 3, "batch_size": 32, "batch_nnz": 300, "pool_blocks": 2, "transform": "raw",
@@ -156,7 +158,7 @@ def test_damage_is_met_while_reading(numbered):
 @pytest.mark.parametrize("pool_blocks", [1, 8])
 def test_threads_change_nothing(numbered, pool_blocks, transform):
     settings = {**SETTINGS, "pool_blocks": pool_blocks, "transform": transform, "batch_nnz": 70}
-    alone, shared = (Reader(numbered, **settings, threads=threads) for threads in (1, 3))
+    alone, shared = (Reader(numbered, **settings, threads=n, batch_threads=n) for n in (1, 3))
     for batch, other in zip(alone.epoch(1, 40), shared.epoch(1, 40), strict=True):
         for name in ("indptr", "features", "values", "classes", "importance"):
             assert getattr(batch, name).tobytes() == getattr(other, name).tobytes(), name
@@ -164,7 +166,7 @@ def test_threads_change_nothing(numbered, pool_blocks, transform):
 
 
 def test_what_a_thread_meets_is_raised_by_the_epoch(numbered):
-    reader = Reader(numbered, **{**SETTINGS, "pool_blocks": 8}, threads=3)
+    reader = Reader(numbered, **{**SETTINGS, "pool_blocks": 8}, threads=3, batch_threads=3)
     path = next((numbered.path / "X" / "indices").rglob("c/0"))
     data = bytearray(path.read_bytes())
     data[len(data) // 4] ^= 255
@@ -172,6 +174,40 @@ def test_what_a_thread_meets_is_raised_by_the_epoch(numbered):
     with pytest.raises(StoreError, match="damaged"):
         rows_of(reader, 0)
     assert not [t.name for t in threading.enumerate() if t.name.startswith(("blocks", "batches"))]
+
+
+@pytest.mark.parametrize("pool_blocks", [1, 8])
+def test_rows_with_all_features_are_read_without_ids(pool_blocks, tiny, rng, monkeypatch):
+    monkeypatch.setattr("streammach.data.conversion.build.BLOCK_VALUES", 300)
+    x = rng.normal(size=(200, 7))
+    lines = [
+        f"{i} | " + " ".join(f"x{j}:{value:.6g}" for j, value in enumerate(row))
+        for i, row in enumerate(x)
+    ]
+    convert(tiny.text("r.vw", lines), tiny.folder / "out")
+    with Dataset.open(tiny.folder / "out") as data:
+        assert data.facts.whole
+        settings = {**SETTINGS, "pool_blocks": pool_blocks, "by_feature": False}
+        known, bare = (Reader(data, **settings, ids=ids, threads=3) for ids in (True, False))
+        for batch, other in zip(known.epoch(1, 40), bare.epoch(1, 40), strict=True):
+            assert len(other.features) == 0
+            for name in ("indptr", "values", "classes", "importance"):
+                assert getattr(batch, name).tobytes() == getattr(other, name).tobytes(), name
+        names = ("batch_size", "batch_nnz", "pool_blocks", "by_feature")
+        sizes = {n: settings[n] for n in names}
+        less, more = (Reader.footprint(data.facts, **sizes, ids=ids) for ids in (False, True))
+        assert all(less[line] < more[line] for line in ("batches", "decoded rows"))
+
+
+def test_ids_are_checked_although_the_rows_were_read_without(numbered):
+    start, stop = 100, 200
+    indptr = numbered.pointers(start, stop)
+    rows = numbered.rows(0, stop).part(start, stop)
+    numbered.read_into(start, indptr, replace(rows, features=rows.features[:0]))
+    wrong = np.full(numbered.nnz, numbered.n_features, np.int32)
+    numbered._arrays = {**numbered._arrays, "X/indices": HeldArray.of(wrong)}
+    with pytest.raises(StoreError, match="ids of features of rows 100 to 200 are wrong"):
+        numbered.read_into(start, indptr, rows)
 
 
 @pytest.mark.parametrize("pool_blocks", [2, 99])

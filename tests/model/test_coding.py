@@ -69,7 +69,7 @@ def test_nibbles_come_back_in_half_a_byte_each(rng, n):
     assert same(decode(data, coded, {}), values)
     packed = [(int(a) & 15) | (int(b) & 15) << 4 for a, b in
               zip(values[::2], [*values[1::2], 0], strict=False)]  # fmt: skip
-    assert coding._words(values, "nibbles", 1).tolist() == packed
+    assert coding._words(values, 0, len(values), "nibbles", 1).tolist() == packed
 
 
 def test_halves_come_back_as_the_nearest_float16(rng):
@@ -90,7 +90,7 @@ def test_lists_come_back(rng, n_lists, piece, monkeypatch):
     data, coded = encode("count_classes", classes, arrays)
     assert same(decode(data, coded, arrays), classes)
     steps = np.concatenate([*(np.diff(x, prepend=0) for x in lists), []]).astype(np.int32)
-    words = list(coding._pieces(classes, "lists", 1, arrays))
+    words = [words() for words in coding._pieces(classes, "lists", 1, arrays)]
     assert max(map(len, words), default=0) <= piece
     assert same(np.concatenate([*words, classes[:0]]), steps)
 
@@ -170,7 +170,7 @@ def test_bytes_are_the_same_wherever_they_lie(rng, monkeypatch):
             expected, facts = encode("weights", np.ascontiguousarray(array), {}, how)
             for n in (0, 100, 10_000):
                 spare = np.zeros(n, np.uint8)
-                room = CodeBuffer(spare)
+                room = CodeBuffer(spare, threads=len(spare) % 3 + 1)
                 for _ in range(2):  # one array after another
                     data, coded = encode("weights", array, {}, how, room)
                     assert same(data, expected)

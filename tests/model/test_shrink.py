@@ -12,27 +12,31 @@ from streammach.model import coding, loading
 from streammach.model import shrink as shrink_module
 from streammach.model.model import Model
 from streammach.model.shrink import (
+    LARGEST,
     PAIR_BYTES,
     UNIT,
     Pairs,
     ShrinkTarget,
     Size,
     frequent,
-    narrowed,
+    narrowed_as,
     nth_largest,
     numbers_of,
     of_features,
+    rounded_gains,
     shrink,
     shrink_to,
     spare_after,
 )
 from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
+from streammach.rows.narrow import narrowed
 from streammach.rows.packed import PackedCounts
 from streammach.rows.pairs import CountWeights, ends
 from streammach.training.compact import Form, _made
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of
+from tests.reference import rounding
 
 D, K, B, R = 40, 30, 8, 5
 ALL = 10**9
@@ -109,13 +113,18 @@ def test_narrow_weights_are_near_the_others(model, rng, stored, levels):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_smallest_and_largest_weights_stay_finite():
-    weights = np.array([[1e-45, 0], [3e38, -3e38], [0, 0]], np.float32)
+def test_the_smallest_and_largest_weights_stay_finite(rng):
+    weights = rng.normal(size=(9, 70)).astype(np.float32)
+    weights[:3] = 0
+    weights[0, 0], weights[1, :2] = 1e-45, (3e38, -3e38)
     for levels in (7, 127):
         numbers, scale = narrowed(weights, levels)
+        expected = rounding.whole_numbers(weights, levels)
+        assert numbers.tobytes() == expected[0].tobytes()
+        assert scale.tobytes() == expected[1].tobytes()
         assert np.isfinite(scale).all()
         assert (scale > 0).all()
-        assert numbers[1].tolist() == [-numbers[1, 1], numbers[1, 1]]
+        assert numbers[1, :3].tolist() == [-numbers[1, 1], numbers[1, 1], 0]
         assert np.abs(numbers[1]).max() >= levels - 1
 
 
@@ -237,13 +246,14 @@ def test_a_small_model_becomes_smaller_and_never_wider(model, rng):
 
 
 @pytest.mark.parametrize("stored", ["float32", "float16", "float10", "int8", "int4"])
-def test_weights_written_over_the_others_are_those_of_a_copy(model, stored):
+def test_weights_written_over_the_others_are_those_of_a_copy(model, stored, monkeypatch):
     whole, _ = model
     expected = shrink(of_features(whole, np.arange(D) % 3 > 0), Size(stored, 3, 100))
+    monkeypatch.setattr(shrink_module, "PIECE_BYTES", 500)  # three rows
     weights = whole.weights.copy()
     over = dataclasses.replace(whole, weights=weights)
     kept = of_features(over, np.arange(D) % 3 > 0, in_place=True)
-    found = shrink(kept, Size(stored, 3, 100), in_place=True)
+    found = shrink(kept, Size(stored, 3, 100), in_place=True, threads=3)
     for name, array in expected.arrays().items():
         assert np.array_equal(array, found.arrays()[name]), name
     assert np.shares_memory(found.weights, weights)
@@ -404,3 +414,26 @@ def test_counts_are_packed_where_that_saves_much_and_predict_the_same(large, tmp
         assert type(one.counts) is kind
         found.append([answer.tolist() for answer in one.predict_topk(rows, 5)])
     assert found[0] == found[1]
+
+
+def test_gains_are_rounded_to_the_nearest_unit():
+    gains = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    expected = (np.rint(gains / np.float32(UNIT)) * UNIT).clip(-LARGEST, LARGEST)
+    assert rounded_gains(gains).tolist() == expected.tolist()
+    assert rounded_gains(gains.reshape(2, -1), gains.reshape(2, -1)).tolist() == [
+        expected[: 1 << 15].tolist(), expected[1 << 15 :].tolist(),
+    ]  # fmt: skip
+    assert gains.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("stored", ["float16", "float10"])
+def test_halves_are_rounded_as_numpy_rounds_them(stored):
+    """All of them, what is beside them, and what is between two."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    every = np.sort(every[np.isfinite(every)])
+    beside = [np.nextafter(every, np.float32(way)) for way in (-1e9, 1e9)]
+    weights = np.concatenate([every, *beside, (every[1:] + every[:-1]) / 2])[None]
+    for given in (weights, np.repeat(weights, 2, axis=1)[:, ::2]):
+        found, scale = narrowed_as(stored, given)
+        assert scale is None
+        assert found.tobytes() == rounding.halves(weights, short=stored == "float10").tobytes()

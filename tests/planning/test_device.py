@@ -161,10 +161,13 @@ def test_bfloat16_weights_take_half_the_room():
     assert wide.config.placement.waves > narrow.config.placement.waves
 
 
-@pytest.mark.parametrize(("n_rows", "rows"), [(1_000_000, 1024), (1_100_000, 2048)])
-def test_batches_of_sparse_rows_grow_with_the_steps_of_an_epoch(n_rows, rows):
-    found = plan(facts(n_rows=n_rows), memory="4GB", counts="off")
-    assert (found.config.placement.device, found.config.dense) == ("cuda", False)
+@pytest.mark.parametrize(
+    ("n_rows", "rows"), [(200_000, 1024), (210_000, 2048), (410_000, 4096), (9_000_000, 4096)]
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_batches_of_sparse_rows_grow_with_the_steps_of_an_epoch(n_rows, rows, device):
+    found = plan(facts(n_rows=n_rows), memory="4GB", counts="off", device=device)
+    assert (found.config.placement.device, found.config.dense) == (device, False)
     assert found.config.batching.batch_size == rows
 
 
@@ -201,6 +204,20 @@ def test_tf32_is_a_part_of_the_plan():
     assert plain.config.decisive == plan(dense, device="cpu", **shape).config.decisive
     assert [b'"tf32":true' in encoded(one) for one in (fast, plain)] == [True, False]
     assert from_json(encoded(fast), Plan) == fast
+
+
+def test_products_are_in_tf32_where_rows_are_dense_and_the_card_has_it(monkeypatch):
+    shape = {"n_buckets": 32, "n_repetitions": 8}
+    chosen = plan(facts(n_features=100), **shape)
+    assert chosen.config.placement.tf32
+    assert "products in TF32, which cost no accuracy where" in " ".join(chosen.reasons)
+    sparse, on_cpu = (
+        plan(facts(n_features=n), **shape, **where)
+        for n, where in ((50_000, {}), (100, {"device": "cpu"}))
+    )
+    monkeypatch.setattr(kind, "find_card", lambda: kind.Card("Old", 12 * 10**9, tf32=False))
+    for other in (sparse, on_cpu, plan(facts(n_features=100), **shape)):
+        assert not other.config.placement.tf32
 
 
 @pytest.mark.parametrize(

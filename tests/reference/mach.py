@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 
 ROUNDING = 2.0**-22  # of a residual in float32: four units of its last place, from 0.5 to 1
+BEST = 32  # classes of the joint loss beside a row's own
+NEAR = 1e-5  # of scores: more than float32 and the weights' own rounding move them apart
 
 
 def softmax(z):
@@ -108,6 +110,10 @@ class ReferenceMach:
                 self.W[f] -= update
         return loss
 
+    def decided(self, indptr, features, values):
+        """Whether float32 comes to the same choices as float64 in every row."""
+        return True
+
     def tried(self, f, g, rate):
         """The update that a gradient would give; nothing changes."""
         before = self.first[f].copy(), self.second[f].copy()
@@ -151,11 +157,30 @@ class ReferenceMach:
 class JointMach(ReferenceMach):
     """The same, trained by R times the cross entropy of the scores of the best classes."""
 
-    def classes(self, z, y):
-        """Ids, scores (means of logarithms) and targets of the 32 best classes and the own one."""
+    def ranked(self, z):
+        """Scores, means of logarithms, of all classes, and their ids, the best first."""
         logs = [np.log(softmax(z[r * self.B : (r + 1) * self.B])) for r in range(self.R)]
         scores = np.mean([logs[r][self.codes[:, r]] for r in range(self.R)], axis=0)
-        ids = np.argsort(-scores, kind="stable")[:32].tolist()
+        return scores, np.argsort(-scores, kind="stable").tolist()
+
+    def decided(self, indptr, features, values):
+        """Whether no row has a class beyond the best that is nearly as good as the last of them.
+
+        The residual jumps there: each of the two is right, and no bound of rounding tells of it.
+        """
+        rows = () if len(self.codes) <= BEST else self.rows(indptr, features, values)
+        for ids, x in rows:
+            scores, order = self.ranked(self.logits(ids, x))
+            last, beyond = order[BEST - 1 : BEST + 1]
+            near = scores[last] - scores[beyond] < NEAR
+            if near and (self.codes[last] != self.codes[beyond]).any():
+                return False
+        return True
+
+    def classes(self, z, y):
+        """Ids, scores and targets of the best classes and the own one."""
+        scores, order = self.ranked(z)
+        ids = order[:BEST]
         ids += [] if y in ids else [y]
         target = np.full(len(ids), self.smoothing / len(ids))
         target[ids.index(y)] += 1 - self.smoothing
@@ -219,12 +244,11 @@ class LogisticMach(ReferenceMach):
 
 
 class JointListMach(JointMach):
-    """The joint loss of rows with lists of labels, all of which are beside the 32 best classes."""
+    """The joint loss of rows with lists of labels, all of which are beside the best classes."""
 
     def classes(self, z, own):
-        logs = [np.log(softmax(z[r * self.B : (r + 1) * self.B])) for r in range(self.R)]
-        scores = np.mean([logs[r][self.codes[:, r]] for r in range(self.R)], axis=0)
-        ids = np.argsort(-scores, kind="stable")[:32].tolist()
+        scores, order = self.ranked(z)
+        ids = order[:BEST]
         ids += [y for y, _ in own if y not in ids]
         target = np.full(len(ids), self.smoothing * sum(s for _, s in own) / len(ids))
         for y, share in own:

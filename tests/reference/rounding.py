@@ -49,3 +49,21 @@ def narrowed(x):
     bits = x.view(np.uint32).astype(np.uint64)
     nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return nearest.astype("<u2").view("<u4")
+
+
+def whole_numbers(weights, levels):
+    """Narrow weights: float32 (n, m) as int8 from -levels to levels, and rows' float32 units."""
+    largest = np.abs(weights).max(axis=1, initial=0)
+    unit = np.maximum(largest / np.float32(levels), np.finfo(np.float32).tiny)
+    unit = np.where(largest > 0, unit, np.float32(1)).astype(np.float32)
+    unit = ((unit.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.rint(weights / unit[:, None]).astype(np.int8), unit
+
+
+def halves(weights, *, short):
+    """Weights as float16 keeps them, or with four bits of its mantissa, of equals the larger."""
+    most = 63488 if short else 65504
+    bits = weights.clip(-most, most).astype(np.float16).view(np.uint16)
+    if short:
+        bits = (bits + np.uint16(1 << 5)) >> 6 << 6
+    return bits.view(np.float16).astype(np.float32)

@@ -71,10 +71,10 @@ def test_a_slot_takes_rows_until_it_is_full(rng):
 
 
 def test_the_stated_bytes_are_those_allocated():
-    for by_feature in (False, True):
-        slot = BatchSlot(30, 100, 50, by_feature=by_feature)
+    for how in ({"by_feature": False}, {"by_feature": True}, {"by_feature": False, "ids": False}):
+        slot = BatchSlot(30, 100, 50, **how)
         held = [*slot._rows.values(), *slot._features.values()]
-        assert BatchSlot.footprint(30, 100, by_feature=by_feature) == sum(a.nbytes for a in held)
+        assert BatchSlot.footprint(30, 100, **how) == sum(a.nbytes for a in held)
 
 
 def test_finished_rows_are_sorted_with_equal_features_added_up(rng):

@@ -41,7 +41,8 @@ except DeviceError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 FIXED = {"epochs": 2, "learning_rate": 0.5, "transform": "binary"}
-MODEL = {"n_buckets": 4, "n_repetitions": 5, "counts": "off", "batch_size": 16, "threads": 1}
+MODEL = {"n_buckets": 4, "n_repetitions": 5, "counts": "off", "batch_size": 16, "threads": 1,
+         "tf32": False}  # fmt: skip
 
 
 def store(tmp_path_factory, n_noise):
@@ -90,10 +91,14 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     assert on_cpu.result.device_peak_bytes == 0
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_the_best_epoch_stays_in_memory(interrupted, data, plan, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("interrupted", "best_stays"), [(False, True), (True, True), (True, False)]
+)
+def test_the_best_epoch_stays_in_memory(interrupted, best_stays, data, plan, tmp_path, monkeypatch):
     """It is written where a checkpoint is written behind it, and at the end."""
-    written = []
+    assert plan.config.placement.best_stays
+    assert ("best epoch", "device") in [(line.name, line.where) for line in plan.ledger]
+    plan, written = changed(plan, best_stays=best_stays), []
 
     class Watching(Stop):
         def on_epoch_end(self, state):
@@ -232,6 +237,7 @@ def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
     narrow = sm.plan(data, device="cuda", weights="bfloat16", **MODEL)
     lines = [{x.name: x.n_bytes for x in p.ledger if x.where == "device"} for p in (plan, narrow)]
     assert 2 * lines[1].pop("weights") == pytest.approx(lines[0].pop("weights"), abs=1024)
+    assert lines[1].pop("best epoch") < lines[0].pop("best epoch")
     assert lines[0] == lines[1]
     whole = fit(data, tmp_path / "whole", narrow)
     assert 0 < whole.result.device_peak_bytes <= whole.result.device_projected_bytes
@@ -279,7 +285,7 @@ def test_threads_of_the_host_change_no_byte(n_noise, tmp_path_factory, tmp_path)
 def test_a_run_in_tf32_is_resumed_as_one_alone(tmp_path_factory, tmp_path, monkeypatch):
     data = store(tmp_path_factory, 10)
     plain, fast = (
-        sm.plan(data, device="cuda", closed_form="off", tf32=tf32, **MODEL)
+        sm.plan(data, device="cuda", closed_form="off", **{**MODEL, "tf32": tf32})
         for tf32 in (False, True)
     )
     whole = [fit(data, tmp_path / f"whole-{i}", plan) for i, plan in enumerate((plain, fast))]
@@ -310,7 +316,7 @@ def test_a_run_goes_on_with_the_other_device(data, plan, run, tmp_path, monkeypa
 def test_what_stands_beside_the_weights_is_the_cpus(dense, tmp_path_factory, tmp_path):
     """A closed form on exact weights of dense rows, counts beside sparse ones."""
     data = store(tmp_path_factory, 10 if dense else 60)
-    model = {"threads": 1} if dense else {**MODEL, "counts": "on"}
+    model = {"threads": 1, "tf32": False} if dense else {**MODEL, "counts": "on"}
     options = {"epochs": 1, "transform": "raw" if dense else "binary", "learning_rate": 0.1}
     runs = []
     for device in ("cuda", "cpu"):

@@ -13,7 +13,8 @@ from streammach.counts.scores import CountScorer
 from streammach.model.findings import Findings
 from streammach.parts.counts import alone
 from streammach.parts.counts.alone import held_out_loss, learn_while_it_pays
-from streammach.parts.counts.group_fit import CandidateFeatures
+from streammach.parts.counts.group_fit import CandidateFeatures, in_order
+from streammach.threads import Workers
 from tests.builders import block_of
 from tests.counts.test_counts import D, K, counted, group_weights
 
@@ -100,7 +101,7 @@ def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):
         weights=np.ones(60, np.float32), listed=False,
     )  # fmt: skip
     loss = held_out_loss(
-        found, weights,
+        found, found.scores(in_order(weights), Workers(1, "watch")),
         lambda some: evidence(table, block, candidates, weights=some, each=scorer.each),
     )  # fmt: skip
     ids, scores = scorer.topk(block, K)

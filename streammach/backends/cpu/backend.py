@@ -26,7 +26,7 @@ class CpuBackend(Forward):
     """Trains and applies R softmax models with Numba kernels and BLAS; made as :class:`Forward`."""
 
     n_waves = 1
-    arrays_stay = False
+    keeps_best = False
     _trains: Steps | None = None
 
     @staticmethod
@@ -65,6 +65,10 @@ class CpuBackend(Forward):
         """Nothing: rows are streamed."""
         return
 
+    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array for rows of batches."""
+        return np.empty(count, dtype)
+
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
         batch_labels: int = 0,
@@ -73,7 +77,7 @@ class CpuBackend(Forward):
         self.basis, self.logistic = basis, training.logistic
         if self._trains is not None:
             self._trains = None  # its tables go before new ones come
-            self.weights[:] = 0
+            self.run(lambda a, b: self.weights[a:b].fill(0), self.pieces(len(self.weights)))
         self.bias[:] = training.start_bias
         wide = self.spec.shape
         if basis is not None:
@@ -133,6 +137,11 @@ class CpuBackend(Forward):
 
     def restore(self) -> None:
         """Do nothing: what is written into the arrays counts at once."""
+
+    def keep_best(self) -> None:
+        """Do nothing: memory has no room for more weights; nor do the two that follow."""
+
+    best_arrays, return_to_best = arrays, restore
 
     def apply(self, weights: WeightRows | None, name: str = "") -> bool:
         """Do nothing: there is no copy of the trained weights."""

@@ -34,7 +34,8 @@ from streammach.spec.types import Decoding
 from streammach.threads import Workers, pieces_of
 
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
-
+PIECES_A_THREAD = 4  # of rows that are put through: milliseconds each, of unequal lengths
+Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any], int, int]  # as kernels take sparse ones
 
 _blas_lock = Turn()
 _blas_limits: list[Any] = []  # the limit that is in force, once for each that needs it
@@ -119,7 +120,7 @@ class Forward(Ranked):
         z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
         write = partial(self._write, rows, self._scaled(rows), logarithms, z)
         if not self.dense:
-            self.run(write, self.pieces(rows.n_rows))
+            self.run(write, pieces_of(rows.n_rows, self.threads, a_thread=PIECES_A_THREAD))
         elif self._predicts:
             with _one_thread_each(self._blas):
                 self.run(write, self._dense_pieces(rows.n_rows))
@@ -142,24 +143,32 @@ class Forward(Ranked):
         first: int, last: int,
     ) -> None:  # fmt: skip
         """Write the outputs of rows ``first:last`` with these values."""
-        spec, sparse = self.spec, (rows.indptr, rows.features, values, first, last)
+        spec = self.spec
         if self.dense:
             self.products(rows.part(first, last), z[first:last])
-        elif isinstance(self.weights, PackedRows):
-            some: tuple[NDArray[np.int8], NDArray[np.int64]] | None
-            some = getattr(self._scratch, "unpacked", None)
-            if some is None:
-                some = np.empty((8, spec.n_columns), np.int8), np.arange(8)
-                self._scratch.unpacked = some
-            packed = self.weights
-            taken = packed.data, packed.starts, self.bias, *some
-            kernels.packed_logits(*sparse, *taken, z)  # type: ignore[call-arg]
         else:
-            kernels.logits(*sparse, self.weights, self.bias, z)
+            self._logits((rows.indptr, rows.features, values, first, last), z)
         if self.logistic:
             sigmoids(first, last, logarithms, z)
         else:
             kernels.probabilities(spec.n_buckets, spec.n_repetitions, first, last, logarithms, z)
+
+    def _logits(self, rows: Rows, z: NDArray[np.float32]) -> None:
+        """Write the logits of sparse rows."""
+        if isinstance(self.weights, PackedRows):
+            data, starts = self.weights.data, self.weights.starts
+            kernels.packed_logits(*rows, data, starts, self.bias, *self._narrow_room(), z)
+        else:
+            kernels.logits(*rows, self.weights, self.bias, z)
+
+    def _narrow_room(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Return a thread's room for narrow weights, int8 (8, C), and the numbers from 0 on."""
+        room: tuple[NDArray[np.int8], NDArray[np.int64]] | None
+        room = getattr(self._scratch, "narrow", None)
+        if room is None:
+            room = np.empty((8, self.spec.n_columns), np.int8), np.arange(8)
+            self._scratch.narrow = room
+        return room
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
@@ -218,13 +227,20 @@ class Forward(Ranked):
 
     def laid_out(self, rows: RowBlock | Batch) -> NDArray[np.float32]:
         """Return dense rows whole, in the basis if there is one: float32 (n, d + D)."""
-        n, d = len(rows.classes), self.spec.n_features
+        n, d, indptr = len(rows.classes), self.spec.n_features, rows.indptr
+        values: NDArray[Any] = rows.values
+        if len(values) == n * d and values.dtype == np.float32:  # rows have all features
+            plain = values.reshape(n, d)
+        else:
+            plain = self._room("x" if self.basis is None else "plain", n, d)
+
+            def piece(first: int, last: int) -> None:
+                some = indptr[first : last + 1]
+                kernels.expand(some, rows.features, values, plain[first:last])
+
+            self.run(piece, self.pieces(n))
         if self.basis is None:
-            x = self._room("x", n, d)
-            kernels.expand(rows.indptr, rows.features, rows.values, x)
-            return x
-        plain = self._room("plain", n, d)
-        kernels.expand(rows.indptr, rows.features, rows.values, plain)
+            return plain
         x = self._room("x", n, d + self.basis.n_more)
         self.basis.apply(plain, x)
         return x

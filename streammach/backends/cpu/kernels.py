@@ -20,8 +20,9 @@ from streammach.backends.rowmath import (
 )
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import ByFeature
+from streammach.rows.narrow import narrow_row
 from streammach.rows.packed import ahead, unpack_row
-from streammach.simd import prefetch
+from streammach.simd import let_others, prefetch, take_turn, turns_taken
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
 
 LINE_FLOATS = 16  # of a cache line
@@ -29,6 +30,12 @@ LINE_FLOATS = 16  # of a cache line
 # Measured: 11% less time at 384 columns, 2% at 768; when all of 768 were asked for, 3% more.
 AHEAD_COLUMNS = 256
 FIRST_COLUMNS = 64  # the same for the rows that are added up, of which eight come at a time
+# Rows and features of a turn: so few that no thread waits long for the last one, 50 us of 32 x 25.
+TURN_ROWS, TURN_FEATURES = 4, 32
+YIELDS = 100  # before a thread sleeps that waits for rows: about the time of a turn
+# Places of three counts of turns, each in a cache line of its own: of rows that were begun, of rows
+# that are done, of features, before the first of which the bias comes.
+ROWS, DONE, FEATURES, TURNS = 0, 8, 16, 24
 
 
 class RowTargets(NamedTuple):
@@ -46,6 +53,15 @@ class RowLosses(NamedTuple):
     z: Array  # float32 (n, C): logits; receives the derivative of a row's loss times its weight
     losses: Array  # float32 (n, R): receives the loss of each model times the weight
     norms: Array  # float32 (n, R): receives the sum of squares of z's B columns
+
+
+class SparseRows(NamedTuple):
+    """The rows of a batch, and the class of each."""
+
+    indptr: Array  # int64 (n + 1,)
+    features: Array  # int32 (nnz,)
+    values: Array  # float32 (nnz,)
+    classes: Array  # int32 (n,)
 
 
 class OptimizerStep(NamedTuple):
@@ -95,7 +111,7 @@ def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table
         k += 1
 
 
-@kernel()
+@kernel(inline=True)
 def logits(
     indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
     bias: Array, out: Array,
@@ -147,6 +163,35 @@ def packed_logits(
             add_rows(row, values[k:end], places, 0, end - k, some)
 
 
+@kernel()
+def narrow_logits(
+    indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
+    levels: Number, bias: Array, some: Array, places: Array, units: Array, out: Array,
+) -> None:  # fmt: skip
+    """Do as :func:`packed_logits` with the same bits, from weights that are to become narrow.
+
+    Parameters
+    ----------
+    indptr, features, values, first, last : arrays and int
+        Those of :func:`logits`.
+    weights, levels : float32 (d, at least C), float32
+        The weights, and the largest number of narrow ones: see :func:`narrow_row`.
+    bias, some, places, units, out : float32 (C,), int8 (8, C), int64 (8,), float32 (8,), (n, C)
+        As there; and scratch.
+    """
+    for i in range(first, last):
+        row = out[i]
+        for c in range(bias.shape[0]):
+            row[c] = bias[c]
+        for k in range(indptr[i], indptr[i + 1], 8):
+            end = min(k + 8, indptr[i + 1])
+            for j in range(k, end):
+                unit = units[j - k : j - k + 1]
+                narrow_row(weights[features[j]], levels, some[j - k], unit)
+                unit[0] *= values[j]
+            add_rows(row, units, places, 0, end - k, some)
+
+
 @kernel(inline=True)
 def exponentials(z: Array) -> Any:
     """Replace `z` float32 (B,) by exp(z - max); return (max, sum)."""
@@ -160,7 +205,7 @@ def exponentials(z: Array) -> Any:
     return top, total
 
 
-@kernel()
+@kernel(inline=True)
 def residuals(classes: Array, targets: RowTargets, out: RowLosses, first: int, last: int) -> None:
     """Turn logits into residuals, in place, for rows ``first:last`` of `classes` int32 (n,)."""
     n_buckets, smoothing = targets.n_buckets, targets.smoothing
@@ -245,24 +290,31 @@ def squares(gradient: Array, n_buckets: int, n_repetitions: int, out: Array) -> 
         out[r] = total
 
 
-@kernel(allocates=True)
-def backward(how: OptimizerStep, batch: ByFeature, out: RowLosses, first: int, last: int) -> None:
+@kernel(inline=True)
+def backward(
+    how: OptimizerStep, bias: OptimizerStep, batch: ByFeature, out: RowLosses, n_rows: int,
+    first: int, last: int,
+) -> None:  # fmt: skip
     """Gather the gradient of each of the features ``first:last`` and update its row of the table.
 
     Parameters
     ----------
-    how, batch, out, first, last : OptimizerStep, ByFeature, RowLosses, int, int
-        The step, the batch by features, its residuals, and which of the features.
+    how, bias, batch, out : OptimizerStep, OptimizerStep, ByFeature, RowLosses
+        The steps of weights and bias, the batch by features, its residuals.
+    n_rows, first, last : int
+        The rows of the batch, and which of its features; number -1 stands for the bias.
     """
     ids, starts, rows, values, z = batch.ids, batch.starts, batch.rows, batch.values, out.z
     columns, n_repetitions = z.shape[1], out.norms.shape[1]
     g, square = np.empty(columns, np.float32), np.empty(n_repetitions, np.float32)
     for u in range(first, last):
-        start, stop = starts[u], starts[u + 1]
         if u + 1 < last:
             row_ahead(how.weights, ids[u + 1], AHEAD_COLUMNS)
             if how.optimizer == ADAGRAD:
                 row_ahead(how.accumulated, ids[u + 1], AHEAD_COLUMNS)
+        table, f, start, stop = bias, 0, 0, 0
+        if u >= 0:
+            table, f, start, stop = how, ids[u], starts[u], starts[u + 1]
         if stop - start == 1:
             x, row = values[start], z[rows[start]]
             for c in range(columns):
@@ -270,12 +322,15 @@ def backward(how: OptimizerStep, batch: ByFeature, out: RowLosses, first: int, l
             for r in range(n_repetitions):
                 square[r] = x * x * out.norms[rows[start], r]
         else:
-            for c in range(columns):
-                g[c] = 0
-            add_rows(g, values, rows, start, stop, z)
+            if u < 0:
+                bias_gradient(z, n_rows, g)
+            else:
+                for c in range(columns):
+                    g[c] = 0
+                add_rows(g, values, rows, start, stop, z)
             if how.optimizer == ADAGRAD:
                 squares(g, how.n_buckets, n_repetitions, square)
-        update_row(how, ids[u], g, 0, n_repetitions, square)
+        update_row(table, f, g, 0, n_repetitions, square)
 
 
 @kernel(allocates=True)
@@ -296,7 +351,7 @@ def update_table(
         update_row(how, f, gradient[f], r0, r1, square)
 
 
-@kernel()
+@kernel(inline=True)
 def bias_gradient(z: Array, n_rows: int, out: Array) -> None:
     """Write the sum of the residuals of the first rows of `z` (n, C) to `out` float32 (C,)."""
     for c in range(out.shape[0]):
@@ -316,3 +371,40 @@ def expand(indptr: Array, features: Array, values: Array, out: Array) -> None:
             row[f] = 0
         for p in range(indptr[i], indptr[i + 1]):
             row[features[p]] = values[p]
+
+
+@kernel(allocates=True)
+def share_step(
+    rows: SparseRows, targets: RowTargets, by_feature: ByFeature, how: OptimizerStep,
+    bias: OptimizerStep, out: RowLosses, turns: Array,
+) -> None:  # fmt: skip
+    """Do a thread's share of a step: rows, and when all of these are done, features.
+
+    Parameters
+    ----------
+    rows, targets, by_feature : SparseRows, RowTargets, ByFeature
+        The batch.
+    how, bias : OptimizerStep
+        The steps of the weights, and of the bias as a table of one row.
+    out, turns : RowLosses, int64 (TURNS,)
+        What rows give; zeros before the first thread comes.
+    """
+    n, n_features = rows.classes.shape[0], by_feature.ids.shape[0]
+    first = take_turn(turns, ROWS) * TURN_ROWS
+    while first < n:
+        last = min(first + TURN_ROWS, n)
+        logits(
+            rows.indptr, rows.features, rows.values, first, last, how.weights, bias.weights[0],
+            out.z,
+        )  # fmt: skip
+        residuals(rows.classes, targets, out, first, last)
+        take_turn(turns, DONE)
+        first = take_turn(turns, ROWS) * TURN_ROWS
+    waited = 0
+    while turns_taken(turns, DONE) * TURN_ROWS < n:
+        let_others(waited >= YIELDS)
+        waited += 1
+    first = take_turn(turns, FEATURES) * TURN_FEATURES - 1
+    while first < n_features:
+        backward(how, bias, by_feature, out, n, first, min(first + TURN_FEATURES, n_features))
+        first = take_turn(turns, FEATURES) * TURN_FEATURES - 1

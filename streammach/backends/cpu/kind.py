@@ -48,6 +48,6 @@ def _decode_by(backend: Backend, way: Decoding) -> None:
 
 CPU = BackendKind(
     name="cpu", title="CPU", probe=lambda: "asked for", usual=lambda: "", open=_open,
-    footprint=_footprint, memory=lambda: 0, batch={False: 1024, True: 256},
+    footprint=_footprint, memory=lambda: 0, batch={False: 4096, True: 256},
     keeps_kernels=True, unhashed=True, decoding=_decoding, decode_by=_decode_by,
 )  # fmt: skip

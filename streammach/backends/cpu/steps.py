@@ -1,7 +1,8 @@
 """Training steps on the CPU: residuals, gradients and updates, for sparse rows and for dense ones.
 
-Threads share the rows of a batch, then its features. A row's residual and a feature's update are
-each computed whole by one thread, so the bits do not depend on the number of threads.
+Threads share the rows of a batch, then its features: of sparse rows within one compiled call, in
+which they take turns and none waits for the interpreter. A row's residual and a feature's update
+are each computed whole by one thread, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu import kernels
 from streammach.backends.cpu.forward import Forward
-from streammach.backends.cpu.kernels import OptimizerStep, RowLosses, RowTargets
+from streammach.backends.cpu.kernels import (
+    DONE,
+    ROWS,
+    TURN_ROWS,
+    TURNS,
+    OptimizerStep,
+    RowLosses,
+    RowTargets,
+    SparseRows,
+)
 from streammach.backends.cpu.losses import (
     RankedClasses,
     TargetLists,
@@ -33,10 +43,8 @@ from streammach.spec.estimators import SUM
 from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import ADAM_DECAYS
 from streammach.spec.training import TrainSpec
-from streammach.threads import pieces_of
 
 GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least one model
-FEATURE_COST = 6  # updating a row of the table, in units of adding up one row of residuals
 DECAYS = np.array(ADAM_DECAYS, np.float32)
 NONE = np.zeros((1, 1), np.float32)  # stands for a table that the optimiser does not keep
 ALL = slice(None)
@@ -83,13 +91,16 @@ class Steps(ABC):
         """Train on one batch and return the sum of its losses; `number` is the step's, from 1."""
         corrected = self._kind.corrected(rate, self._training.epsilon, number)
         self._rate, self._epsilon = map(np.float32, corrected)
-        model, buffers = self._model, self._model.buffers
+        self._train(batch)
+        return float(self._model.buffers["losses"][: batch.n_rows].sum(dtype=np.float64))
+
+    def _train(self, batch: Batch) -> None:
+        """Write losses to ``losses``, and update weights and bias."""
         self._forward(batch)
         self._backward(batch)
-        gradient = np.empty((1, model.spec.n_columns), np.float32)
-        kernels.bias_gradient(buffers["z"], batch.n_rows, gradient[0])
+        gradient = np.empty((1, self._model.spec.n_columns), np.float32)
+        kernels.bias_gradient(self._model.buffers["z"], batch.n_rows, gradient[0])
         self._update(self._bias, gradient, (0, 1), self._all)
-        return float(buffers["losses"][: batch.n_rows].sum(dtype=np.float64))
 
     @abstractmethod
     def _forward(self, batch: Batch) -> None:
@@ -107,8 +118,7 @@ class Steps(ABC):
 
     def _residuals(self, batch: Batch, first: int, last: int) -> None:
         """Turn the logits of rows ``first:last`` into residuals."""
-        model, smoothing = self._model, np.float32(self._training.label_smoothing)
-        targets = RowTargets(model.codes, batch.importance, smoothing, model.spec.n_buckets)
+        model, targets = self._model, self._targets(batch)
         if self._training.loss == "joint":
             self._joint_residuals(batch, targets, slice(first, last))
         elif batch.labels is None:
@@ -116,6 +126,10 @@ class Steps(ABC):
         else:
             turn = logistic_residuals if model.logistic else list_residuals
             turn(_target_lists(batch), targets, self._losses(), first, last)
+
+    def _targets(self, batch: Batch) -> RowTargets:
+        model, smoothing = self._model, np.float32(self._training.label_smoothing)
+        return RowTargets(model.codes, batch.importance, smoothing, model.spec.n_buckets)
 
     def _losses(self, rows: slice = ALL) -> RowLosses:
         return RowLosses(*(self._model.buffers[name][rows] for name in ("z", "losses", "norms")))
@@ -187,20 +201,35 @@ class SparseSteps(Steps):
 
         model.run(piece, self._row_pieces(batch.n_rows))
 
+    def _train(self, batch: Batch) -> None:
+        if self._kind.step is not None:  # kernels have no branch for it
+            super()._train(batch)
+            return
+        apart = self._training.loss == "joint" or batch.labels is not None
+        if apart:
+            self._forward(batch)
+        self._share(batch, batch.n_rows if apart else 0)
+
+    def _share(self, batch: Batch, n_done: int) -> None:
+        """Have all threads do what is left of a step: rows, if none is done, and features."""
+        assert batch.by_feature is not None, "sparse rows come feature by feature too"
+        turns = np.zeros(TURNS, np.int64)
+        turns[[ROWS, DONE]] = n_done
+        rows = SparseRows(batch.indptr, batch.features, batch.values, batch.classes)
+        shared = (
+            rows, self._targets(batch), batch.by_feature, self._how(self._table),
+            self._how(self._bias), self._losses(), turns,
+        )  # fmt: skip
+        n = max(1, min(self._model.threads, batch.n_rows // TURN_ROWS))
+        self._model.run(lambda a, b: kernels.share_step(*shared), [(i, i + 1) for i in range(n)])
+
     def _backward(self, batch: Batch) -> None:
         by_feature, model = batch.by_feature, self._model
         assert by_feature is not None, "sparse rows come feature by feature too"
-        n = len(by_feature.ids)
-        cost = by_feature.starts + FEATURE_COST * np.arange(n + 1)
-        if self._kind.step is None:
-            how = self._how(self._table)
-            piece = partial(kernels.backward, how, by_feature, self._losses())
-        else:
-            piece = partial(self._piece_plainly, by_feature)
-        model.run(piece, pieces_of(n, model.threads, cost))
+        model.run(partial(self._piece_plainly, by_feature), model.pieces(len(by_feature.ids)))
 
     def _piece_plainly(self, by_feature: ByFeature, first: int, last: int) -> None:
-        """Do as :func:`kernels.backward` in NumPy."""
+        """Update the weights of some features in NumPy."""
         z = self._model.buffers["z"]
         for u in range(first, last):
             some, f = slice(*by_feature.starts[u : u + 2]), int(by_feature.ids[u])
@@ -214,19 +243,19 @@ class DenseSteps(Steps):
     def _forward(self, batch: Batch) -> None:
         model = self._model
         with model.blas():
-            model.products(batch, model.buffers["z"][: batch.n_rows])
+            self._x = model.products(batch, model.buffers["z"][: batch.n_rows])
         model.run(partial(self._residuals, batch), self._row_pieces(batch.n_rows))
 
     def _backward(self, batch: Batch) -> None:
         model, spec, n = self._model, self._model.spec, batch.n_rows
-        x, z, gradient = (model.buffers[name] for name in ("x", "z", "gradient"))
+        z, gradient = (model.buffers[name] for name in ("z", "gradient"))
         width = gradient.shape[1] // spec.n_buckets
         for r0 in range(0, spec.n_repetitions, width):
             models = (r0, min(r0 + width, spec.n_repetitions))
             columns = slice(*(r * spec.n_buckets for r in models))
             part = gradient[:, : columns.stop - columns.start]
             with model.blas():
-                product(x[:n].T, z[:n, columns], out=part)
+                product(self._x.T, z[:n, columns], out=part)
             model.run(partial(self._update_rows, part, models), model.pieces(len(gradient)))
 
     def _update_rows(self, gradient: NDArray[Any], models: Pair, first: int, last: int) -> None:

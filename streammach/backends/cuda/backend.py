@@ -74,6 +74,8 @@ class CudaBackend(Ranked):
             )
         self._edges = group_edges(spec, waves)
         self.n_waves, self._most = len(self._edges), widest(spec, waves)
+        self._best_stays = placement.best_stays and self.n_waves == 1  # the best epoch
+        self._best_steps = 0  # that it had taken
         self._weights_are, self._tf32 = placement.weights, placement.tf32
         self._steps = np.zeros(1, np.int64)  # of the host's arrays; the device is ahead of them
         self._n_steps = self._wave_steps = 0
@@ -88,8 +90,7 @@ class CudaBackend(Ranked):
         self._memory = memory
         if self._tf32:
             memory.check_tf32()
-        spread = self.dense and placement.threads > 1
-        self._workers = Workers(placement.threads, "rows") if spread else None
+        self._workers = Workers(placement.threads, "rows")
         self.codes = spec.codes()
         with memory.use():
             self._codes = memory.sent(packed_codes(self.codes, spec.n_buckets))
@@ -100,7 +101,8 @@ class CudaBackend(Ranked):
             self.row_cache = None
             if placement.resident:
                 assert facts is not None, "rows that are kept are those of a store"
-                self.row_cache = Resident(memory, facts.n_rows, facts.nnz, facts.n_labels)
+                ids = config.needs_ids(facts)
+                self.row_cache = Resident(memory, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
             if more is not None:
                 self._use(more)
 
@@ -111,6 +113,13 @@ class CudaBackend(Ranked):
         self._predicts: CudaPrediction | None = None
         self._products: Products | None = None  # of dense rows
         self._room = BufferRoom(0, 0)
+
+    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return a host array for rows of batches: page-locked for dense rows, sent from there."""
+        if not self.dense or self.row_cache is not None:
+            return np.empty(count, dtype)
+        with self._memory.use():
+            return self._memory.page_locked(count, dtype)
 
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
@@ -140,6 +149,7 @@ class CudaBackend(Ranked):
             room = BufferRoom(training.batch_size, batch_nnz, batch_labels, kept)
             if self._room != room:
                 self._forget_buffers()
+                self._memory.trim()  # else the pool keeps blocks that fit nothing
                 self._room = room
             self._prediction()  # it must fit when an epoch has been trained
             if self._trains is None:
@@ -157,10 +167,8 @@ class CudaBackend(Ranked):
     def _new_steps(self) -> CudaSteps:
         given = (self._memory, self._wide, self._most, self._room, self.row_cache)
         if self._products is None:
-            return CudaSparseSteps(*given)
-        return CudaDenseSteps(
-            *given, self._products, n_more=self._n_more, workers=self._workers, tf32=self._tf32
-        )
+            return CudaSparseSteps(*given, workers=self._workers)
+        return CudaDenseSteps(*given, self._products, n_more=self._n_more, tf32=self._tf32)
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
@@ -173,7 +181,7 @@ class CudaBackend(Ranked):
         self.restore()
 
     @property
-    def arrays_stay(self) -> bool:
+    def keeps_best(self) -> bool:
         """Whether the host's arrays stay while the device trains: it has all groups."""
         return self.n_waves == 1
 
@@ -192,10 +200,14 @@ class CudaBackend(Ranked):
         with self._memory.use():
             self._forget_buffers()
             del self._group
+            self._memory.trim()
             self._group = self._new_group()
 
     def _new_group(self) -> ModelGroup:
-        return ModelGroup(self._memory, self._wide, self._codes, self._most, self._weights_are)
+        return ModelGroup(
+            self._memory, self._wide, self._codes, self._most, self._weights_are, self._workers,
+            best_stays=self._best_stays,
+        )  # fmt: skip
 
     def _use(self, basis: RowMap | None) -> None:
         """Bring dense rows to a basis from now on, or leave them plain."""
@@ -256,7 +268,11 @@ class CudaBackend(Ranked):
             with self._memory.use():
                 self._group.copy(self._host, to_host=True)
             self._ahead = False
-        self._steps[0] = self._n_steps
+        return self._by_name(self._n_steps)
+
+    def _by_name(self, steps: int) -> dict[str, NDArray[Any]]:
+        """Return the host's arrays, which are those after so many steps."""
+        self._steps[0] = steps
         arrays = {**self._host, "steps": self._steps}
         if isinstance(self._basis, Waves):
             arrays["projection"] = self._basis.projection
@@ -267,6 +283,34 @@ class CudaBackend(Ranked):
         with self._memory.use():
             self._group.copy(self._host, to_host=False)
         self._ahead, self._applied, self._n_steps = False, "", int(self._steps[0])
+
+    def keep_best(self) -> None:
+        """Hold weights and state as they are now: on the device, or else in the host's arrays."""
+        self._best_steps = self._n_steps
+        if self._best_stays:
+            with self._memory.use():
+                self._group.keep_best()
+        else:
+            self.arrays()
+
+    def best_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what was held last, in the arrays that :meth:`arrays` returns: they are lent."""
+        if self._best_stays:
+            with self._memory.use():
+                self._group.exchange()
+                self._group.copy(self._host, to_host=True)
+                self._group.exchange()
+            self._ahead = True
+        return self._by_name(self._best_steps)
+
+    def return_to_best(self) -> None:
+        """Go on from what was held last; the present weights are lost."""
+        if self._best_stays:
+            self._group.exchange()
+            self._ahead, self._applied, self._n_steps = True, "", self._best_steps
+        else:
+            self._steps[0] = self._best_steps
+            self.restore()
 
     def apply(self, weights: WeightRows | None, name: str = "") -> bool:
         """Predict by other weights until the trained ones are given back: None."""
@@ -288,13 +332,12 @@ class CudaBackend(Ranked):
         """Give the device's memory back."""
         if self._rehearsal is not None:
             self._rehearsal.end()
-        if self._workers is not None:
-            self._workers.close()
+        self._workers.close()
         self._memory.wait()  # copies may be on their way from the room that goes now
         self._forget_buffers()
         self.row_cache = None
         del self._group, self._decoder, self._codes
-        self._memory.close()
+        self._memory.trim()
 
     def _turn_to(self, wave: int) -> None:
         first, last = self._edges[wave]

@@ -23,9 +23,6 @@ from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap, Waves
 from streammach.spec.model_spec import ModelShape
-from streammach.threads import Workers
-
-PIECE = 1 << 18  # numbers that a thread copies at once
 
 
 def expand(
@@ -66,18 +63,21 @@ def cosines(
 
 
 class DenseBuffer(TransferBuffer):
-    """Fixed room for some dense rows, in page-locked host memory and on the device.
+    """Fixed room for some dense rows on the device.
 
-    Rows with d values, `n_features`, have all features, and values are sent alone. Workers copy
-    into page-locked memory, else the calling thread.
+    Rows with d values, `n_features`, have all features, and values are sent alone. Entries are sent
+    from where they are: at the speed of the bus where that is page-locked memory. They have left it
+    when :meth:`release` returns.
     """
+
+    sent_as_given = frozenset({"features", "values"})
 
     def __init__(
         self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
-        line: str = "batch", *, n_features: int, workers: Workers | None = None,
+        line: str = "batch", *, n_features: int,
     ) -> None:  # fmt: skip
         super().__init__(memory, room, resident, line)
-        self._n_features, self._workers = n_features, workers
+        self._n_features = n_features
         self._whole = False
 
     def _entry_sizes(self, room: BufferRoom) -> Sizes:
@@ -108,21 +108,20 @@ class DenseBuffer(TransferBuffer):
         indptr, features, values = rows
         n, m = len(indptr) - 1, int(indptr[-1])
         self._whole = m == n * self._n_features
-        arrays, counts = {"values": values}, {"values": m}
+        self._host["values"], counts = values, {"values": m}
         if not self._whole:
-            arrays["features"] = features
+            self._host |= {"features": features}
             self._host["indptr"][: n + 1] = indptr
             counts |= {"features": m, "indptr": n + 1}
-
-        def copy(a: int, b: int) -> None:
-            for name, array in arrays.items():
-                self._host[name][a:b] = array[a:b]
-
-        if self._workers is None:
-            copy(0, m)
-        else:
-            self._workers.each(copy, [(a, min(a + PIECE, m)) for a in range(0, m, PIECE)])
         return counts
+
+    def release(self) -> None:
+        """Allow the slot, and the arrays that it was sent from, to be filled again."""
+        super().release()
+        if self._host.keys() >= {"values"}:
+            self._copied.reach()
+            for name in self.sent_as_given:
+                self._host.pop(name, None)
 
     def _gather(self, batch: RowIdBatch, counts: dict[str, int]) -> int:
         """Send the numbers of rows, which are gathered when they are laid out."""
@@ -226,16 +225,12 @@ class CudaDenseSteps(CudaSteps):
 
     def __init__(
         self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom,
-        resident: Resident | None, products: Products, *, n_more: int, workers: Workers | None,
-        tf32: bool,
+        resident: Resident | None, products: Products, *, n_more: int, tf32: bool,
     ) -> None:  # fmt: skip
         super().__init__(memory, spec, models, room)
         d, line = spec.n_features - n_more, "gradient"
-        slots = (
-            DenseBuffer(memory, room, resident, n_features=d, workers=workers)
-            for _ in range(N_SLOTS)
-        )
-        self._slots, self._products, self._tf32 = cycle(list(slots)), products, tf32
+        slots = [DenseBuffer(memory, room, resident, n_features=d) for _ in range(N_SLOTS)]
+        self._slots, self._products, self._tf32 = cycle(slots), products, tf32
         n_gradient = table_rows(spec.n_features) * stride_of(spec, models)
         self._gradient = memory.empty(n_gradient, np.float32, line)
         n = self._n_rows = spec.n_features + 1
@@ -253,7 +248,7 @@ class CudaDenseSteps(CudaSteps):
         x = self._products.expanded(slot, batch.n_rows)
         z = self._products.logits(group, x, self.z, tf32=self._tf32)
         self._residuals(group, slot, batch.n_rows, rule.smoothing, dense=True)
-        slot.release()
         self._products.gradient(x, z, gradient, tf32=self._tf32)
         group.update(self._items, rule, n, self._items.begin, self._ones, gradient, gradient)
+        slot.release()  # which waits, while the device has work
         return self.losses

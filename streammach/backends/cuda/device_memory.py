@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.launcher import Launcher, array_words, number_word
-from streammach.backends.cuda.shapes import RESIDENT, THREADS, rounded_up
+from streammach.backends.cuda.shapes import RESIDENT, TF32_CAPABILITY, THREADS, rounded_up
 from streammach.errors import BudgetError, DeviceError, clean
 from streammach.machine import size_text
 
 UNIT = 512  # bytes: CuPy's pool hands out multiples of it
 RESERVED_BYTES = 600_000_000  # a CUDA context, code and libraries: an estimate, not measured
 LIBRARIES = ("cupy", "cupy_backends", "cuda")  # whose errors are those of a GPU
-TF32_CAPABILITY = (8, 0)  # the least
 TF32_DROPPED = 13  # bits of a fraction of 23
 Sizes = dict[str, tuple[int, Any]]  # elements and types of buffers, by name
 
@@ -177,6 +176,10 @@ class DeviceMemory:
         """Ask for a buffer's first elements: they come before an event marked behind is reached."""
         target[:] = source.values[: len(target)]
 
+    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
+        """Copy a buffer to another one of its size, behind what was asked for."""
+        target.values[:] = source.values
+
     def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return a host array that the device copies from and to without help."""
         return np.empty(max(count, 1), dtype)
@@ -192,7 +195,7 @@ class DeviceMemory:
         """Return the most bytes that were taken at once."""
         return self.peak
 
-    def close(self) -> None:
+    def trim(self) -> None:
         """Give back what no buffer needs any more."""
 
     @contextlib.contextmanager
@@ -315,6 +318,11 @@ class CudaMemory(DeviceMemory):
         """Copy a buffer's first elements into a flat page-locked array."""
         source.values[: len(target)].get(stream=self._stream, out=target, blocking=False)
 
+    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
+        """Copy a buffer to another one of its size, behind what was asked for."""
+        n_bytes = source.values.nbytes
+        target.values.data.copy_from_device_async(source.values.data, n_bytes, self._stream)
+
     def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return a page-locked host array: its own allocation, of exactly its size."""
         n_bytes = max(count, 1) * np.dtype(dtype).itemsize
@@ -338,7 +346,7 @@ class CudaMemory(DeviceMemory):
         """Return the bytes that the pool has: it keeps what it once took."""
         return max(self.peak, int(self._pool.total_bytes()))
 
-    def close(self) -> None:
+    def trim(self) -> None:
         """Give back what no buffer needs any more."""
         self.wait()
         with self._device:

@@ -38,7 +38,14 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
     ledger = DeviceLedger()
     n_codes = shape.n_repetitions * code_words(shape.n_classes, shape.n_buckets)
     codes = ledger.empty(n_codes, np.uint32, "codes")
-    group = ModelGroup(ledger, shape, codes, models, placement.weights)
+    group = ModelGroup(
+        ledger,
+        shape,
+        codes,
+        models,
+        placement.weights,
+        best_stays=placement.best_stays and waves == 1,
+    )
     products = None
     if dense:
         n_rows = max(batching.batch_size, query_rows(shape, waves, dense=True))
@@ -53,12 +60,13 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
         sizes = (batching.batch_size, batching.batch_nnz, batching.batch_labels)
         given = (ledger, shape, models, BufferRoom(*sizes, placement.resident), None)
         if products is None:
-            CudaSparseSteps(*given)
+            CudaSparseSteps(*given, workers=None)
         else:
-            CudaDenseSteps(*given, products, n_more=n_more, workers=None, tf32=False)
+            CudaDenseSteps(*given, products, n_more=n_more, tf32=False)
         Losses(ledger)
     if placement.resident and facts is not None:
-        Resident(ledger, facts.n_rows, facts.nnz, facts.n_labels)
+        ids = config.needs_ids(facts)
+        Resident(ledger, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
     return ledger
 
 

@@ -7,6 +7,7 @@ groups: bfloat16 weights are widened there, which loses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -34,10 +35,12 @@ from streammach.jit import Array, kernel
 from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.types import Optimizer, Weights
+from streammach.threads import Workers, in_pieces
 
 PIECE_BYTES = 16 << 20  # of a table that are copied at once
 Host = dict[str, Any]  # arrays; weights that only predict may be packed
 Part = tuple[slice, NDArray[Any]]  # rows of a piece, and the host array that holds them
+Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
 
 def widen_into(rows: NDArray[Any], out: NDArray[np.float32]) -> None:
@@ -132,15 +135,17 @@ class ModelGroup:
 
     def __init__(
         self, memory: DeviceMemory, spec: ModelShape, codes: DeviceArray, models: int,
-        weights_are: Weights,
+        weights_are: Weights, workers: Workers | None = None, *, best_stays: bool = False,
     ) -> None:  # fmt: skip
         self._memory, self._spec, self._all_codes, self._most = memory, spec, codes, models
-        self._weights_are = weights_are
+        self._weights_are, self._workers, self._best_stays = weights_are, workers, best_stays
+        self._best: dict[str, DeviceArray] = {}
         self.optimizer: Optimizer | None = None
         self.code_words = code_words(spec.n_classes, spec.n_buckets)
         coding, stride = CODINGS[weights_are], stride_of(spec, models)
         n_words = table_rows(spec.n_features) * stride // CHUNK * coding.words
-        self.tables = {"weights": memory.empty(n_words, coding.word, "weights")}
+        self._weights: Sizes = {"weights": (n_words, coding.word)}
+        self.tables = memory.rooms(self._weights, "weights")
         self._piece_rows = max(1, min(spec.n_features + 1, PIECE_BYTES // (4 * stride)))
         self._piece = memory.page_locked(4 * stride * self._piece_rows, np.uint8)
 
@@ -157,12 +162,24 @@ class ModelGroup:
         if optimizer == self.optimizer:
             return
         self.tables = {"weights": self.tables["weights"]}  # others go before new ones come
+        self._best = {}
         kind, rows = OPTIMIZERS[optimizer], table_rows(self._spec.n_features)
         wide = rows * stride_of(self._spec, self._most)
         sizes: Sizes = dict.fromkeys(kind.per_model, (rows * self._most, np.float32))
         sizes |= dict.fromkeys(kind.per_weight, (wide, np.float32))
         self.tables |= self._memory.rooms(sizes, "optimizer")
+        if self._best_stays:
+            self._best = self._memory.rooms(self._weights | sizes, "best epoch")
         self.optimizer = optimizer
+
+    def keep_best(self) -> None:
+        """Copy all tables to those of the best epoch."""
+        for name, table in self.tables.items():
+            self._memory.copy(self._best[name], table)
+
+    def exchange(self) -> None:
+        """Make the best epoch's tables those that are used, and the other way round."""
+        self.tables, self._best = self._best, self.tables
 
     def start(self, bias: float) -> None:
         """Set weights and state to zero, and the bias to a number."""
@@ -203,7 +220,7 @@ class ModelGroup:
             flat, rows, words = self._room(name, b - a, width)
             self._memory.fetch(flat, self.tables[name], a * words)
             for places, host in parts:
-                widen_into(rows[places, :used], host)
+                self._spread(widen_into, rows[places, :used], host)
         if not to_host:  # what lay there as a part of wider rows
             words = self._room(name, 1, width)[2]
             self.tables[name].values[n_rows * words : table_rows(len(main)) * words].fill(0)
@@ -213,9 +230,13 @@ class ModelGroup:
         flat, rows, words = self._room(name, parts[-1][0].stop, width)
         for places, host in parts:
             rows[places, host.shape[1] :] = 0
-            narrow_into(host, rows[places, : host.shape[1]])
+            self._spread(narrow_into, host, rows[places, : host.shape[1]])
         self._memory.send(self.tables[name], flat, first * words)
         self._memory.wait()
+
+    def _spread(self, copy: Copy, rows: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy rows on the threads."""
+        in_pieces(self._workers, len(rows), lambda a, b: copy(rows[a:b], out[a:b]))
 
     def _room(self, name: str, n: int, width: int) -> tuple[NDArray[Any], NDArray[Any], int]:
         """Return room for so many rows, as words and as numbers, and the words of a row."""

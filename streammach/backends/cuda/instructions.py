@@ -124,6 +124,7 @@ if SIMULATED:
     bits_of, float_of = simulated.bits_of, simulated.float_of
     warp_sum, warp_max = simulated.warp_sum, simulated.warp_max
     exchanged4, from_lane = simulated.exchanged4, simulated.from_lane
+    peers, popc, first_lane = simulated.peers, simulated.popc, simulated.first_lane
 else:
     device, shared, compiled = _device, _shared, Kernel
     get, put = intrinsic(_narrow_load), intrinsic(_narrow_store)
@@ -165,6 +166,40 @@ else:
     def from_lane(x: Number, lane: Number) -> Any:
         """Return the number that a lane of the warp brings."""
         return cuda.shfl_sync(0xFFFFFFFF, x, lane)
+
+    @device
+    def peers(x: Number, bits: Number) -> Any:
+        """Return the lanes of the warp whose x, of so many bits, is the caller's: an int64 mask."""
+        mask = int64(0xFFFFFFFF)
+        for bit in range(bits):
+            mine = x >> bit & 1
+            others = int64(cuda.ballot_sync(0xFFFFFFFF, mine != 0))
+            mask &= others if mine else ~others
+        return mask
+
+    @device
+    def popc(mask: Number) -> Any:
+        """Return how many lanes a mask has."""
+        return int64(cuda.popc(mask))
+
+    @device
+    def first_lane(mask: Number) -> Any:
+        """Return the first lane of a mask that has some."""
+        return np.int32(cuda.ffs(mask)) - np.int32(1)
+
+
+@device
+def lanes_below(lane: Number) -> Any:
+    """Return the mask of the lanes before one."""
+    return (int64(1) << lane) - int64(1)
+
+
+@device
+def ones(flag: Number, lane: Number) -> Any:
+    """Return how many lanes before the caller's have the flag 1, and how many in all; or 0."""
+    same = peers(flag, 1)
+    mask = same if flag else same ^ int64(0xFFFFFFFF)
+    return popc(mask & lanes_below(lane)), popc(mask)
 
 
 @device

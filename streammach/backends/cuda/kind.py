@@ -26,10 +26,11 @@ LEAST_BYTES = 64_000_000  # free, beside such a context: less than any training 
 
 
 class Card(NamedTuple):
-    """A device that can be used: its name, and the bytes of memory that are free."""
+    """A device that can be used: its name, free bytes of its memory, whether it has TF32."""
 
     name: str
     free_bytes: int
+    tf32: bool = True
 
 
 def simulated() -> bool:
@@ -97,7 +98,10 @@ def _present(cupy: Any, cuda: Any) -> Card:
             f"the memory of {name} is full, {size_text(int(free))} are free",
             "Look at nvidia-smi for who else uses it.",
         )
-    return Card(f"{name}, compute capability {capability[0]}.{capability[1]}", int(free))
+    from streammach.backends.cuda.shapes import TF32_CAPABILITY
+
+    full_name = f"{name}, compute capability {capability[0]}.{capability[1]}"
+    return Card(full_name, int(free), capability >= TF32_CAPABILITY)
 
 
 def _check_toolkit() -> None:
@@ -130,7 +134,7 @@ def _run_kernel() -> None:
         memory.launch(Kernel(count_up, (1, 1)), 1, 1, values)
         memory.fetch(result, values)
         del values
-    memory.close()
+    memory.trim()
     if result[0] != 42:
         raise _refused(f"a first kernel made 41 + 1 = {result[0]}", INSTALL_CUDA)
 
@@ -192,5 +196,6 @@ CUDA = BackendKind(
     name="cuda", title="GPU", probe=lambda: find_card().name, usual=_usual, open=_open,
     footprint=_footprint, memory=lambda: find_card().free_bytes, launches=_launches,
     holds=_holds, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
-    weight_types=("float32", "bfloat16"), tf32=True, idle_host=True, sorts=True, rates=_rates,
+    weight_types=("float32", "bfloat16"), tf32=lambda: find_card().tf32, idle_host=True, sorts=True,
+    rates=_rates,
 )  # fmt: skip

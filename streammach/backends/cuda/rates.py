@@ -1,6 +1,6 @@
 """What a card takes for a byte, a copy, a key and a product, measured.
 
-No kernel of a training is compiled for that; how much of a card's rate kernels reach was measured
+The kernels that sort are those of a training; how much of a card's rate kernels reach was measured
 on one (see :mod:`streammach.planning.cost`).
 """
 
@@ -13,10 +13,11 @@ import numpy as np
 
 from streammach.backends.cuda.device_memory import CudaMemory, DeviceMemory
 from streammach.backends.cuda.instructions import SIMULATED
+from streammach.backends.cuda.sorting import FeatureSort
 from streammach.backends.kinds import Rates
 
 # Of an H200 (driver 580, CUDA 13), for what is planned in the simulator.
-H200 = Rates(byte=1 / 4258e9, copied=1 / 10e9, key=0.72e-9, product=1 / 25.5e12)
+H200 = Rates(byte=1 / 4258e9, copied=1 / 10e9, key=0.39e-9, product=1 / 25.5e12)
 COUNT, KEYS, SIDE = 1 << 24, 1 << 17, 2048
 ROOM_BYTES = 256 << 20
 TURNS = 5
@@ -29,14 +30,16 @@ def measured() -> Rates:
     memory = CudaMemory(ROOM_BYTES)
     with memory.use():
         rates = _rates(memory)
-    memory.close()
+    memory.trim()
     return rates
 
 
 def _rates(memory: DeviceMemory) -> Rates:
     there, other = (memory.zeros(COUNT, np.float32) for _ in range(2))
     a, b = (x.values[: SIDE * SIDE].reshape(SIDE, SIDE) for x in (there, other))
-    keys = memory.zeros(KEYS, np.int32).values
+    rows, values = memory.zeros(KEYS, np.int32), memory.zeros(KEYS, np.float32)
+    keys = {"features": memory.numbers(KEYS), "rows": rows, "values": values}
+    sorting = FeatureSort(memory, KEYS, KEYS)
     host, locked = np.ones(COUNT, np.float32), memory.page_locked(COUNT, np.float32)
 
     def move() -> None:
@@ -49,7 +52,7 @@ def _rates(memory: DeviceMemory) -> Rates:
     return Rates(
         byte=_fastest(memory, move) / (2 * host.nbytes),
         copied=_fastest(memory, copy) / host.nbytes,
-        key=_fastest(memory, lambda: memory.xp.argsort(keys, kind="stable")) / KEYS,
+        key=_fastest(memory, lambda: sorting.sort(keys, KEYS, KEYS, rows, values)) / KEYS,
         product=_fastest(memory, lambda: memory.product(a, a, b)) / SIDE**3,
     )
 

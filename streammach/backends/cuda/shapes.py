@@ -13,6 +13,7 @@ from streammach.errors import DeviceError
 from streammach.spec.model_spec import ModelShape
 
 CHUNK = 4  # float32 columns that one thread owns: 16 bytes, the widest access
+TF32_CAPABILITY = (8, 0)  # the least that multiplies in TF32
 WARP = 32
 THREADS, RESIDENT = 256, 8  # of a block of entries; blocks that a multiprocessor has at once
 STRIDING = (THREADS, 4)  # bounds of kernels that stride over entries

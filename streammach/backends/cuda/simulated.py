@@ -129,3 +129,19 @@ def exchanged4(v: Any, distance: int) -> Any:
 def from_lane(x: Number, lane: int) -> Any:
     """Return the number that a lane of the warp brings."""
     return lanes(x)[lane]
+
+
+def peers(x: Number, bits: int) -> int:
+    """Return the mask of the lanes of the warp whose x, of so many bits, is the caller's."""
+    assert 0 <= x < 1 << bits, (x, bits)
+    return sum(1 << i for i, other in enumerate(lanes(x)) if other == x)
+
+
+def popc(mask: Number) -> int:
+    """Return how many lanes a mask has."""
+    return int(mask).bit_count()
+
+
+def first_lane(mask: Number) -> int:
+    """Return the first lane of a mask that has some."""
+    return (int(mask) & -int(mask)).bit_length() - 1

@@ -1,9 +1,8 @@
 """Steps on sparse rows: entries sorted by feature on the device, and cut into items.
 
-The host would need 19 ns for a value (measured), the kernels need 1.5 (arithmetic). Items are cut
-where the feature changes and at every multiple of a segment: flags of positions, their running
-sums, and a scatter, so that nothing waits for a number on the host and the bits are those of a
-plain loop.
+The host would need 19 ns for a value (measured). Items are cut where the feature changes and at
+every multiple of a segment: warps count what begins among their entries, and then each knows where
+its own go, so that nothing waits for a number on the host and the bits are those of a plain loop.
 """
 
 from __future__ import annotations
@@ -15,135 +14,139 @@ import numpy as np
 
 from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.group import ModelGroup, Rule, Segments
-from streammach.backends.cuda.instructions import device, get, int64, put, striding
+from streammach.backends.cuda.instructions import device, get, int64, ones, put, striding, warp_sum
 from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.losses import CudaSteps
-from streammach.backends.cuda.shapes import stride_of
+from streammach.backends.cuda.shapes import (
+    CHUNK,
+    RESIDENT,
+    THREADS,
+    WARP,
+    rounded_up,
+    stride_of,
+)
+from streammach.backends.cuda.sorting import LINE, FeatureSort
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident, TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.spec.model_spec import ModelShape
+from streammach.threads import Workers
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
-SCRATCH_BYTES = 8 << 20  # of a sort, whatever its size: an estimate
+MOST_WARPS = 1024  # whose counts of items every warp reads; as many on every card
 ITEM = ("begin", "end", "feature", "slot")
 
 
 @device
-def feature_at(features: Array, order: Array, nnz: Number, bias_row: Number, q: Number) -> Any:
-    """Return the feature of entry `q` in sorted order; behind all of them the bias has its own."""
+def feature_at(features: Array, nnz: Number, bias_row: Number, q: Number) -> Any:
+    """Return the feature of sorted entry `q`; behind all of them the bias has its own."""
     if q < nnz:
-        return int64(get(features, int64(get(order, q))))
+        return int64(get(features, q))
     return int64(bias_row)
 
 
-def sort_keys(
-    features: Array, rows: Array, n_entries: Number, room: Number, last: Number, keys: Array
-) -> None:
-    """Write what entries are sorted by: their features, and one behind all where there is none.
-
-    All the room is sorted, so that a sort takes the same scratch for every batch.
-
-    Parameters
-    ----------
-    features, rows : int32 (room,)
-        The entries as a slot holds them; the first `n_entries` count.
-    n_entries, room, last : int, int, int32
-        `last` is the key behind all.
-    keys : int32 or uint16 (room,)
-        Receives the keys.
-    """
-    start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
-    for p in range(start, room, step):
-        key = last
-        if p < n_entries and get(rows, p) >= 0:
-            key = get(features, p)
-        put(keys, p, key)
+@device
+def kind_at(
+    features: Array, nnz: Number, total: Number, bias_row: Number, segment: Number, q: Number
+) -> Any:
+    """Return what begins at `q`: 0 nothing, 1 all of a feature, 2 a part of it, 3 its first."""
+    kind, mine = 0, feature_at(features, nnz, bias_row, q)
+    first = q == 0 or feature_at(features, nnz, bias_row, q - 1) != mine
+    cut = (q // segment + 1) * segment  # where an item that begins here ends at the latest
+    if first:
+        more = cut < total and feature_at(features, nnz, bias_row, cut) == mine
+        kind = 3 if more else 1
+    elif q % segment == 0:
+        kind = 2
+    return kind
 
 
-def mark(
-    features: Array, values: Array, rows: Array, order: Array, nnz: Number, total: Number,
-    bias_row: Number, segment: Number, out_rows: Array, out_values: Array, flags: Array,
+def count_items(
+    features: Array, nnz: Number, total: Number, bias_row: Number, segment: Number, each: Number,
+    out_rows: Array, out_values: Array, counts: Array,
 ) -> None:  # fmt: skip
-    """Bring entries into sorted order and say which of them begin an item.
+    """Count the items that begin among the entries of each warp, and write the bias's entries.
 
     Parameters
     ----------
-    features, values, rows, order : int32 (m,), float32 (m,), int32 (m,), int32 (m,)
-        The entries as a slot holds them; their order by features, then rows: `nnz` count.
-    nnz, total, bias_row, segment : int
-        Values; values and the bias's entries, one a row; d; most entries of an item.
+    features, nnz, total : int32 (nnz,), int, int
+        Features of the values, rising; values; values and the bias's entries, one a row.
+    bias_row, segment, each : int
+        d; most entries of an item; entries of a warp, a multiple of 32.
     out_rows, out_values : int32 (total,), float32 (total,)
-        Receive the entries.
-    flags : int32 (3 * total,)
-        Receive 1 where an item begins, where one begins that is a part of its feature, and where
-        the first such part begins.
+        Receive the entries of the bias, behind the others.
+    counts : int32 (3 * warps,)
+        Receive for each warp the items, those that are a part of their feature, and first parts.
     """
-    start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
-    for q in range(start, total, step):
-        if q < nnz:
-            p = int64(get(order, q))
-            put(out_rows, q, get(rows, p))
-            put(out_values, q, get(values, p))
-        else:
+    lane, warp = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    items, parts, firsts = int64(0), int64(0), int64(0)
+    for q in range(warp * each + lane, min(warp * each + each, total), WARP):
+        if q >= nnz:
             put(out_rows, q, np.int32(q - nnz))
             put(out_values, q, np.float32(1))
-        mine = feature_at(features, order, nnz, bias_row, q)
-        first = q == 0 or feature_at(features, order, nnz, bias_row, q - 1) != mine
-        begins = first or q % segment == 0
-        cut = (q // segment + 1) * segment  # where an item that begins here ends at the latest
-        part = begins and (
-            not first
-            or (cut < total and feature_at(features, order, nnz, bias_row, cut) == mine)
-        )  # fmt: skip
-        put(flags, q, np.int32(1 if begins else 0))
-        put(flags, total + q, np.int32(1 if part else 0))
-        put(flags, 2 * total + q, np.int32(1 if part and first else 0))
+        kind = kind_at(features, nnz, total, bias_row, segment, q)
+        items += kind > 0
+        parts += kind > 1
+        firsts += kind > 2
+    items, parts, firsts = warp_sum(items), warp_sum(parts), warp_sum(firsts)
+    if lane == 0:
+        put(counts, 3 * warp, np.int32(items))
+        put(counts, 3 * warp + 1, np.int32(parts))
+        put(counts, 3 * warp + 2, np.int32(firsts))
 
 
-def place(
-    features: Array, order: Array, nnz: Number, total: Number, bias_row: Number, flags: Array,
-    sums: Array, begin: Array, end: Array, feature: Array, slot: Array, count: Array,
-    joined_begin: Array, joined_end: Array, joined_feature: Array, joined_count: Array,
+def place_items(
+    features: Array, nnz: Number, total: Number, bias_row: Number, segment: Number, each: Number,
+    counts: Array, begin: Array, end: Array, feature: Array, slot: Array, n_items: Array,
+    joined_begin: Array, joined_end: Array, joined_feature: Array, n_joined: Array,
 ) -> None:  # fmt: skip
     """Write the items, and those of the second pass over partial sums.
 
     Parameters
     ----------
-    features, order, nnz, total, bias_row, flags : int32 (m,), int32 (m,), int, int, int, int32
-        As for :func:`mark`, which wrote the flags.
-    sums : int32 (3 * total,)
-        Their running sums.
-    begin, end, feature, slot, count : int32 (items,), int32 (1,)
+    features, nnz, total, bias_row, segment, each, counts : int32, int, ..., int32
+        As for :func:`count_items`, which wrote the counts.
+    begin, end, feature, slot, n_items : int32 (items,), int32 (1,)
         Receive the items.
-    joined_begin, joined_end, joined_feature, joined_count : int32 (joined,), int32 (1,)
+    joined_begin, joined_end, joined_feature, n_joined : int32 (joined,), int32 (1,)
         Receive those of the features that have several.
     """
-    start, step = int64(cuda.grid(1)), int64(cuda.gridsize(1))
-    n_items, n_both = int64(get(sums, total - 1)), int64(get(sums, 2 * total - 1))
-    for q in range(start, total, step):
-        if get(flags, q):
-            i = int64(get(sums, q)) - 1
-            mine = feature_at(features, order, nnz, bias_row, q)
-            here = int64(get(sums, total + q)) - n_items - 1
-            put(begin, i, np.int32(q))
-            put(feature, i, np.int32(mine))
-            put(slot, i, np.int32(here if get(flags, total + q) else -1))
-            if i > 0:
-                put(end, i - 1, np.int32(q))
-            if get(flags, 2 * total + q):
-                j = int64(get(sums, 2 * total + q)) - n_both - 1
-                put(joined_begin, j, np.int32(here))
-                put(joined_feature, j, np.int32(mine))
-                if j > 0:
-                    put(joined_end, j - 1, np.int32(here))
-        if q == total - 1:
-            joined = int64(get(sums, 3 * total - 1)) - n_both
-            put(end, n_items - 1, np.int32(total))
-            put(count, 0, np.int32(n_items))
-            put(joined_count, 0, np.int32(joined))
-            if joined > 0:
-                put(joined_end, joined - 1, np.int32(n_both - n_items))
+    lane, warp = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
+    i, s, j = int64(0), int64(0), int64(0)  # items, partial sums and joined items before
+    for w in range(lane, warp, WARP):
+        i += get(counts, 3 * w)
+        s += get(counts, 3 * w + 1)
+        j += get(counts, 3 * w + 2)
+    i, s, j = warp_sum(i), warp_sum(s), warp_sum(j)
+    start, stop = warp * each, min(warp * each + each, total)
+    for q in range(start + lane, stop + lane, WARP):
+        kind = 0
+        if q < stop:
+            kind = kind_at(features, nnz, total, bias_row, segment, q)
+        i_before, i_more = ones(1 if kind > 0 else 0, lane)
+        s_before, s_more = ones(1 if kind > 1 else 0, lane)
+        j_before, j_more = ones(1 if kind > 2 else 0, lane)
+        if kind > 0:
+            at, mine = i + i_before, np.int32(feature_at(features, nnz, bias_row, q))
+            here = np.int32(s + s_before)
+            put(begin, at, np.int32(q))
+            put(feature, at, mine)
+            put(slot, at, here if kind > 1 else np.int32(-1))
+            if at > 0:
+                put(end, at - 1, np.int32(q))
+            if kind > 2:
+                at = j + j_before
+                put(joined_begin, at, here)
+                put(joined_feature, at, mine)
+                if at > 0:
+                    put(joined_end, at - 1, here)
+        i, s, j = i + i_more, s + s_more, j + j_more
+    if lane == 0 and start < total and stop == total:  # the warp that has the last entry
+        put(end, i - 1, np.int32(total))
+        put(n_items, 0, np.int32(i))
+        put(n_joined, 0, np.int32(j))
+        if j > 0:
+            put(joined_end, j - 1, np.int32(s))
 
 
 def most_slots(total: int, segment: int = SEGMENT) -> int:
@@ -169,49 +172,40 @@ class SegmentBuilder:
         self, memory: DeviceMemory, room: BufferRoom, bias_row: int, segment: int = SEGMENT
     ) -> None:
         self._memory, self._bias_row, self._segment = memory, bias_row, segment
-        total, n_keys = room.n_rows + room.nnz, room.nnz + 3 * room.n_rows + 3
-        joined, line = most_slots(total, segment), "batch by features"
-        # A radix sort goes over the bits of keys eight at a time.
-        key = np.uint16 if bias_row <= np.iinfo(np.uint16).max else np.int32
+        total, n_entries = room.n_rows + room.nnz, room.nnz + (CHUNK - 1) * room.n_rows
+        joined = most_slots(total, segment)
+        self._order = FeatureSort(memory, n_entries, bias_row)
         sizes: Sizes = {
-            "keys": (n_keys, key), "order": (n_keys, np.int32), "rows": (total, np.int32),
-            "values": (total, np.float32), "flags": (3 * total, np.int32),
-            "sums": (3 * total, np.int32),
+            "rows": (total, np.int32), "values": (total, np.float32),
+            "counts": (3 * MOST_WARPS, np.int32),
         }  # fmt: skip
-        arrays = memory.rooms(sizes, line)
-        self._keys, self._order, self.rows, self.values, self._flags, self._sums = arrays.values()
+        self.rows, self.values, self._counts = memory.rooms(sizes, LINE).values()
         items: list[Segments] = []
         for most in (total, joined):
             count: Sizes = {"n_items": (1, np.int32)}
             room_of_items = dict.fromkeys(ITEM, (most, np.int32)) | count
-            items.append(Segments(**memory.rooms(room_of_items, line)))
+            items.append(Segments(**memory.rooms(room_of_items, LINE)))
         self.whole, self.joined = items
-        self.slots, self.ones = memory.numbers(joined, line), memory.empty(joined, np.float32, line)
+        self.slots = memory.numbers(joined, LINE)
+        self.ones = memory.empty(joined, np.float32, LINE)
         self.ones.values.fill(1)
         self.joined.slot.values.fill(-1)
-        # The order in 64 bits, and its scratch.
-        memory.reserve(SCRATCH_BYTES + 40 * (room.nnz + 3 * room.n_rows), "sorting")
 
     def sort(self, slot: TransferBuffer, n_rows: int, nnz: int, n_entries: int) -> None:
         """Bring the rows of a slot, whose entries come in fours, into the order of features."""
-        memory, total, keys = self._memory, n_rows + nnz, self._keys.values
-        last = np.int32(np.iinfo(keys.dtype).max)
-        memory.stride(
-            striding(sort_keys, keys.dtype.name), len(keys), slot["features"], slot["rows"],
-            n_entries, len(keys), last, self._keys,
-        )  # fmt: skip
-        if n_entries:
-            self._order.values[: len(keys)] = memory.xp.argsort(keys, kind="stable")
-        sizes = (nnz, total, self._bias_row)
-        memory.stride(
-            striding(mark), total, slot["features"], slot["values"], slot["rows"], self._order,
-            *sizes, self._segment, self.rows, self.values, self._flags,
-        )  # fmt: skip
-        flags, sums = self._flags.values[: 3 * total], self._sums.values[: 3 * total]
-        memory.xp.cumsum(flags, dtype=np.int32, out=sums)
-        memory.stride(
-            striding(place), total, slot["features"], self._order, *sizes, self._flags, self._sums,
-            *self.whole, *self.joined[:3], self.joined.n_items,
+        memory, total = self._memory, n_rows + nnz
+        features = self._order.sort(slot.arrays, n_entries, nnz, self.rows, self.values)
+        threads = min(THREADS, memory.most_threads)
+        most = min(MOST_WARPS * WARP // threads, memory.blocks(RESIDENT))
+        each = rounded_up(-(-total // (most * threads // WARP)), WARP)
+        blocks = -(-total // (each * threads // WARP))
+        sizes = (features, nnz, total, self._bias_row, self._segment, each)
+        memory.launch(
+            striding(count_items), blocks, threads, *sizes, self.rows, self.values, self._counts
+        )
+        memory.launch(
+            striding(place_items), blocks, threads, *sizes, self._counts, *self.whole,
+            *self.joined[:3], self.joined.n_items,
         )  # fmt: skip
 
 
@@ -220,10 +214,11 @@ class CudaSparseSteps(CudaSteps):
 
     def __init__(
         self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom,
-        resident: Resident | None,
+        resident: Resident | None, *, workers: Workers | None,
     ) -> None:  # fmt: skip
         super().__init__(memory, spec, models, room)
-        self._slots = cycle([TransferBuffer(memory, room, resident) for _ in range(N_SLOTS)])
+        slots = (TransferBuffer(memory, room, resident, workers=workers) for _ in range(N_SLOTS))
+        self._slots = cycle(list(slots))
         self._sorter = SegmentBuilder(memory, room, spec.n_features)
         n_partial = most_slots(room.n_rows + room.nnz) * stride_of(spec, models)
         self._partial = memory.empty(n_partial, np.float32, "residuals")

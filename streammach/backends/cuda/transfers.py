@@ -8,6 +8,7 @@ device when the work that read it is done; work on a slot begins when its copies
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,10 @@ from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import Batch, RowIdBatch
+from streammach.threads import Workers
 
 N_SLOTS = 2
+PIECE = 1 << 16  # entries that a thread copies at once: to wake one takes as long as half of them
 LABELS = ("label_starts", "label_classes", "label_shares")
 
 
@@ -38,10 +41,10 @@ class BufferRoom(NamedTuple):
 
 @kernel()
 def fill_in_fours(
-    indptr: Array, features: Array, values: Array, out_indptr: Array, out_features: Array,
-    out_values: Array, out_rows: Array,
-) -> Any:  # fmt: skip
-    """Copy rows so that each takes a multiple of four entries; return how many there are in all.
+    indptr: Array, features: Array, values: Array, places: Array, first_row: int,
+    out_features: Array, out_values: Array, out_rows: Array,
+) -> None:  # fmt: skip
+    """Copy rows to their places, so that each takes a multiple of four entries.
 
     A row is filled up with its last feature, the value 0 and the row number -1.
 
@@ -49,25 +52,22 @@ def fill_in_fours(
     ----------
     indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
         The rows.
-    out_indptr, out_features, out_values, out_rows : int32 (n + 1,), int32, float32, int32
-        Receive row pointers, and of each entry the feature, value and row.
+    places, first_row : int32 (n + 1,), int
+        Where each goes, multiples of four; the number of the first one.
+    out_features, out_values, out_rows : int32, float32, int32
+        Receive of each entry the feature, value and row.
     """
-    q = 0
-    out_indptr[0] = 0
     for i in range(indptr.shape[0] - 1):
         # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
-        first, at = np.uint64(indptr[i]), np.uint64(q)
-        for j in range(np.uint64(indptr[i + 1]) - first):
+        first, at = np.uint64(indptr[i]), np.uint64(places[i])
+        n = np.uint64(indptr[i + 1]) - first
+        for j in range(n):
             out_features[at + j] = features[first + j]
             out_values[at + j] = values[first + j]
-            out_rows[at + j] = i
-        q += indptr[i + 1] - indptr[i]
-        while q % 4:
-            out_features[q] = out_features[q - 1]
+            out_rows[at + j] = first_row + i
+        for q in range(at + n, np.uint64(places[i + 1])):
+            out_features[q] = features[first + n - np.uint64(1)]
             out_values[q], out_rows[q] = 0, -1
-            q += 1
-        out_indptr[i + 1] = q
-    return q
 
 
 def gather(
@@ -105,14 +105,17 @@ def gather(
 
 def gather_dense(
     chosen: Array, n_rows: Number, width: Number, starts: Array, features: Array, values: Array,
-    classes: Array, importance: Array, x: Array, out_classes: Array, out_importance: Array,
+    classes: Array, importance: Array, ids: Number, x: Array, out_classes: Array,
+    out_importance: Array,
 ) -> None:  # fmt: skip
-    """Write chosen rows, as for :func:`gather`, into zeros float32 (n * width,); a warp a row."""
+    """Write chosen rows, all of whose features are there without ids, into zeros; a warp a row."""
     lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
     for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
         row = int64(get(chosen, i))
-        for p in range(int64(get(starts, row)) + lane, int64(get(starts, row + 1)), WARP):
-            put(x, i * width + int64(get(features, p)), get(values, p))
+        begin = int64(get(starts, row))
+        for p in range(begin + lane, int64(get(starts, row + 1)), WARP):
+            column = int64(get(features, p)) if ids else p - begin
+            put(x, i * width + column, get(values, p))
         if lane == 0:
             put(out_classes, i, get(classes, row))
             put(out_importance, i, get(importance, row))
@@ -132,12 +135,17 @@ def gather_labels(
 
 
 class Resident:
-    """Room for all rows, values and labels of lists of a store on the device, to gather from."""
+    """Room for all rows, values and labels of lists of a store on the device, to gather from.
 
-    def __init__(self, memory: DeviceMemory, n_rows: int, nnz: int, n_labels: int = 0) -> None:
-        self._memory, line = memory, "rows of the store"
+    Without `ids` rows have all features.
+    """
+
+    def __init__(
+        self, memory: DeviceMemory, n_rows: int, nnz: int, n_labels: int = 0, *, ids: bool = True
+    ) -> None:
+        self._memory, self._ids, line = memory, ids, "rows of the store"
         sizes: Sizes = {
-            "starts": (n_rows + 1, np.int64), "features": (nnz, np.int32),
+            "starts": (n_rows + 1, np.int64), "features": (nnz * ids, np.int32),
             "values": (nnz, np.float32), "classes": (n_rows, np.int32),
             "importance": (n_rows, np.float32),
         }  # fmt: skip
@@ -169,7 +177,7 @@ class Resident:
             for target, array, at in zip(self._rows + self._labels, arrays, places, strict=False):
                 self._memory.send(target, array, at)
             self._memory.wait()
-        self._counts = rows + batch.n_rows, nnz + len(batch.features), n_labels
+        self._counts = rows + batch.n_rows, nnz + len(batch.values), n_labels
 
     def gather(
         self, slot: dict[str, DeviceArray], n: int, x: DeviceArray | None = None, width: int = 0
@@ -192,8 +200,9 @@ class Resident:
             )  # fmt: skip
         else:
             memory.stride(
-                striding(gather_dense), n * WARP, slot["chosen"], n, width, *self._rows, x, *beside
-            )
+                striding(gather_dense), n * WARP, slot["chosen"], n, width, *self._rows,
+                int(self._ids), x, *beside,
+            )  # fmt: skip
         if self._labels:
             memory.stride(
                 striding(gather_labels), n * WARP, slot["chosen"], slot["label_starts"], n,
@@ -208,10 +217,13 @@ def _label_sizes(n_rows: int, n_labels: int, starts: Any) -> list[tuple[int, Any
 class TransferBuffer:
     """Fixed room for some rows, in page-locked host memory and on the device.
 
-    Rows that are kept are gathered from where they are resident, others are sent.
+    Rows that are kept are gathered from where they are resident, others are sent: workers copy them
+    into page-locked memory, else the calling thread.
 
     Attributes
     ----------
+    sent_as_given : set of str
+        Arrays that are sent from where the rows are.
     arrays : dict of str to DeviceArray
         ``indptr`` int32 (n + 1,); ``features`` int32, ``values`` float32 and ``rows`` int32 of each
         entry, in fours; ``classes`` int32 (n,), ``importance`` float32 (n,); ``chosen`` int64 (n,)
@@ -219,17 +231,20 @@ class TransferBuffer:
         ``label_shares`` float32 where rows have lists of labels.
     """
 
+    sent_as_given: frozenset[str] = frozenset()
+
     def __init__(
         self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
-        line: str = "batch",
+        line: str = "batch", *, workers: Workers | None = None,
     ) -> None:  # fmt: skip
         self._memory, self._resident, n = memory, resident, room.n_rows
+        self._workers = workers
         sizes = self._entry_sizes(room)
         sizes |= {"classes": (n, np.int32), "importance": (n, np.float32)}
         if room.n_labels:
             labels = _label_sizes(n, room.n_labels, np.int32)
             sizes |= dict(zip(LABELS, labels, strict=True))
-        on_host = list(sizes)
+        on_host = [name for name in sizes if name not in self.sent_as_given]
         if room.kept:
             sizes["chosen"] = (n, np.int64)
             on_host = ["indptr", "chosen", *LABELS[: bool(room.n_labels)]]
@@ -272,9 +287,28 @@ class TransferBuffer:
 
     def _entries(self, *rows: NDArray[Any]) -> dict[str, int]:
         """Make ready to send entries; return how much of each array there is."""
-        names = ("indptr", "features", "values", "rows")
-        m = int(fill_in_fours(*rows, *(self._host[name] for name in names)))
-        return {"indptr": len(rows[0]), "features": m, "values": m, "rows": m}
+        (indptr, features, values), host = rows, self._host
+        n, m = len(indptr) - 1, self._place(indptr)
+        out = [host[name] for name in ("features", "values", "rows")]
+
+        def copy(a: int, b: int) -> None:
+            places = host["indptr"][a : b + 1]
+            fill_in_fours(indptr[a : b + 1], features, values, places, a, *out)
+
+        if self._workers is None:
+            copy(0, n)
+        else:
+            pieces = max(m // PIECE, 1)
+            edges = [n * i // pieces for i in range(pieces + 1)]
+            self._workers.each(copy, itertools.pairwise(edges))
+        return {"indptr": n + 1, "features": m, "values": m, "rows": m}
+
+    def _place(self, indptr: NDArray[np.int64]) -> int:
+        """Write where rows go in fours; return how many entries there are in all."""
+        places, n = self._host["indptr"], len(indptr) - 1
+        places[0] = 0
+        np.cumsum(-(-np.diff(indptr) // CHUNK) * CHUNK, out=places[1 : n + 1])
+        return int(places[n])
 
     def _beside(self, **arrays: NDArray[Any] | None) -> dict[str, int]:
         """Make ready to send what rows have beside values; return how much of each there is."""
@@ -286,12 +320,10 @@ class TransferBuffer:
     def _gather(self, batch: RowIdBatch, counts: dict[str, int]) -> int:
         """Send the numbers of rows, and gather these on the device."""
         assert self._resident is not None, "no rows are kept"
-        indptr, n = self._host["indptr"], batch.n_rows
-        indptr[0] = 0
-        np.cumsum(-(-np.diff(batch.indptr) // CHUNK) * CHUNK, out=indptr[1 : n + 1])
+        m, n = self._place(batch.indptr), batch.n_rows
         self._send(counts | {"indptr": n + 1})
         self._resident.gather(self.arrays, n)
-        return int(indptr[n])
+        return m
 
     def _send(self, counts: dict[str, int]) -> None:
         self._used.before(ahead=True)

@@ -81,7 +81,8 @@ class StoredRows:
         self.path, self.root, self._arrays = path, root, arrays
         self._float = self.value_type == np.float32
         self._class_weights: NDArray[np.float32] | None = None
-        self._checked: set[tuple[int, int]] = set()  # ranges of rows; chunks have checksums
+        # ranges of rows, with ids of features or without; chunks have checksums
+        self._checked: set[tuple[int, int, bool]] = set()
 
     @property
     def value_type(self) -> np.dtype[np.generic]:
@@ -139,13 +140,15 @@ class StoredRows:
     def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
         """Read rows into arrays of just their size, and check what they hold, the first time.
 
-        `indptr` is int64 (n + 1,).
+        `indptr` is int64 (n + 1,). Ids of features are read where there is room for them.
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
-        arrays, root, fresh = self._arrays, self.root, (start, stop) not in self._checked
+        arrays, root, key = self._arrays, self.root, (start, stop, len(rows.features) > 0)
+        fresh = key not in self._checked
         ids, classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
         values, importance = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        arrays["X/indices"].read(a, b, rows.features, _ids(ids) if fresh else None)
+        if len(rows.features) > 0:
+            arrays["X/indices"].read(a, b, rows.features, _ids(ids) if fresh else None)
         look = _numbers(NO_SIGN, values) if fresh and self._float else None
         arrays["X/data"].read(a, b, rows.values, look)
         if not self.listed:
@@ -158,7 +161,7 @@ class StoredRows:
             self._check(values[0] < INFINITE, "values", start, stop)
             self._check(classes[0] < root.classes, "ids of classes", start, stop)
             self._check(importance[0] <= MOST_WEIGHT, "importances", start, stop)
-            self._checked.add((start, stop))
+            self._checked.add(key)
 
     def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Look | None) -> None:
         """Read what rows count for, times the weights of their classes where there are any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -37,6 +37,7 @@ from streammach.parts.counts.group_fit import (
 from streammach.parts.counts.saved import Counted
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
+from streammach.threads import ahead
 
 TABLE, LEARNT = UNFINISHED = "counted", "learnt"  # the names under which the work is kept
 Mask = NDArray[np.bool_]
@@ -135,17 +136,19 @@ class CountLearner:
         if wanted is not None:
             fitting.limit(wanted, MEASURED * wanted)
 
-    def _blocks(self, n_rows: int, of: StageRows | None = None) -> Iterator[tuple[RowBlock, Mask]]:
+    def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
-        for block, held in masked_blocks(self._dataset, self._held):
-            self._session.check()
-            some = min(n_rows, block.n_rows)
-            yield block.part(0, some), held[:some]
-            n_rows -= some
-            if of is not None:
+        with closing(
+            ahead(masked_blocks(self._dataset, self._held), "counted", patience=None)
+        ) as blocks:
+            for block, held in blocks:
+                self._session.check()
+                some = min(n_rows, block.n_rows)
+                yield block.part(0, some), held[:some]
+                n_rows -= some
                 of.add(some)
-            if not n_rows:
-                return
+                if not n_rows:
+                    return
 
     def _labelled(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the same with a row for each label."""
@@ -243,14 +246,19 @@ class CountLearner:
         models are left.
         """
         data, fitting = self._dataset, self._fitting
-        usual = min(int(USUAL_PASSES * data.n_rows), MOST_LESSONS)
+        n_held = 0 if self._held.mask is None else int(self._held.mask.sum())
+        usual = min(int(USUAL_PASSES * (data.n_rows - n_held)), MOST_LESSONS)
         self._learnt = StageRows(self._session, self._options.pair_rows or usual)
-        scorer = CountScorer(weigh(table, alone), self._threads)
+        scorer = CountScorer(weigh(table, alone, fitting.workers), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
+        one = np.zeros(table.n_features, np.int32)  # group: the sums of others are not asked for
         loss = held_out_loss(
-            found, alone,
-            lambda weights: evidence(table, rows, candidates, weights=weights, each=scorer.each),
+            found, found.scores(in_order(alone), fitting.workers),
+            lambda weights: evidence(
+                table, rows, candidates, each=scorer.each,
+                weights=replace(weights, group=one, slope=weights.slope[:1]),
+            ),
         )  # fmt: skip
         del found
         with PairLearner(table, alone, threads=self._threads) as learner:
@@ -262,11 +270,18 @@ class CountLearner:
 
     def _lessons(self) -> Iterator[RowBlock]:
         """Yield the rows of the store that are not held out, some thousands at a time."""
-        for block, held in self._blocks(self._dataset.n_rows, self._learnt):
-            kept = np.flatnonzero(~held)
-            for start in range(0, len(kept), LESSON_ROWS):
+
+        def taken() -> Iterator[RowBlock]:
+            for block, held in masked_blocks(self._dataset, self._held):
+                kept = np.flatnonzero(~held)
+                for start in range(0, len(kept), LESSON_ROWS):
+                    yield block.take(kept[start : start + LESSON_ROWS])
+
+        with closing(ahead(taken(), "lessons", patience=None)) as lessons:
+            for rows in lessons:
                 self._session.check()
-                yield block.take(kept[start : start + LESSON_ROWS])
+                yield rows
+                self._learnt.add(rows.n_rows)
 
 
 def _usual_gains(n_features: int) -> PairGainModel:
@@ -275,21 +290,22 @@ def _usual_gains(n_features: int) -> PairGainModel:
 
 
 def held_out_loss(
-    found: CandidateFeatures, weights: GroupWeights,
+    found: CandidateFeatures, scores: NDArray[np.floating],
     evidence_of: Callable[[GroupWeights], NDArray[np.float32]],
 ) -> Callable[[GroupWeights], float]:  # fmt: skip
     """Return what gives the mean loss of rows, in nats, at the best share of learnt weights.
 
-    `evidence_of` gives what is counted of their candidates, float32 (n, m, 2 G + 1).
+    `scores` (n, m) are those without them; `evidence_of` gives what is counted of the candidates,
+    float32 (n, 2 G + 1, m).
     """
-    scores = found.scores(in_order(weights)).astype(np.float64)
     rows = replace(found, counted=np.zeros(0, np.float32))  # the rest is small
+    without = scores.astype(np.float64)
 
     def loss_of(weights: GroupWeights) -> float:
-        learnt = evidence_of(weights)[:, :, -1].astype(np.float64)
+        learnt = evidence_of(weights)[:, -1].astype(np.float64)
 
         def loss(share: float) -> float:
-            z = scores + share * learnt
+            z = without + share * learnt
             each = rows.of_labels(scipy.special.logsumexp(z, axis=1)) - rows.own(z)
             return float(np.average(each, weights=rows.weights))
 

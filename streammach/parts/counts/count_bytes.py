@@ -6,6 +6,7 @@ from streammach.counts.count_kernels import INDEX_BYTES
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
+from streammach.parts.counts.group_kernels import FitRoom
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, PairTable
 from streammach.spec.config import RunConfig
@@ -19,6 +20,8 @@ MODEL_BYTES = CountWeights.footprint(pairs=1) + 1  # a pair on disk: a byte of g
 SKETCH_ERROR = 0.05  # six standard errors of the estimate of the pairs
 FIT_BYTES = 192_000_000  # evidence for the group weights
 FIT_CANDIDATES = 64
+FIT_PIECES = 16  # of the rows of a fit, each with derivatives of its own
+SYSTEMS = 5  # of their sum, and copies of it while it is solved
 MAX_GROUPS = 85
 MAX_CLASSES = 1 << 30
 
@@ -40,8 +43,12 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     if not max_pairs:
         return {}
     fit = min(FIT_BYTES, config.batching.held_out_rows * evidence_bytes(MAX_GROUPS))
+    fit += (FIT_PIECES + SYSTEMS) * 8 * (3 * MAX_GROUPS + 4) ** 2
+    fit += threads * FitRoom.footprint(MAX_GROUPS, FIT_CANDIDATES)
     n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
-    lessons = PairLearner.footprint(facts.n_classes, n_wide, facts.max_row_nnz, threads)
+    lessons = PairLearner.footprint(
+        facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
+    )
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + lessons,
         "count scores": _scores(facts, config),

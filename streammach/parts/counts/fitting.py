@@ -30,6 +30,7 @@ from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, la
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
+from streammach.threads import Workers
 
 FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
 TILT_ROWS = 4000  # that judge how little frequent labels weigh
@@ -95,6 +96,7 @@ class Fitting:
         self, rows: RowBlock, n_fit: int, *, threads: int, hashed: HashedModels | None = None
     ) -> None:
         self._known, self.threads, self.hashed = rows, threads, hashed
+        self.workers = Workers(threads, "weights")
         self.limit(n_fit)
 
     def limit(self, n_fit: int, measured: int | None = None) -> None:
@@ -111,9 +113,10 @@ class Fitting:
         found = self._evidence(table, start)
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
             weights = fit_groups(
-                found.part(0, half), start, hashed=self.hashed is not None, learnt=False
-            )
-            first, five = top_k_hits(found.part(half, self.n_fit), weights)
+                found.part(0, half), start, hashed=self.hashed is not None, learnt=False,
+                workers=self.workers,
+            )  # fmt: skip
+        first, five = top_k_hits(found.part(half, self.n_fit), weights, self.workers)
         n = _total(self.rows.part(self._first + half, self._first + self.n_fit))
         return Reached(first / n, five / n)
 
@@ -143,9 +146,13 @@ class Fitting:
         found = self._evidence(table, start)
         halves = (found.part(0, half), found.part(half, self.n_fit))
         with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
-            fits = [fit_groups(part, start, hashed=beside, learnt=start.theta.size > 0)
-                    for part in (*halves, found)]  # fmt: skip
-            factor = _best_factor(fits, halves) if beside else 1.0
+            fits = [
+                fit_groups(
+                    part, start, hashed=beside, learnt=start.theta.size > 0, workers=self.workers
+                )
+                for part in (*halves, found)
+            ]
+        factor = _best_factor(fits, halves, self.workers) if beside else 1.0
         listed = found.listed
         del found, halves  # a large part of the memory
         fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
@@ -175,7 +182,7 @@ class Fitting:
 
     def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what weights reach on rows."""
-        scorer = CountScorer(weigh(table, weights), self.threads)
+        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
         try:
             if self.hashed is None:
                 return measure(rows, scorer.topk)
@@ -184,7 +191,7 @@ class Fitting:
             scorer.close()
 
     def _evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
-        scorer = CountScorer(weigh(table, weights), self.threads)
+        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
         rows, candidates, number = self.candidates(scorer, self.n_fit)
         found = self.features(table, weights, scorer, rows, candidates)
         scorer.close()
@@ -248,12 +255,14 @@ def _tilted(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
     return [replace(weights, prior=weights.prior - tilt) for weights in fits]
 
 
-def _best_factor(fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...]) -> float:
+def _best_factor(
+    fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], workers: Workers
+) -> float:
     """Return the multiple of the hashed models' weight that does best on what fits did not see."""
 
     def score(factor: float) -> float:
         hits = [
-            top_k_hits(unseen, replace(weights, hashed=weights.hashed * factor))
+            top_k_hits(unseen, replace(weights, hashed=weights.hashed * factor), workers)
             for weights, unseen in zip(fits[:2], reversed(halves), strict=True)
         ]
         first, five = map(sum, zip(*hits, strict=True))

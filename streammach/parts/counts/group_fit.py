@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
 from streammach.data.store.dataset import Dataset
-from streammach.parts.counts.count_bytes import MAX_GROUPS
+from streammach.parts.counts.count_bytes import FIT_PIECES, MAX_GROUPS
+from streammach.parts.counts.group_kernels import FitRoom, FitRows, add_losses, score_rows
 from streammach.rows.dense import product
 from streammach.rows.names import namespace_ids
+from streammach.threads import Workers, pieces_of
 
 # Where the fit starts, and what counts have where there is no time for one: fitted to three data
 # sets, one group of features each (docs/experiments.md, "Counts alone").
 SLOPE, MATCH, PENALTY, PRIOR, HASHED = 0.075, 0.56, 0.033, -0.15, 9.0
 STRENGTH = 10.0  # of the pull towards the start, in rows of weight 1; measured between 1 and 10
 SPREAD = (1.0, 5.0, 1.0, 1.0, 1.0, 30.0)  # of slope, match, learnt, penalty, prior, hashed
-STEPS = 100
-CURVATURE_ROWS = 256  # rows whose squares are held at once
-REPEATED = np.float32(-1e9)
+STEPS = 50  # at most; 5 to 8 were measured
+CLOSE = 0.01  # nats of all rows that a last step wins
 NAMESPACES = MAX_GROUPS // 5 - 1
 OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
 ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
@@ -33,8 +33,8 @@ ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
 class CandidateFeatures:
     """What is known of the candidates of some rows, whose class is among them."""
 
-    # float32 (n, m, 2 G + 1): sums of ln n by group, numbers of counted pairs by group, the sum of
-    # learnt weights
+    # float32 (n, 2 G + 1, m): sums of ln n by group, numbers of counted pairs by group, the sum of
+    # learnt weights; zeros of a group of which the row holds none
     counted: NDArray[np.float32]
     groups: NDArray[np.float32]  # float32 (n, G): features of each group that the row holds
     # log_rows, log_values: float32 (n, m): logarithms of the rows of each candidate's class, and of
@@ -67,22 +67,31 @@ class CandidateFeatures:
         }
         return replace(self, **arrays)
 
-    def scores(self, x: NDArray[np.float64]) -> NDArray[np.float32]:
+    def scores(self, x: NDArray[np.float64], workers: Workers) -> NDArray[np.float32]:
         """Return each candidate's score by weights in the order of :func:`in_order`."""
-        w, g = x.astype(np.float32), self.n_groups
-        n = 2 * g + 1
-        z = product(self.counted.reshape(-1, n), w[:n]).reshape(self.repeated.shape)
-        z -= product(self.groups, w[n : n + g])[:, None] * self.log_values
-        z += w[-2] * self.log_rows + w[-1] * self.hashed
-        z[self.repeated] = REPEATED
-        return z
+        out = np.empty(self.repeated.shape, np.float32)
+
+        def piece(first: int, last: int) -> None:
+            score_rows(self.arrays, x, first, last, self.room(), out)
+
+        workers.each(piece, pieces_of(self.n_rows, workers.n_threads))
+        return out
+
+    def room(self) -> FitRoom:
+        """Return a thread's scratch for kernels."""
+        return FitRoom.of_rows(self.n_groups, self.repeated.shape[1])
 
     def merged(self) -> CandidateFeatures:
         """Return the same with all groups as one."""
         g = self.n_groups
-        slope, match = (self.counted[:, :, i : i + g].sum(axis=2) for i in (0, g))
-        counted = np.stack([slope, match, self.counted[:, :, -1]], axis=2)
+        slope, match = (self.counted[:, i : i + g].sum(axis=1) for i in (0, g))
+        counted = np.stack([slope, match, self.counted[:, -1]], axis=1)
         return replace(self, counted=counted, groups=self.groups.sum(axis=1, keepdims=True))
+
+    @property
+    def arrays(self) -> FitRows:
+        """What kernels see of the rows."""
+        return FitRows(*(getattr(self, name) for name in FitRows._fields))
 
     @property
     def n_rows(self) -> int:
@@ -123,7 +132,7 @@ def start_weights(group: NDArray[np.int32]) -> GroupWeights:
 
 
 def fit_groups(
-    found: CandidateFeatures, start: GroupWeights, *, hashed: bool, learnt: bool
+    found: CandidateFeatures, start: GroupWeights, *, hashed: bool, learnt: bool, workers: Workers
 ) -> GroupWeights:
     """Return the weights with the smallest loss.
 
@@ -134,9 +143,9 @@ def fit_groups(
     g = found.n_groups
     common = np.array([SLOPE, MATCH, float(learnt), PENALTY, PRIOR, HASHED * hashed])
     active = np.array([True, True, learnt, True, True, hashed])
-    one = _Problem(found.merged(), common, active).solve()
+    one = _Problem(found.merged(), common, active, workers).solve()
     sizes = [g, g, 1, g, 1, 1]
-    x = _Problem(found, np.repeat(one, sizes), np.repeat(active, sizes)).solve()
+    x = _Problem(found, np.repeat(one, sizes), np.repeat(active, sizes), workers).solve()
     slope, match, rest, penalty, last = np.split(x, [g, 2 * g, 2 * g + 1, 3 * g + 1])
     return replace(
         start, slope=slope.astype(np.float32), match=match.astype(np.float32),
@@ -154,92 +163,84 @@ def in_order(weights: GroupWeights) -> NDArray[np.float64]:
     return np.concatenate([w.slope, w.match, [w.learnt], w.penalty, [w.prior, w.hashed]])
 
 
-def top_k_hits(found: CandidateFeatures, weights: GroupWeights) -> tuple[float, float]:
+def top_k_hits(
+    found: CandidateFeatures, weights: GroupWeights, workers: Workers
+) -> tuple[float, float]:
     """Return what the rows count whose class is first, and among the first five candidates."""
     # Of rows with lists of labels, those with one first, and the fifth part of all among five.
-    z, w = found.scores(in_order(weights)), found.weights.astype(np.float64)
+    z, w = found.scores(in_order(weights), workers), found.weights.astype(np.float64)
     first = np.argsort(-z, axis=1, kind="stable")[:, :5]
     hits = np.take_along_axis(found.targets, first, axis=1) > 0
     five = float((hits.sum(axis=1) * w).sum())
     return float(w[hits[:, 0]].sum()), five / 5 if found.listed else five
 
 
+class _Loss(NamedTuple):
+    """The loss at some weights, and its derivatives."""
+
+    value: float
+    gradient: NDArray[np.float64]  # float64 (3 G + 3,)
+    curvature: NDArray[np.float64]  # float64 (3 G + 3, 3 G + 3)
+
+
 class _Problem:
-    """The loss and its gradient, at weights in the order of :func:`in_order`."""
+    """The loss as a function of weights in the order of :func:`in_order`, and where it is least."""
 
     def __init__(
-        self, found: CandidateFeatures, start: NDArray[np.float64], active: NDArray[np.bool_]
-    ) -> None:
-        g = found.n_groups
-        self._found, self.start, self._active = found, start, active
-        self._spread = np.repeat(SPREAD, [g, g, 1, g, 1, 1])
-        self._n_counted = 2 * g + 1
-        self._flat = found.counted.reshape(-1, self._n_counted)
+        self, found: CandidateFeatures, start: NDArray[np.float64], active: NDArray[np.bool_],
+        workers: Workers,
+    ) -> None:  # fmt: skip
+        g, n = found.n_groups, len(start)
+        self._found, self.start, self._workers = found, start, workers
+        self._free = np.flatnonzero(active)
+        self._strength = STRENGTH / np.repeat(SPREAD, [g, g, 1, g, 1, 1]) ** 2
+        # The sums of each piece: bytes do not depend on the number of threads.
+        self._sums = np.empty((FIT_PIECES, n + 1, n))
+        self._losses = np.empty(FIT_PIECES)
 
     def solve(self) -> NDArray[np.float64]:
-        """Return the weights, found by L-BFGS in coordinates scaled by the curvature."""
-        scale = self.scale()
-        best = scipy.optimize.minimize(
-            self.loss, np.zeros(len(scale)), args=(scale,), jac=True, method="L-BFGS-B",
-            bounds=self.bounds(scale), options={"maxiter": STEPS},
-        )  # fmt: skip
-        x: NDArray[np.float64] = self.start + best.x * scale
+        """Return the weights, found by Newton's method; that of the hashed models is 0 or more."""
+        x, here = self.start, self.loss(self.start)
+        step, gain = self._step(x, here)
+        for _ in range(STEPS):
+            if gain < CLOSE:
+                return x + step
+            there = self.loss(x + step)
+            if there.value < here.value:
+                x, here = x + step, there
+                step, gain = self._step(x, here)
+            else:
+                step = step / 2
         return x
 
-    def bounds(self, scale: NDArray[np.float64]) -> list[tuple[float | None, float | None]]:
-        """Return bounds that keep the weight of the hashed models from falling below 0."""
-        free: list[tuple[float | None, float | None]] = [(None, None)] * (len(scale) - 1)
-        low = -self.start[-1] / scale[-1] if scale[-1] else 0.0
-        return [*free, (low, None)]
+    def loss(self, x: NDArray[np.float64]) -> _Loss:
+        """Return the loss at some weights."""
+        found, n = self._found, self._found.n_rows
 
-    def scale(self) -> NDArray[np.float64]:
-        """Return for each weight the step that changes the loss by about one half: 0 if fixed."""
-        found = self._found
-        p = self._probabilities(self.start)[0]
-        curvature = np.zeros(len(self.start))
-        for first in range(0, found.n_rows, CURVATURE_ROWS):
-            part = slice(first, first + CURVATURE_ROWS)
-            q, x, w = p[part], found.counted[part], found.weights[part, None]
-            mean = np.einsum("nm,nmc->nc", q, x)
-            square = np.einsum("nm,nmc->c", q * w, x * x)
-            curvature[: self._n_counted] += square - (mean**2 * w).sum(0)
-        spread = (p * found.log_values**2).sum(1) - (p * found.log_values).sum(1) ** 2
-        curvature[self._n_counted : -2] = product(spread * found.weights, found.groups**2)
-        for at, x in ((-2, found.log_rows), (-1, found.hashed)):
-            curvature[at] = (((p * x * x).sum(1) - (p * x).sum(1) ** 2) * found.weights).sum()
-        steps: NDArray[np.float64] = self._active / np.sqrt(
-            np.maximum(curvature, 0) + STRENGTH / self._spread**2
-        )
-        return steps
+        def piece(first: int, last: int) -> None:
+            for i in range(first, last):
+                rows, sums = (n * i // FIT_PIECES, n * (i + 1) // FIT_PIECES), self._sums[i]
+                sums[:] = 0
+                self._losses[i] = add_losses(
+                    found.arrays, x, *rows, found.room(), sums[-1], sums[:-1]
+                )
 
-    def loss(
-        self, u: NDArray[np.float64], scale: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Return the loss and its gradient at ``start + u * scale``."""
-        found, x = self._found, self.start + u * scale
-        p, losses = self._probabilities(x)
-        p = found.of_labels(p) - found.targets
-        p *= found.weights[:, None]
-        gradient = np.concatenate(
-            [
-                product(p.reshape(-1), self._flat),
-                -product((p * found.log_values).sum(1), found.groups),
-                [(p * found.log_rows).sum(), (p * found.hashed).sum()],
-            ]
-        ).astype(np.float64)
-        pull = (x - self.start) / self._spread
-        total = (losses * found.weights).sum(dtype=np.float64)
-        total += STRENGTH / 2 * float(product(pull, pull))
-        return total, (gradient + STRENGTH * pull / self._spread) * scale
+        self._workers.each(piece, [(i, i + 1) for i in range(FIT_PIECES)])
+        sums, pull = self._sums.sum(axis=0), (x - self.start) * self._strength
+        below = np.tril(sums[:-1], -1)
+        value = self._losses.sum() + (pull * (x - self.start)).sum() / 2
+        curvature = below + below.T + np.diag(sums[:-1].diagonal() + self._strength)
+        return _Loss(float(value), sums[-1] + pull, curvature)
 
-    def _probabilities(
-        self, x: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return each candidate's probability (n, m) and each row's loss (n,)."""
-        found = self._found
-        z = found.scores(x)
-        top = z.max(axis=1, keepdims=True)
-        own = found.own(z) - found.of_labels(top[:, 0])
-        p = np.exp(z - top)
-        total = p.sum(axis=1, keepdims=True)
-        return p / total, found.of_labels(np.log(total[:, 0])) - own
+    def _step(self, x: NDArray[np.float64], at: _Loss) -> tuple[NDArray[np.float64], float]:
+        """Return the step to where the loss is least if it is quadratic, and what it wins then."""
+        step = np.zeros(len(x))
+        free, last = self._free, len(x) - 1
+        step[free] = np.linalg.solve(at.curvature[np.ix_(free, free)], -at.gradient[free])
+        if x[last] + step[last] < 0:
+            free = free[free != last]
+            step[last] = -x[last]
+            rest = at.gradient[free] + at.curvature[free, last] * step[last]
+            step[free] = np.linalg.solve(at.curvature[np.ix_(free, free)], -rest)
+        slope = at.gradient + product(at.curvature, step) / 2
+        return step, -float((step * slope).sum())

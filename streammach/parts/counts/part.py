@@ -32,7 +32,7 @@ COUNT = 110e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
 # Of a row that pairs are learnt from: a value, a class and a posting.
 LEARN_VALUE, LEARN_CLASS, LEARN_POSTING = 1.6e-6, 0.1e-9, 0.5e-9
-FIT = 1.0  # weights of counts for one way to group, whatever the threads
+FIT = 0.3  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
 FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
 ELASTIC = 0.9  # of the fits, where time is short: they see fewer rows

@@ -34,12 +34,22 @@ class OutOfMemoryError(MemoryError):
     pass
 
 
+class _Pointer:
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def copy_from_device_async(self, source, n_bytes, stream=None):
+        calls["copy"] += 1
+        if n_bytes <= SMALL:
+            ctypes.memmove(self.ptr, source.ptr, n_bytes)
+
+
 class ndarray(np.ndarray):
     """An array in host memory with the methods of one on a device."""
 
     @property
     def data(self):
-        return types.SimpleNamespace(ptr=self.ctypes.data)
+        return _Pointer(self.ctypes.data)
 
     @property
     def __cuda_array_interface__(self):
@@ -93,19 +103,9 @@ def arange(n, dtype=None):
     return np.arange(n, dtype=dtype).view(ndarray)
 
 
-def argsort(keys, kind=None):
-    calls["argsort"] += 1
-    return keys
-
-
 def where(condition, a, b):
     calls["where"] += 1
     return b
-
-
-def cumsum(x, dtype=None, out=None):
-    calls["cumsum"] += 1
-    return out
 
 
 def matmul(a, b, out=None):

@@ -4,14 +4,11 @@ Two cores are enough to show what handing out work costs, which is serial. The e
 time of one thread over the time of all threads, as a part of what is ideal; a pool of futures with
 eight pieces for each thread stands beside it. Of a conversion two flows are shown, reading and
 writing, with the stations that they have and the measured time of each.
-
-    python -m benchmarks.threads
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +17,8 @@ from streammach.data.conversion.flow import Flow
 from streammach.threads import Workers, pieces_of
 
 STAGES = {  # name: (microseconds of one thread, stages, units of each)
-    "step of 1,024 rows": (27_000, 2, 1024),
-    "step of 4,096 rows": (108_000, 2, 4096),
+    "step of 1,024 rows": (27_000, 1, 1024),
+    "step of 4,096 rows": (108_000, 1, 4096),
     "lesson of 256 rows": (8_000, 2, 256),
     "scores of 65,536 rows": (2_000_000, 1, 65_536),
 }
@@ -68,7 +65,8 @@ def flowing(n: int, most: int, micros: tuple[int, ...], workers: Workers) -> flo
     return time.perf_counter() - begun
 
 
-def main() -> None:
+def asleep() -> dict[str, dict[int, dict[str, float]]]:
+    """Return the efficiency of each stage, by the number of threads."""
     found: dict[str, dict[int, dict[str, float]]] = {}
     for name, (micros, stages, units) in STAGES.items():
         found[name] = {}
@@ -90,8 +88,4 @@ def main() -> None:
             took = flowing(n, ahead * threads, micros, workers)
             workers.close()
             found[name][threads] = {"team": round(n * sum(micros) / 1e6 / threads / took, 2)}
-    print(json.dumps(found, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    return found

@@ -349,7 +349,6 @@ class CudaDecoder:
     def __init__(self, memory: DeviceMemory, spec: ModelShape, codes: DeviceArray) -> None:
         self._memory, self._spec, self._codes = memory, spec, codes
         self._buffers: dict[str, DeviceArray] = {}
-        self._made_for = (0, 0)
         # The most, for a k whose single row fits.
         row = _row_bytes(_class_sets(spec, SUM, CudaMemory.class_sets), spec.n_classes)
         memory.reserve(min(WORK_BYTES, MOST_ROWS * row) + 4 * UNIT, "decode")
@@ -402,9 +401,10 @@ class CudaDecoder:
     def _make_room(self, shape: ClassSets, k: int) -> int:
         """Make room for rows of k classes; return for how many at once."""
         rows = max(1, min(MOST_ROWS, WORK_BYTES // _row_bytes(shape, k)))
-        if self._made_for != (shape.n_sets, k):
-            self._buffers = {}  # what is there goes before something else comes
-            sizes = {name: (rows * n, t) for name, (n, t) in _row_sizes(shape, k).items()}
+        sizes = {name: (rows * n, t) for name, (n, t) in _row_sizes(shape, k).items()}
+        room = self._buffers
+        if not room or any(len(room[name].values) < n for name, (n, _) in sizes.items()):
+            self._buffers = room = {}  # what is there goes before something else comes
+            self._memory.trim()  # also from the pool, whose free blocks would be too small
             self._buffers = self._memory.rooms(sizes)
-            self._made_for = (shape.n_sets, k)
         return rows

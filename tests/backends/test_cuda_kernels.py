@@ -11,7 +11,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cuda import decode, kernels, transfers
+from streammach.backends.cuda import decode, kernels
 from streammach.backends.cuda.device_memory import DeviceMemory
 from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.shapes import decode_shape
@@ -22,7 +22,6 @@ from streammach.rows.batch import BatchSlot, RowIdBatch
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
-from streammach.threads import Workers
 from tests.backends.device import Device
 from tests.builders import batch_of, block_of, open_backend, spec_of, training
 from tests.reference.decoding import topk
@@ -135,8 +134,7 @@ def test_several_warps_and_blocks_sort_stably(most, rng):
 
 
 @pytest.mark.parametrize("most", [6, 70])
-def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng, monkeypatch):
-    monkeypatch.setattr(transfers, "PIECE", 20)  # entries of a thread
+def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng):
     memory, block = DeviceMemory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
     weights = rng.uniform(0.5, 2, 23).astype(np.float32)
     whole = batch_of(block, 90, weights)
@@ -149,8 +147,7 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng,
         kept.keep(batch_of(block.part(0, 3), 90), "l2")
         assert (kept.count("raw"), kept.count("l2")) == (0, 3)
         kept.keep(whole, "again")
-    workers = Workers(2, "rows")
-    sent = TransferBuffer(memory, BufferRoom(9, 700), workers=workers)
+    sent = TransferBuffer(memory, BufferRoom(9, 700))
     gathered = TransferBuffer(memory, BufferRoom(9, 700, kept=True), kept)
     for n in (9, 4):
         rows = rng.permutation(23)[:n]
@@ -166,7 +163,6 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng,
         for name in sent.arrays:
             count = counts.get(name, m)
             assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
-    workers.close()
 
 
 def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):

@@ -167,7 +167,7 @@ class CudaBackend(Ranked):
     def _new_steps(self) -> CudaSteps:
         given = (self._memory, self._wide, self._most, self._room, self.row_cache)
         if self._products is None:
-            return CudaSparseSteps(*given, workers=self._workers)
+            return CudaSparseSteps(*given)
         return CudaDenseSteps(*given, self._products, n_more=self._n_more, tf32=self._tf32)
 
     def unwhiten_weights(self) -> None:

@@ -60,7 +60,7 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
         sizes = (batching.batch_size, batching.batch_nnz, batching.batch_labels)
         given = (ledger, shape, models, BufferRoom(*sizes, placement.resident), None)
         if products is None:
-            CudaSparseSteps(*given, workers=None)
+            CudaSparseSteps(*given)
         else:
             CudaDenseSteps(*given, products, n_more=n_more, tf32=False)
         Losses(ledger)

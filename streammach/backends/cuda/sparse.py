@@ -30,7 +30,6 @@ from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident, Tr
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.spec.model_spec import ModelShape
-from streammach.threads import Workers
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
 MOST_WARPS = 1024  # whose counts of items every warp reads; as many on every card
@@ -214,11 +213,10 @@ class CudaSparseSteps(CudaSteps):
 
     def __init__(
         self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom,
-        resident: Resident | None, *, workers: Workers | None,
+        resident: Resident | None,
     ) -> None:  # fmt: skip
         super().__init__(memory, spec, models, room)
-        slots = (TransferBuffer(memory, room, resident, workers=workers) for _ in range(N_SLOTS))
-        self._slots = cycle(list(slots))
+        self._slots = cycle([TransferBuffer(memory, room, resident) for _ in range(N_SLOTS)])
         self._sorter = SegmentBuilder(memory, room, spec.n_features)
         n_partial = most_slots(room.n_rows + room.nnz) * stride_of(spec, models)
         self._partial = memory.empty(n_partial, np.float32, "residuals")

@@ -8,7 +8,6 @@ device when the work that read it is done; work on a slot begins when its copies
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +19,8 @@ from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.threads import Workers
 
 N_SLOTS = 2
-PIECE = 1 << 16  # entries that a thread copies at once: to wake one takes as long as half of them
 LABELS = ("label_starts", "label_classes", "label_shares")
 
 
@@ -41,10 +38,10 @@ class BufferRoom(NamedTuple):
 
 @kernel()
 def fill_in_fours(
-    indptr: Array, features: Array, values: Array, places: Array, first_row: int,
-    out_features: Array, out_values: Array, out_rows: Array,
-) -> None:  # fmt: skip
-    """Copy rows to their places, so that each takes a multiple of four entries.
+    indptr: Array, features: Array, values: Array, out_indptr: Array, out_features: Array,
+    out_values: Array, out_rows: Array,
+) -> Any:  # fmt: skip
+    """Copy rows so that each takes a multiple of four entries; return how many there are in all.
 
     A row is filled up with its last feature, the value 0 and the row number -1.
 
@@ -52,22 +49,25 @@ def fill_in_fours(
     ----------
     indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
         The rows.
-    places, first_row : int32 (n + 1,), int
-        Where each goes, multiples of four; the number of the first one.
-    out_features, out_values, out_rows : int32, float32, int32
-        Receive of each entry the feature, value and row.
+    out_indptr, out_features, out_values, out_rows : int32 (n + 1,), int32, float32, int32
+        Receive row pointers, and of each entry the feature, value and row.
     """
+    q = 0
+    out_indptr[0] = 0
     for i in range(indptr.shape[0] - 1):
         # Positions without a sign: nothing counts from an array's end, and the loop is vectorised.
-        first, at = np.uint64(indptr[i]), np.uint64(places[i])
-        n = np.uint64(indptr[i + 1]) - first
-        for j in range(n):
+        first, at = np.uint64(indptr[i]), np.uint64(q)
+        for j in range(np.uint64(indptr[i + 1]) - first):
             out_features[at + j] = features[first + j]
             out_values[at + j] = values[first + j]
-            out_rows[at + j] = first_row + i
-        for q in range(at + n, np.uint64(places[i + 1])):
-            out_features[q] = features[first + n - np.uint64(1)]
+            out_rows[at + j] = i
+        q += indptr[i + 1] - indptr[i]
+        while q % 4:
+            out_features[q] = out_features[q - 1]
             out_values[q], out_rows[q] = 0, -1
+            q += 1
+        out_indptr[i + 1] = q
+    return q
 
 
 def gather(
@@ -217,8 +217,7 @@ def _label_sizes(n_rows: int, n_labels: int, starts: Any) -> list[tuple[int, Any
 class TransferBuffer:
     """Fixed room for some rows, in page-locked host memory and on the device.
 
-    Rows that are kept are gathered from where they are resident, others are sent: workers copy them
-    into page-locked memory, else the calling thread.
+    Rows that are kept are gathered from where they are resident, others are sent.
 
     Attributes
     ----------
@@ -235,10 +234,9 @@ class TransferBuffer:
 
     def __init__(
         self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
-        line: str = "batch", *, workers: Workers | None = None,
+        line: str = "batch",
     ) -> None:  # fmt: skip
         self._memory, self._resident, n = memory, resident, room.n_rows
-        self._workers = workers
         sizes = self._entry_sizes(room)
         sizes |= {"classes": (n, np.int32), "importance": (n, np.float32)}
         if room.n_labels:
@@ -287,28 +285,9 @@ class TransferBuffer:
 
     def _entries(self, *rows: NDArray[Any]) -> dict[str, int]:
         """Make ready to send entries; return how much of each array there is."""
-        (indptr, features, values), host = rows, self._host
-        n, m = len(indptr) - 1, self._place(indptr)
-        out = [host[name] for name in ("features", "values", "rows")]
-
-        def copy(a: int, b: int) -> None:
-            places = host["indptr"][a : b + 1]
-            fill_in_fours(indptr[a : b + 1], features, values, places, a, *out)
-
-        if self._workers is None:
-            copy(0, n)
-        else:
-            pieces = max(m // PIECE, 1)
-            edges = [n * i // pieces for i in range(pieces + 1)]
-            self._workers.each(copy, itertools.pairwise(edges))
-        return {"indptr": n + 1, "features": m, "values": m, "rows": m}
-
-    def _place(self, indptr: NDArray[np.int64]) -> int:
-        """Write where rows go in fours; return how many entries there are in all."""
-        places, n = self._host["indptr"], len(indptr) - 1
-        places[0] = 0
-        np.cumsum(-(-np.diff(indptr) // CHUNK) * CHUNK, out=places[1 : n + 1])
-        return int(places[n])
+        names = ("indptr", "features", "values", "rows")
+        m = int(fill_in_fours(*rows, *(self._host[name] for name in names)))
+        return {"indptr": len(rows[0]), "features": m, "values": m, "rows": m}
 
     def _beside(self, **arrays: NDArray[Any] | None) -> dict[str, int]:
         """Make ready to send what rows have beside values; return how much of each there is."""
@@ -320,10 +299,12 @@ class TransferBuffer:
     def _gather(self, batch: RowIdBatch, counts: dict[str, int]) -> int:
         """Send the numbers of rows, and gather these on the device."""
         assert self._resident is not None, "no rows are kept"
-        m, n = self._place(batch.indptr), batch.n_rows
+        indptr, n = self._host["indptr"], batch.n_rows
+        indptr[0] = 0
+        np.cumsum(-(-np.diff(batch.indptr) // CHUNK) * CHUNK, out=indptr[1 : n + 1])
         self._send(counts | {"indptr": n + 1})
         self._resident.gather(self.arrays, n)
-        return m
+        return int(indptr[n])
 
     def _send(self, counts: dict[str, int]) -> None:
         self._used.before(ahead=True)

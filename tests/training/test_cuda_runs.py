@@ -9,7 +9,12 @@ import pytest
 import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import kind
-from streammach.backends.cuda.device_memory import RESERVED_BYTES, UNIT
+from streammach.backends.cuda.device_memory import (
+    RESERVED_BYTES,
+    UNIT,
+    CudaMemory,
+    DeviceMemory,
+)  # fmt: skip
 from streammach.backends.registry import BACKENDS, choose_device, open_to_predict
 from streammach.cli.main import main
 from streammach.data.convert import convert
@@ -21,6 +26,7 @@ from streammach.parts.fourier import part as fourier
 from streammach.prediction.predictor import Predictor
 from streammach.training import epochs
 from streammach.training.run import Run
+from tests.backends.cupy_pool import pooled
 from tests.backends.late import LateMemory
 from tests.builders import (
     Stop,
@@ -89,6 +95,15 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
     ) == ("cuda", False, True)
     assert 0 < run.result.device_peak_bytes <= run.result.device_projected_bytes
     assert on_cpu.result.device_peak_bytes == 0
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") != "1", reason="a card has its pool")
+def test_the_pool_of_a_card_holds_no_more_than_planned(data, plan, tmp_path, monkeypatch):
+    """Its blocks outlive buffers that trials and smaller decodings had."""
+    pooled(DeviceMemory, monkeypatch)
+    monkeypatch.setattr(DeviceMemory, "class_sets", CudaMemory.class_sets)
+    result = fit(data, tmp_path / "run", plan, epochs=1).result
+    assert 0 < result.device_peak_bytes <= result.device_projected_bytes
 
 
 @pytest.mark.parametrize(

@@ -234,8 +234,8 @@ def real(options):
                 continue
             found[name] = {}
             for threads in options.threads:
-                figures = found[name][threads] = stage(made, threads)
-                figures["gain"] = figures["rate"] / found[name][options.threads[0]]["rate"]
+                figures = found[name][str(threads)] = stage(made, threads)
+                figures["gain"] = figures["rate"] / found[name][str(options.threads[0])]["rate"]
                 said = ", ".join(f"{key} {value:,.4g}" for key, value in figures.items())
                 print(f"{name}, {threads} threads: {said}", flush=True)
     return found

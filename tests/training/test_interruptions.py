@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import Interrupted
+from streammach.errors import DivergedError, Interrupted
 from streammach.model.findings import DOCUMENT, Findings
 from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
@@ -145,7 +145,8 @@ def test_what_is_damaged_or_of_another_training_is_found_anew(tmp_path):
     file = tmp_path / "learnt" / "found.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     assert found.load("learnt", int, into) is None
-    found.save("learnt", 4, {"x": np.full(5, np.nan, np.float32)})
+    with pytest.raises(DivergedError, match="the x are not finite"):
+        found.save("learnt", 4, {"x": np.full(5, np.nan, np.float32)})
     assert found.load("learnt", int, into) is None
     found.drop("learnt", "nothing")
     assert not (tmp_path / "learnt").exists()

@@ -23,7 +23,6 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-from streammach.front_end import quicken
 from streammach.kernel_cache import KernelFiles, cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +51,6 @@ if numba.config.DISABLE_JIT:
         "kernels are not compiled where NUMBA_DISABLE_JIT is set, and do nothing then",
         hint="Run it without: unset NUMBA_DISABLE_JIT.",
     )
-quicken()
 _FOLDER = cache_folder(numba.config.CACHE_DIR, numba.__version__)
 CACHE_DIR = None if _FOLDER is None else str(_FOLDER)
 

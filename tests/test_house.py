@@ -103,7 +103,7 @@ def test_stale_code_is_never_served(tmp_path):
     """An edit of what a kernel calls or names changes the answer in the next process."""
     package = tmp_path / "streammach"
     package.mkdir()
-    for name in ("__init__.py", "jit.py", "kernel_cache.py", "forks.py", "front_end.py"):
+    for name in ("__init__.py", "jit.py", "kernel_cache.py", "forks.py"):
         (package / name).write_text((ROOT / "streammach" / name).read_text())
     (package / "outer.py").write_text(
         "from streammach.inner import inner\nfrom streammach.jit import kernel\n\n\n"

@@ -124,9 +124,11 @@ class Workers(Forked):
                 self._team = _Team(self.n_threads - 1, self._name)
                 weakref.finalize(self, self._team.stop).atexit = False
             self._team.do(work, some)
-        except BaseException:
-            if self._team is not None:  # a thread may be at a piece yet
+        except BaseException as error:
+            if self._team is not None:
                 self._team.stop()
+                if isinstance(error, Exception):  # else a thread may be at a piece yet
+                    self._team.join()
             self.forked()
             raise
         finally:

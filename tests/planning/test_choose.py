@@ -275,7 +275,7 @@ def test_dense_rows_take_matrix_products_and_adam():
     assert dense.config.batching.batch_size == 256
     sparse = plan(facts(), memory="2GB")
     assert (sparse.config.dense, sparse.config.optimizer) == (False, "adagrad")
-    assert sparse.config.batching.batch_size == 4096
+    assert sparse.config.batching.batch_size == 1024
 
 
 def test_the_same_seed_gives_the_same_plan():

@@ -162,7 +162,7 @@ def test_bfloat16_weights_take_half_the_room():
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "rows"), [(200_000, 1024), (210_000, 2048), (410_000, 4096), (9_000_000, 4096)]
+    ("n_rows", "rows"), [(1_000_000, 1024), (1_100_000, 2048), (2_200_000, 4096), (9_000_000, 4096)]
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_batches_of_sparse_rows_grow_with_the_steps_of_an_epoch(n_rows, rows, device):

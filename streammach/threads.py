@@ -146,12 +146,15 @@ class Workers(Forked):
         self._team, self._turn = None, threading.Lock()
 
 
-def in_pieces(workers: Workers | None, n: int, work: Callable[[int, int], None]) -> None:
-    """Do n units of work, in pieces on the threads if there are any."""
+def in_pieces(
+    workers: Workers | None, n: int, work: Callable[[int, int], None],
+    cost: NDArray[Any] | None = None,
+) -> None:  # fmt: skip
+    """Do n units of work, in pieces on the threads if there are any; see :func:`pieces_of`."""
     if workers is None:
         work(0, n)
     else:
-        workers.each(work, pieces_of(n, workers.n_threads))
+        workers.each(work, pieces_of(n, workers.n_threads, cost))
 
 
 def in_turn(workers: Workers, works: Iterable[Callable[[], T]]) -> Iterator[T]:

@@ -6,6 +6,7 @@ first two stages say what the machine itself allows: arithmetic in the caches, b
 """
 
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +124,7 @@ def reading_steps(made, threads):
 def epochs(reader, made, threads, step):
     """Two epochs: the rate of the second, that of the first, the seconds until its first batch."""
 
-    def work():
+    def work(number):
         begun, waited = time.perf_counter(), 0.0
         for batch in reader.epoch(number):
             waited = waited or time.perf_counter() - begun
@@ -131,9 +132,8 @@ def epochs(reader, made, threads, step):
         waits.append(waited)
 
     made.data._checked.clear()
-    waits, times = [], []
-    for number in range(2):  # noqa: B007  # `work` reads it
-        times.append(Times(work))
+    waits = []
+    times = [Times(partial(work, number)) for number in range(2)]
     return times[1].figures(reader.n_rows, threads) | {
         "first": reader.n_rows / times[0].seconds, "waits": waits[0], "later waits": waits[1]
     }  # fmt: skip

@@ -25,7 +25,7 @@ from streammach.counts.table import CountTable
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, places
-from streammach.threads import Workers, in_pieces, pieces_of
+from streammach.threads import Workers, in_pieces
 
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 
@@ -77,9 +77,8 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
             np.float32(weights.learnt), weights.theta, weights.delta[first:last], table.gains,
         )  # fmt: skip
 
-    team = workers or Workers(1, "weigh")
-    team.each(piece, pieces_of(table.n_features, team.n_threads, table.starts))
-    wide_of, wide = _widened(table, team)
+    in_pieces(workers, table.n_features, piece, table.starts)
+    wide_of, wide = _widened(table, workers)
     return CountWeights(
         starts=table.starts, classes=table.classes, gains=table.gains, wide_of=wide_of, wide=wide,
         penalty=weights.penalty[weights.group], base=np.float32(weights.prior) * rows,
@@ -87,7 +86,9 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
     )  # fmt: skip
 
 
-def _widened(table: CountTable, workers: Workers) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+def _widened(
+    table: CountTable, workers: Workers | None
+) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     """Return the features whose gains are spread over all classes, and these gains.
 
     Those with the longest lists, from an eighth of the classes on, in a byte a pair altogether.

@@ -6,6 +6,7 @@ To fit a number of bytes, it chooses what is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,18 +124,21 @@ def shrink(
     check(model, size.weights, size.n_repetitions)
     spec = model.spec
     kept = spec.first(size.n_repetitions)
-    workers = Workers(min(threads, CODERS), "narrow")
-    weights, scale = _weights(model, kept.n_columns, size.weights, workers, in_place=in_place)
+    with closing(Workers(min(threads, CODERS), "narrow")) as workers:
+        weights, scale = _weights(model, kept.n_columns, size.weights, workers, in_place=in_place)
     if pairs is None:
         pairs = pairs_of(model, size.weights)
     share = size.n_repetitions / max(spec.n_repetitions, 1)
-    counts = None if pairs is None else replace(
-        pairs.largest(size.n_pairs), hashed=pairs.counts.hashed * share**TRUST
-    )  # fmt: skip
+    counts = None if pairs is None else beside(pairs.largest(size.n_pairs), share)
     return replace(
         model, spec=kept, weights=weights, bias=np.array(model.bias[: kept.n_columns]),
         scale=scale, counts=counts, stored=stored_as(size.weights),
     )  # fmt: skip
+
+
+def beside(counts: CountWeights, share: float) -> CountWeights:
+    """Return counts that stand beside a share of the repetitions that they were weighed beside."""
+    return replace(counts, hashed=counts.hashed * share**TRUST)
 
 
 def check(model: Model, weights: Width | None, n_repetitions: int | None) -> None:

@@ -20,8 +20,8 @@ from streammach.model.shrink import (
     DENSE,
     LEVELS,
     LOWEST,
-    TRUST,
     Size,
+    beside,
     nth_largest,
     numbers_of,
     of_features,
@@ -198,7 +198,7 @@ class Judge:
         counts = self.counts
         assert counts is not None
         share = form.n_repetitions / max(self.whole.n_repetitions, 1)
-        counts = replace(counts, hashed=counts.hashed * share**TRUST)
+        counts = beside(counts, share)
         rounded, least = form.weights in LEVELS, form.least_gain
         if not rounded and least is None:
             return counts
@@ -298,7 +298,7 @@ def save(
     return small, (f"model {size_text(n_bytes)}{of}: {how}",)
 
 
-def _made(model: Model, form: Form, rows: NDArray[np.int64], threads: int = 1) -> Model:
+def _made(model: Model, form: Form, rows: NDArray[np.int64], threads: int) -> Model:
     """Return the model in a form; rows hold each feature, int64 (d,)."""
     bare, kept = replace(model, counts=None), rows >= form.least_rows
     size = Size(form.weights, form.n_repetitions, 0)
@@ -311,8 +311,7 @@ def _made(model: Model, form: Form, rows: NDArray[np.int64], threads: int = 1) -
     small = replace(small, counts=None)  # of the features that are kept
     n_pairs = len(pairs) if form.least_gain is None else pairs.above(form.least_gain)
     share = form.n_repetitions / max(model.spec.n_repetitions, 1)
-    hashed = pairs.counts.hashed * share**TRUST
-    return replace(small, counts=replace(pairs.largest(n_pairs), hashed=hashed))
+    return replace(small, counts=beside(pairs.largest(n_pairs), share))
 
 
 def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:

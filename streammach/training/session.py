@@ -96,7 +96,7 @@ class FitRequest:
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
         config = msgspec.to_builtins(plan.config.decisive)
-        del config["placement"]["best_stays"]  # of which older runs do not know
+        del config["placement"]["best_stays"]  # older runs do not have it
         decisive = [plan.facts.digest, plan.model, config, options]
         if self.start is not None:
             decisive.append(sha256([np.asarray(self.start.weights).data]))

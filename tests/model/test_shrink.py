@@ -397,7 +397,7 @@ def test_pairs_become_fewer_within_their_bytes(rng, monkeypatch, how):
             small = shrink_to(large, 600_000, in_place=True)
         else:
             form = Form(weights="int4", n_repetitions=1, least_rows=2, least_gain=960)
-            small = _made(large, form, rows)
+            small = _made(large, form, rows, 1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

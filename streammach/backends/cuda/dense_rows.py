@@ -110,7 +110,7 @@ class DenseBuffer(TransferBuffer):
         self._whole = m == n * self._n_features
         self._host["values"], counts = values, {"values": m}
         if not self._whole:
-            self._host |= {"features": features}
+            self._host["features"] = features
             self._host["indptr"][: n + 1] = indptr
             counts |= {"features": m, "indptr": n + 1}
         return counts
@@ -118,7 +118,7 @@ class DenseBuffer(TransferBuffer):
     def release(self) -> None:
         """Allow the slot, and the arrays that it was sent from, to be filled again."""
         super().release()
-        if self._host.keys() >= {"values"}:
+        if "values" in self._host:
             self._copied.reach()
             for name in self.sent_as_given:
                 self._host.pop(name, None)

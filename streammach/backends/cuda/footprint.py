@@ -39,13 +39,9 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
     n_codes = shape.n_repetitions * code_words(shape.n_classes, shape.n_buckets)
     codes = ledger.empty(n_codes, np.uint32, "codes")
     group = ModelGroup(
-        ledger,
-        shape,
-        codes,
-        models,
-        placement.weights,
+        ledger, shape, codes, models, placement.weights,
         best_stays=placement.best_stays and waves == 1,
-    )
+    )  # fmt: skip
     products = None
     if dense:
         n_rows = max(batching.batch_size, query_rows(shape, waves, dense=True))

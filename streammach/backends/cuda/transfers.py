@@ -108,7 +108,7 @@ def gather_dense(
     classes: Array, importance: Array, ids: Number, x: Array, out_classes: Array,
     out_importance: Array,
 ) -> None:  # fmt: skip
-    """Write chosen rows, all of whose features are there without ids, into zeros; a warp a row."""
+    """Write chosen rows into zeros; without ids each has all features. A warp takes a row."""
     lane, first = int64(cuda.grid(1)) % WARP, int64(cuda.grid(1)) // WARP
     for i in range(first, n_rows, int64(cuda.gridsize(1)) // WARP):
         row = int64(get(chosen, i))

@@ -15,7 +15,7 @@ from streammach.parts.counts.count_bytes import FIT_PIECES, MAX_GROUPS
 from streammach.parts.counts.group_kernels import FitRoom, FitRows, add_losses, score_rows
 from streammach.rows.dense import product
 from streammach.rows.names import namespace_ids
-from streammach.threads import Workers, pieces_of
+from streammach.threads import Workers, in_pieces
 
 # Where the fit starts, and what counts have where there is no time for one: fitted to three data
 # sets, one group of features each (docs/experiments.md, "Counts alone").
@@ -34,7 +34,7 @@ class CandidateFeatures:
     """What is known of the candidates of some rows, whose class is among them."""
 
     # float32 (n, 2 G + 1, m): sums of ln n by group, numbers of counted pairs by group, the sum of
-    # learnt weights; zeros of a group of which the row holds none
+    # learnt weights; zeros of a group that the row does not hold
     counted: NDArray[np.float32]
     groups: NDArray[np.float32]  # float32 (n, G): features of each group that the row holds
     # log_rows, log_values: float32 (n, m): logarithms of the rows of each candidate's class, and of
@@ -74,7 +74,7 @@ class CandidateFeatures:
         def piece(first: int, last: int) -> None:
             score_rows(self.arrays, x, first, last, self.room(), out)
 
-        workers.each(piece, pieces_of(self.n_rows, workers.n_threads))
+        in_pieces(workers, self.n_rows, piece)
         return out
 
     def room(self) -> FitRoom:

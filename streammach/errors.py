@@ -12,6 +12,7 @@ from typing import Any, Self
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z]+)*)(?![\w=-])")
 RENAMED = {
     "buckets": "n_buckets", "repetitions": "n_repetitions", "exact": "exact=True",
+    "features": "hashed_features",
     "first-label": "first_label=True", "no-header": "header=False", "force": "force=True",
     "resume": "resume=True",
 }  # fmt: skip

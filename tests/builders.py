@@ -106,7 +106,7 @@ def open_backend(
 
 
 def drawn(rng, spec):
-    shapes = {"weights": (spec.n_features, spec.n_columns), "bias": spec.n_columns}
+    shapes = {"weights": (spec.n_hashed_features, spec.n_columns), "bias": spec.n_columns}
     return {name: rng.normal(size=size).astype(np.float32) for name, size in shapes.items()}
 
 

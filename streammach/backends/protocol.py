@@ -41,6 +41,11 @@ class Ranked(Protocol):
     codes: NDArray[Any]
     logistic: bool
 
+    def cut(self, rows: RowBlock) -> RowBlock:
+        """Return rows without the features that the weight table has no row for."""
+        d = self.spec.n_hashed_features
+        return rows.with_values(rows.features < d) if self.spec.cut else rows
+
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
         ...
@@ -99,6 +104,8 @@ class Ranked(Protocol):
 class RowCache(Protocol):
     """Keeps a store's rows in a device's memory, so that batches may name them."""
 
+    lengths: NDArray[np.int32]  # int32 (n_rows,): values of each row that is kept
+
     def count(self, content: str) -> int:
         """Return how many of the store's first rows are there as what is called so."""
         ...
@@ -132,9 +139,10 @@ class WeightRows(Protocol):
 class Backend(Ranked, Protocol):
     """R softmax models side by side on one device; `codes` (K, R) are the buckets of each class.
 
-    Arrays by name in :meth:`arrays`: ``weights`` float32 (d, R*B), ``bias`` float32 (R*B,), and
-    what the optimiser keeps. Where rows have D more columns (:class:`streammach.rows.dense.Waves`)
-    the weights have d + D rows, and ``projection`` is there. Repetitions that do not fit a device
+    Arrays by name in :meth:`arrays`: ``weights`` float32 (d', R*B), ``bias`` float32 (R*B,), and
+    what the optimiser keeps; batches hold the first d' features alone. Where rows have D more
+    columns (:class:`streammach.rows.dense.Waves`) the weights have d' + D rows, and ``projection``
+    is there. Repetitions that do not fit a device
     together are trained in waves, each of which sees all rows of an epoch. A backend with a
     `row_cache` is shown all rows once, and is given their numbers as batches.
     """

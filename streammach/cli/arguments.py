@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 # Options whose parameter in Python has another name.
-PARAMETERS = {"buckets": "n_buckets", "repetitions": "n_repetitions", "form": "format"}
+PARAMETERS = {
+    "buckets": "n_buckets", "repetitions": "n_repetitions", "form": "format",
+    "features": "hashed_features",
+}  # fmt: skip
 
 
 class Arguments(SimpleNamespace):

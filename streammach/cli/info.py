@@ -71,7 +71,8 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "kind": "run", "path": str(path), "buckets": plan.n_buckets,
         "repetitions": plan.n_repetitions,
         "exact": plan.model.exact, "n_classes": model.spec.n_classes,
-        "n_features": model.spec.n_features, "model_bytes": model.n_bytes,
+        "n_features": model.spec.n_features, "hashed_features": model.spec.n_hashed_features,
+        "model_bytes": model.n_bytes,
         "counts_bytes": model.counts_bytes, "disk_bytes": disk_bytes(path),
         "estimator": model.estimator, "decoding": decoding_of(model),
         "learning_rate": training.learning_rate,
@@ -101,7 +102,9 @@ def _of_begun(path: Path) -> tuple[Document, Lines]:
         document = {
             **document, "buckets": plan.n_buckets, "repetitions": plan.n_repetitions,
             "exact": plan.model.exact, "n_classes": plan.model.n_classes,
-            "n_features": plan.model.n_features, "projected_bytes": plan.projected_bytes,
+            "n_features": plan.model.n_features,
+            "hashed_features": plan.model.n_hashed_features,
+            "projected_bytes": plan.projected_bytes,
             "expected_seconds": None if plan.expected is None else plan.expected.seconds,
             "reasons": (*plan.reasons, *(() if settings is None else settings.reasons)),
         }  # fmt: skip
@@ -132,6 +135,7 @@ def _of_model(path: Path) -> tuple[Document, Lines]:
         "kind": "model", "path": str(path), "buckets": model.spec.n_buckets,
         "repetitions": model.spec.n_repetitions, "exact": model.spec.exact,
         "n_classes": model.spec.n_classes, "n_features": model.spec.n_features,
+        "hashed_features": model.spec.n_hashed_features,
         "weights": model.width, "pairs": model.n_pairs,
         "model_bytes": model.n_bytes, "counts_bytes": model.counts_bytes,
         "disk_bytes": disk_bytes(path), "estimator": model.estimator,

@@ -129,14 +129,15 @@ class _Pool:
 class Reader(Waiting):
     """Batches of a store's rows, prefetched by threads.
 
-    `held` is bool (n_rows,) or None; `ids` and `make` as for a :class:`BatchSlot`.
+    `held` is bool (n_rows,) or None; `ids`, `n_features` and `make` as for a :class:`BatchSlot`.
     """
 
     def __init__(
         self, dataset: Dataset, *, seed: int, batch_size: int, batch_nnz: int, pool_blocks: int,
         transform: Transform, by_feature: bool, held: NDArray[np.bool_] | None = None,
         rows: int | None = None, batch_labels: int = 0, shared: bool = True, threads: int = 1,
-        batch_threads: int = 1, ids: bool = True, make: HostRoom = np.empty,
+        batch_threads: int = 1, ids: bool = True, n_features: int | None = None,
+        make: HostRoom = np.empty,
     ) -> None:  # fmt: skip
         facts = dataset.facts
         self._threads, self._batch_threads = threads, batch_threads
@@ -147,7 +148,7 @@ class Reader(Waiting):
         self._kept = False  # whether a single pool is filled already
         self._slots = [
             BatchSlot(
-                batch_size, batch_nnz, facts.n_features, by_feature=by_feature,
+                batch_size, batch_nnz, n_features or facts.n_features, by_feature=by_feature,
                 n_labels=batch_labels, shared=shared, ids=ids, make=make,
             )
             for _ in range(N_SLOTS)

@@ -118,13 +118,13 @@ class RowOrder:
 
 def block_batches(
     dataset: Dataset, transform: Transform, start: int, stop: int, *, shared: bool = True,
-    ids: bool = True,
+    ids: bool = True, n_features: int | None = None,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yield a store's blocks in turn as batches; each is valid until the next one is asked for."""
     facts = dataset.facts
     step = min(facts.block_rows, facts.n_rows)
     slot = BatchSlot(
-        step, facts.max_block_nnz, facts.n_features, by_feature=False,
+        step, facts.max_block_nnz, n_features or facts.n_features, by_feature=False,
         n_labels=facts.max_block_labels, shared=shared, ids=ids,
     )  # fmt: skip
     for first in range(start, stop, facts.block_rows):
@@ -180,20 +180,25 @@ class Waiting:
 class OrderReader(Waiting):
     """Batches of row numbers, in the order and with the cuts that a reader of the rows gives them.
 
-    `lengths` is int32 (>= end,), `labels` is int32 (>= end,) or None.
+    `lengths` is int32 (>= end,): values of each row that the device has; `whole` int32 (>= end,):
+    those of the store where these are more; `labels` is int32 (>= end,) or None.
     """
 
     def __init__(
         self, order: RowOrder, lengths: NDArray[np.int32], *, batch_size: int, batch_nnz: int,
-        labels: NDArray[np.int32] | None = None, batch_labels: int = 0,
+        whole: NDArray[np.int32] | None = None, labels: NDArray[np.int32] | None = None,
+        batch_labels: int = 0,
     ) -> None:  # fmt: skip
         self._order, self._lengths, self._labels = order, lengths, labels
+        self._whole = lengths if whole is None else whole
         self._batch_size, self._batch_nnz = batch_size, batch_nnz
         self._batch_labels = batch_labels
         self.n_rows = order.n_rows  # rows of an epoch
 
     @staticmethod
-    def footprint(facts: DataFacts, *, pool_blocks: int, ids: bool = True) -> dict[str, int]:
+    def footprint(
+        facts: DataFacts, *, pool_blocks: int, ids: bool = True, cut: bool = False
+    ) -> dict[str, int]:
         """Return the bytes of such a reader and of the pass before it, by name."""
         arrays = block_arrays(facts, 1)
         block = sum(count * np.dtype(dtype).itemsize for count, dtype in arrays.values())
@@ -202,7 +207,7 @@ class OrderReader(Waiting):
             n_labels=facts.max_block_labels, ids=ids,
         )  # fmt: skip
         pools = 2 * ORDER_BYTES * pool_rows(facts, pool_blocks)  # one is drawn ahead
-        lengths = (4 + 4 * facts.listed) * facts.n_rows
+        lengths = (4 + 4 * cut + 4 * facts.listed) * facts.n_rows
         return {"decoded rows": 2 * block + slot, "row orders": lengths + pools}
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[RowIdBatch]:
@@ -219,7 +224,7 @@ class OrderReader(Waiting):
     def _cut(self, waiting: NDArray[np.int64]) -> RowIdBatch | None:
         """Return the first batch of what waits; None where a later row may belong to it, too."""
         some = waiting[: self._batch_size]
-        ends = np.cumsum(self._lengths[some], dtype=np.int64)
+        ends = np.cumsum(self._whole[some], dtype=np.int64)
         fits = int(np.searchsorted(ends, self._batch_nnz, side="right"))
         if self._labels is not None:
             ends = np.cumsum(self._labels[some], dtype=np.int64)

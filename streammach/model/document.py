@@ -104,14 +104,15 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     """Return the arrays that a model must have, with shape and type in memory, by name."""
     spec, narrow = document.spec, document.stored in NARROW
     k, d, columns = spec.n_classes, spec.n_features, spec.n_columns
+    first = spec.n_hashed_features
     found: dict[str, tuple[Shape, DTypeLike]] = {
         LABEL_OFFSETS: ((k + 1,), np.int64), LABELS: ((None,), np.uint8),
         "feature_offsets": ((d + 1,), np.int64), "feature_bytes": ((None,), np.uint8),
-        "weights": ((d + document.n_more, columns), np.int8 if narrow else np.float32),
+        "weights": ((first + document.n_more, columns), np.int8 if narrow else np.float32),
         "bias": ((columns,), np.float32),
     }  # fmt: skip
     if narrow:
-        found["scale"] = ((d,), np.float32)
+        found["scale"] = ((first,), np.float32)
     if document.n_more:
         found[PROJECTION] = ((d + 2, document.n_more), np.float32)
     if document.hashed_weight is not None:

@@ -85,7 +85,7 @@ class Model(Reported):
         What each way to rank reached on held-out rows.
     labels, features : Names
         Names by id.
-    weights : float32 or int8 (d + D, R*B), or PackedRows
+    weights : float32 or int8 (d' + D, R*B), or PackedRows
         The table; packed after :meth:`load` if they are narrow. ``numpy.asarray`` gives packed ones
         as they were.
     bias : float32 (R*B,)
@@ -93,7 +93,7 @@ class Model(Reported):
     counts : CountWeights or PackedCounts or None
         The counts beside the hashed models, packed after :meth:`load` if they are coded; None
         without.
-    scale : float32 (d,) or None
+    scale : float32 (d',) or None
         What each feature's int8 weights are multiplied with; None with float32 weights.
     stored : str or None
         Type of the weights in the file of a model that was made smaller: ``float16`` ones are

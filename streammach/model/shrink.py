@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
@@ -185,8 +186,10 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
     """Return the model with some of its features, bool (d,)."""
     chosen = np.flatnonzero(kept)
     counts = None if model.counts is None else model.counts.plain().of_features(kept)
-    weights, n_features = np.asarray(model.weights), model.spec.n_features
-    rows = np.append(chosen, np.arange(n_features, len(weights)))
+    weights, spec = np.asarray(model.weights), model.spec
+    first = chosen[chosen < spec.n_hashed_features]
+    rows = np.append(first, np.arange(spec.n_hashed_features, len(weights)))
+    hashed = len(first) if spec.cut else UNSET
     if in_place:
         step = _step(weights)
         for start in range(0, len(rows), step):
@@ -195,12 +198,12 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         weights = weights[: len(rows)]
     projection = model.projection
     if projection is not None:
-        projection = projection[np.append(chosen, [n_features, n_features + 1])]
+        projection = projection[np.append(chosen, [spec.n_features, spec.n_features + 1])]
     return replace(
-        model, spec=replace(model.spec, n_features=len(chosen)), counts=counts,
+        model, spec=replace(spec, n_features=len(chosen), hashed_features=hashed), counts=counts,
         features=model.features.some(kept),
         weights=weights if in_place else weights[rows], projection=projection,
-        scale=None if model.scale is None else model.scale[chosen],
+        scale=None if model.scale is None else model.scale[first],
         columns=model.columns.of(chosen),
     )  # fmt: skip
 

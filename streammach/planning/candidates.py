@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import UNSET
+
 from streammach import hashing
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError, UsageError
@@ -80,6 +82,8 @@ def candidates(weighing: Weighing) -> list[Candidate]:
     ways, constraints = list(_ways(weighing)), weighing.constraints
     if constraints.weights != "float32" and ways[0].dense:
         raise UsageError(f"rows are dense: --weights {constraints.weights}")
+    if constraints.hashed_features is not None and ways[0].dense:
+        raise UsageError("rows are dense, and their models know all features: --features")
     if constraints.tf32 and not ways[0].dense:
         raise UsageError("rows are sparse, which are not multiplied as matrices: --tf32")
     found, refused = list[Candidate](), None
@@ -105,7 +109,10 @@ def candidates(weighing: Weighing) -> list[Candidate]:
 
 def reshaped(config: RunConfig, n_buckets: int, n_repetitions: int) -> RunConfig:
     """Return how a model of other B and R is trained."""
-    shape = replace(config.shape, n_buckets=n_buckets, n_repetitions=n_repetitions)
+    cut = config.shape.hashed_features if n_repetitions else UNSET
+    shape = replace(
+        config.shape, n_buckets=n_buckets, n_repetitions=n_repetitions, hashed_features=cut
+    )
     return replace(config, shape=shape)
 
 
@@ -211,9 +218,11 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     tf32 = constraints.tf32
     if tf32 is None:
         tf32 = dense and kind.tf32 is not None and kind.tf32()
+    few = constraints.hashed_features
     shape = ModelShape(
         n_classes=facts.n_classes, n_features=facts.n_features,
         n_buckets=facts.n_classes, n_repetitions=1,
+        hashed_features=UNSET if few is None or few >= facts.n_features else few,
     )  # fmt: skip
     first = RunConfig(
         shape=shape, dense=dense,

@@ -235,7 +235,8 @@ def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ..
         )
     model = ModelSpec(
         n_classes=shape.n_classes, n_features=shape.n_features, n_buckets=shape.n_buckets,
-        n_repetitions=shape.n_repetitions, hash_a=a, hash_b=b,
+        n_repetitions=shape.n_repetitions, hashed_features=shape.hashed_features, hash_a=a,
+        hash_b=b,
     )  # fmt: skip
     return model, reasons
 

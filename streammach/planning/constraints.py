@@ -31,6 +31,8 @@ class Constraints:
         B and R, both or none; R = 0 alone asks for counts without hashed models.
     exact : bool
         Ask for a bucket for every class.
+    hashed_features : int, optional
+        Features of sparse rows that hashed models know, the most frequent ones; otherwise all.
     batch_size : int, optional
         Most rows of a batch.
     optimizer : str
@@ -67,6 +69,7 @@ class Constraints:
     n_buckets: int | None = None
     n_repetitions: int | None = None
     exact: bool = False
+    hashed_features: int | None = None
     batch_size: int | None = None
     optimizer: str = "auto"
     time: str | float | None = None
@@ -117,7 +120,8 @@ class Constraints:
             raise UsageError("--exact excludes --memory, --buckets and --repetitions")
         numbers = {
             "--buckets": self.n_buckets, "--repetitions": self.n_repetitions,
-            "--batch-size": self.batch_size, "--threads": self.threads,
+            "--features": self.hashed_features, "--batch-size": self.batch_size,
+            "--threads": self.threads,
             "held_out_rows": self.held_out_rows,
         }  # fmt: skip
         for name, value in numbers.items():

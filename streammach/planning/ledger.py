@@ -80,7 +80,9 @@ def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     batching, kind = config.batching, BACKENDS[config.placement.device]
     ids = config.needs_ids(facts)
     if config.placement.resident:
-        return OrderReader.footprint(facts, pool_blocks=batching.pool_blocks, ids=ids)
+        return OrderReader.footprint(
+            facts, pool_blocks=batching.pool_blocks, ids=ids, cut=config.shape.cut
+        )
     return Reader.footprint(
         facts, batch_size=batching.batch_size, batch_nnz=batching.batch_nnz,
         batch_labels=batching.batch_labels, pool_blocks=batching.pool_blocks,

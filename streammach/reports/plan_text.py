@@ -53,7 +53,7 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
 def _shape_text(shape: ModelShape) -> str:
     if shape.unhashed:
         return "none"
-    return f"exact ({shape.n_buckets:,} classes)" if shape.exact else str(shape)
+    return str(shape).replace("exact", f"exact ({shape.n_buckets:,} classes)")
 
 
 def _wrapped(head: str, text: str) -> list[str]:
@@ -89,7 +89,8 @@ def _times(option: Option, plan: Plan) -> tuple[str, str]:
     time, query = time_text(option.seconds), time_text(option.query_seconds)
     if option.seconds_spread > 1:
         time = _range_text(option)
-    return query, time if option.fits else "does not fit"
+    over = f", {option.shape.n_hashed_features:,} features" if option.shape.cut else ""
+    return query, (time if option.fits else "does not fit") + over
 
 
 def _range_text(option: Option) -> str:
@@ -146,6 +147,7 @@ def plan_document(plan: Plan) -> Document:
         "small_model_bytes": plan.small_model_bytes,
         "chosen": {
             "buckets": shape.n_buckets, "repetitions": shape.n_repetitions, "exact": shape.exact,
+            "hashed_features": shape.n_hashed_features,
             "batch_size": plan.config.batching.batch_size, "optimizer": plan.config.optimizer,
             "weights": placement.weights, "tf32": placement.tf32, "dense": plan.config.dense,
             "parts": {part.name: part.size for part in plan.config.parts},
@@ -164,6 +166,7 @@ def _option_document(option: Option | None) -> Document | None:
     config = fields.pop("config")
     return {
         "n_buckets": shape.n_buckets, "n_repetitions": shape.n_repetitions,
+        "hashed_features": shape.n_hashed_features,
         "parts": {part.name: part.size for part in config.parts},
         "batch_size": config.batching.batch_size, **fields,
     }  # fmt: skip

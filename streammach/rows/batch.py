@@ -70,7 +70,8 @@ class RowIdBatch:
 class BatchSlot:
     """Fixed room for one batch, filled again and again.
 
-    Without `ids` rows have all features, in their order; `make` gives room on the host.
+    Batches hold the first `n_features` features alone, whatever is added. Without `ids` rows have
+    all features, in their order; `make` gives room on the host.
     """
 
     def __init__(
@@ -138,6 +139,8 @@ class BatchSlot:
     def batch(self) -> Batch:
         """Return what was added as views of the slot."""
         n, rows = self.n_rows, self._rows
+        if self._ids:
+            cut_rows(rows["indptr"][: n + 1], rows["features"], rows["values"], self._n_features)
         nnz = int(rows["indptr"][n])
         by_feature = None
         if self._by_feature:
@@ -245,6 +248,27 @@ def copy_rows(
             out_values[q + p] = values[start + p]
         for p in range(n if ids else np.uint64(0)):
             out_features[q + p] = features[start + p]
+
+
+@kernel()
+def cut_rows(indptr: Array, features: Array, values: Array, n_features: int) -> None:
+    """Leave the features from a number on out of rows, in place; those of each row rise.
+
+    Parameters
+    ----------
+    indptr, features, values, n_features : int64 (n + 1,), int32 (nnz,), float32 (nnz,), int
+        The rows; the features that are left have smaller ids.
+    """
+    start = q = indptr[0]
+    for i in range(indptr.shape[0] - 1):
+        end = stop = indptr[i + 1]
+        while stop > start and features[stop - 1] >= n_features:
+            stop -= 1
+        if q < start:
+            for p in range(start, stop):
+                features[q + p - start], values[q + p - start] = features[p], values[p]
+        q += stop - start
+        start, indptr[i + 1] = end, q
 
 
 @kernel(fastmath=False)

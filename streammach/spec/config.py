@@ -65,7 +65,7 @@ class RunConfig:
     Every ``footprint(config, facts)`` takes it whole.
     """
 
-    shape: ModelShape  # K, d, B and R
+    shape: ModelShape  # K, d, d', B and R
     dense: bool  # whether batches are expanded to dense rows and go through matrix products
     optimizer: Optimizer | None  # the optimiser; None where a model only predicts
     batching: Batching  # how many rows are in memory at once
@@ -106,13 +106,13 @@ class RunConfig:
 
     @property
     def weight_rows(self) -> int:
-        """Rows of the weight table: d, and D more where parts may add columns."""
-        return self.shape.n_features + self.more_columns
+        """Rows of the weight table: d', and D more where parts may add columns."""
+        return self.shape.n_hashed_features + self.more_columns
 
     @property
     def wide(self) -> ModelShape:
         """The shape with as many features as the weight table has rows."""
-        return replace(self.shape, n_features=self.weight_rows)
+        return self.shape.wide(self.more_columns)
 
     def without(self, name: str) -> RunConfig:
         """Return it without a part."""

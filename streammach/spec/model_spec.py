@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from streammach import hashing
 from streammach.hashing import P
-from streammach.spec.types import Index, Repetitions
+from streammach.spec.types import Count, Index, Repetitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,16 +24,35 @@ class ModelShape:
     n_features: Index
     n_buckets: Index
     n_repetitions: Repetitions
+    # d': the first features, the most frequent ones, which hashed models know; all d where it is
+    # unset, and then it is in no document
+    hashed_features: Count | UnsetType = UNSET
 
     def __str__(self) -> str:
         if self.unhashed:
             return "no hashed models"
-        return "exact" if self.exact else f"{self.n_buckets} x {self.n_repetitions}"
+        text = "exact" if self.exact else f"{self.n_buckets} x {self.n_repetitions}"
+        return f"{text} ({self.n_hashed_features:,} features)" if self.cut else text
 
     @property
     def n_columns(self) -> int:
         """R * B, the width of the weight table."""
         return self.n_repetitions * self.n_buckets
+
+    @property
+    def n_hashed_features(self) -> int:
+        """d', the features that have a row in the weight table."""
+        return self.n_features if self.hashed_features is UNSET else self.hashed_features
+
+    @property
+    def cut(self) -> bool:
+        """Whether some features have none."""
+        return self.hashed_features is not UNSET
+
+    def wide(self, n_more: int = 0) -> Self:
+        """Return it with as many features as the weight table has rows, of which D are more."""
+        n_rows = self.n_hashed_features + n_more
+        return replace(self, n_features=n_rows, hashed_features=UNSET)
 
     @property
     def exact(self) -> bool:
@@ -58,6 +79,8 @@ class ModelSpec(ModelShape):
 
     def __post_init__(self) -> None:
         self._check_hashes()
+        if self.n_hashed_features > self.n_features:
+            raise ValueError("hashed models know more features than there are")
         if self.added_codes and not self.hash_a:
             raise ValueError("classes were added to a model without hashes")
         if self.added_codes and len(self.added_codes) >= self.n_classes:
@@ -131,4 +154,5 @@ class ModelSpec(ModelShape):
         return ModelShape(
             n_classes=self.n_classes, n_features=self.n_features,
             n_buckets=self.n_buckets, n_repetitions=self.n_repetitions,
+            hashed_features=self.hashed_features,
         )  # fmt: skip

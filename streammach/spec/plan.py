@@ -38,7 +38,7 @@ class Option:
 
     @property
     def shape(self) -> ModelShape:
-        """K, d, B and R."""
+        """K, d, d', B and R."""
         return self.config.shape
 
 

@@ -37,6 +37,7 @@ def open_reader(
     batching, kind = config.batching, BACKENDS[config.placement.device]
     row_cache, held = session.backend.row_cache, session.held.mask if held is None else held
     shared, ids = spec.label_share != "each", config.needs_ids(dataset.facts)
+    n_features = config.shape.n_hashed_features
     if row_cache is not None:
         order = RowOrder(
             dataset.facts, seed=spec.seed, pool_blocks=batching.pool_blocks, held=held, rows=rows
@@ -44,21 +45,23 @@ def open_reader(
         content = spec.transform if shared else f"{spec.transform}, 1 a label"
         known = row_cache.count(content)
         blocks = block_batches(
-            dataset, spec.transform, known, order.end, shared=shared, ids=ids
+            dataset, spec.transform, known, order.end, shared=shared, ids=ids,
+            n_features=n_features,
         )  # fmt: skip
         for batch in blocks:
             row_cache.keep(batch, content)
         return OrderReader(
-            order, row_lengths(dataset, order.end), batch_size=spec.batch_size,
-            batch_nnz=batching.batch_nnz, labels=label_lengths(dataset, order.end),
-            batch_labels=batching.batch_labels,
+            order, row_cache.lengths, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
+            whole=row_lengths(dataset, order.end) if config.shape.cut else None,
+            labels=label_lengths(dataset, order.end), batch_labels=batching.batch_labels,
         )  # fmt: skip
     return Reader(
         dataset, seed=spec.seed, batch_size=spec.batch_size, batch_nnz=batching.batch_nnz,
         pool_blocks=batching.pool_blocks, transform=spec.transform,
         by_feature=kind.by_feature(config), held=held, rows=rows,
         batch_labels=batching.batch_labels, shared=shared, threads=config.placement.threads,
-        batch_threads=kind.batch_threads(config), ids=ids, make=session.backend.host_room,
+        batch_threads=kind.batch_threads(config), ids=ids, n_features=n_features,
+        make=session.backend.host_room,
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ class Stream:
         size, rate = training.batch_size, training.rate_at(0, 1)  # the end is not known
         ends = rows.indptr[np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)]
         slot = BatchSlot(
-            size, int(np.diff(ends).max(initial=1)), backend.spec.n_features,
+            size, int(np.diff(ends).max(initial=1)), backend.spec.n_hashed_features,
             by_feature=not backend.dense,
         )  # fmt: skip
         for start in range(0, rows.n_rows, size):

@@ -7,6 +7,7 @@ rows.
 import contextlib
 import os
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -124,6 +125,29 @@ def test_steps_equal_the_reference(device, shape, optimizer, dense, smoothing, l
     held = backend.arrays()
     reference.check(held["weights"], held["bias"], atol=2e-5, rtol=2e-4)
     backend.close()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("loss", ["independent", "joint"])
+def test_hashed_models_of_few_features_are_those_of_rows_that_have_no_other(
+    device, shape, optimizer, loss, rng
+):
+    (n_classes, d), n, found = shape[:2], few(device, 30), []
+    spec, first = spec_of(*shape), d // 2
+    blocks = [block_of(rng, n, d, n_classes) for _ in range(3)]
+    how = training(optimizer=optimizer, label_smoothing=0.1, batch_size=n, loss=loss)
+    for one in (replace(spec, hashed_features=first), replace(spec, n_features=first)):
+        backend = open_backend(device, one, dense=False, threads=1)
+        backend.prepare(how, MOST_VALUES)
+        rows = blocks if one.cut else [b.with_values(b.features < first) for b in blocks]
+        losses = [loss_of(backend, batch_of(block, first), 0.1) for block in rows]
+        answers = [backend.topk(rows[0], 3, estimator) for estimator in ESTIMATORS]
+        outputs = backend.outputs(rows[0], logarithms=True)
+        arrays = {name: array.tobytes() for name, array in backend.arrays().items()}
+        found.append((losses, arrays, outputs.tolist(), [a.tolist() for a in chain(*answers)]))
+        backend.close()
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad"])
@@ -504,22 +528,24 @@ def test_another_epoch_is_held_while_training_goes_on(device, best_stays, optimi
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("narrow", [False, True, "packed"])
-def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, rng):
-    if dense and narrow:
-        pytest.skip("dense rows have no int8 weights")
-    spec = spec_of(50, 9, 8, 4)
+@pytest.mark.parametrize("first", [9, 5])
+def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, first, rng):
+    if dense and (narrow or first < 9):
+        pytest.skip("dense rows have no int8 weights, and all features")
+    spec = replace(spec_of(50, 9, 8, 4), n_features=first)
     model = drawn(rng, spec)
     weights = model["weights"]
     if narrow:
-        model["scale"] = rng.uniform(0.01, 0.02, 9).astype(np.float32)
+        model["scale"] = rng.uniform(0.01, 0.02, first).astype(np.float32)
         model["weights"] = rng.integers(-127, 128, weights.shape).astype(np.int8)
     served = dict(model)
     if narrow == "packed":
         served["weights"] = PackedRows.of([model["weights"]], weights.shape)
     rows = block_of(rng, few(device, 30), 9, 50)
-    found = []
-    for name, given in ((device, served), ("cpu", model)):
-        backend = open_backend(name, spec, dense=dense, threads=1, weights=given)
+    cut, found = replace(spec, n_features=9, hashed_features=first), []
+    for name, one, given in ((device, cut if first < 9 else spec, served), ("cpu", spec, model)):
+        backend = open_backend(name, one, dense=dense, threads=1, weights=given)
+        rows = rows if one.cut else rows.with_values(rows.features < first)
         found.append([backend.topk(rows, 5, how) for how in ("logsum", "median")])
         backend.close()
     for (ids, scores), (expected_ids, expected) in zip(*found, strict=True):

@@ -39,14 +39,19 @@ CASES = [  # blocks of a pool, values of a batch, whether rows are held out, row
 
 
 @pytest.mark.parametrize(("pool_blocks", "batch_nnz", "holds_out", "rows"), CASES)
-def test_numbers_come_as_the_rows_would(data, pool_blocks, batch_nnz, holds_out, rows, rng):
+@pytest.mark.parametrize("first", [None, 5])
+def test_numbers_come_as_the_rows_would(data, pool_blocks, batch_nnz, holds_out, rows, first, rng):
     held = rng.random(700) < 0.3 if holds_out else None
     order = {"seed": 5, "pool_blocks": pool_blocks, "held": held, "rows": rows}
     sizes = {"batch_size": 32, "batch_nnz": batch_nnz}
-    reader = Reader(data, transform="raw", by_feature=False, **order, **sizes)
-    asked = RowOrder(data.facts, **order)
-    numbers = OrderReader(asked, row_lengths(data, asked.end), **sizes)
-    whole = data.rows(0, 700)
+    reader = Reader(data, transform="raw", by_feature=False, n_features=first, **order, **sizes)
+    asked, whole = RowOrder(data.facts, **order), data.rows(0, 700)
+    lengths = row_lengths(data, asked.end)
+    if first is None:
+        numbers = OrderReader(asked, lengths, **sizes)
+    else:
+        whole = whole.with_values(whole.features < first)
+        numbers = OrderReader(asked, np.diff(whole.indptr), whole=lengths, **sizes)
     assert numbers.n_rows == reader.n_rows
     for epoch, start in ((0, 0), (1, 0), (1, 70), (1, reader.n_rows)):
         seen, done = list(numbers.epoch(epoch, start)), 0

@@ -58,6 +58,22 @@ def test_by_feature_is_the_stable_transpose(n_features, rng):
     assert np.diff(found.starts).tolist() == counts.tolist()
 
 
+@pytest.mark.parametrize("transform", ["raw", "l2"])
+@pytest.mark.parametrize("first", [1, 7, 30])
+def test_rows_are_cut_behind_their_transform(transform, first, rng):
+    block = block_of(rng, 50, 30, 9)
+    slot, whole = BatchSlot(50, block.nnz, first, by_feature=True), transformed(block, transform)
+    for _ in range(2):  # a slot is filled again
+        slot.clear()
+        slot.add(block, np.arange(50), transform)
+        batch, wanted = slot.batch(), whole.with_values(whole.features < first)
+        for name in ("indptr", "features"):
+            assert getattr(batch, name).tolist() == getattr(wanted, name).tolist()
+        np.testing.assert_allclose(batch.values, wanted.values, rtol=1e-6)
+        assert len(batch.by_feature.values) == len(batch.values)
+        assert batch.by_feature.ids.max(initial=0) < first
+
+
 def test_a_slot_takes_rows_until_it_is_full(rng):
     block = block_of(rng, 50, 30, 9)
     slot = BatchSlot(20, 40, 30, by_feature=False)

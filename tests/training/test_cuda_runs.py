@@ -139,11 +139,12 @@ def test_the_best_epoch_stays_in_memory(interrupted, best_stays, data, plan, tmp
     assert np.abs(found.model.weights - expected.model.weights).max() <= 1e-5 * most
 
 
-@pytest.mark.parametrize("transform", ["l2", "auto"])
+@pytest.mark.parametrize(("transform", "first"), [("l2", None), ("l2", 20), ("auto", None)])
 def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
-    transform, data, plan, tmp_path, monkeypatch
+    transform, first, data, plan, tmp_path, monkeypatch
 ):
     """Trials of all transforms fill the device again and again; a run may go on the other way."""
+    plan = plan if first is None else sm.plan(data, device="cuda", hashed_features=first, **MODEL)
     assert plan.config.placement.resident
     streamed = changed(plan, resident=False)
     options = {"transform": transform, "epochs": 2}

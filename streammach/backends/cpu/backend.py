@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,9 +78,8 @@ class CpuBackend(Forward):
             self._trains = None  # its tables go before new ones come
             self.run(lambda a, b: self.weights[a:b].fill(0), self.pieces(len(self.weights)))
         self.bias[:] = training.start_bias
-        wide = self.spec.shape
-        if basis is not None:
-            wide = replace(wide, n_features=wide.n_features + basis.n_more)
+        n_more = 0 if basis is None else basis.n_more
+        wide = self.spec.shape.wide(n_more)
         if len(self.weights) != wide.n_features:
             self.weights = np.zeros((0, 0), np.float32)  # goes before another one comes
             self.state.clear()
@@ -91,7 +89,7 @@ class CpuBackend(Forward):
                 array[:] = 0
         shapes = buffer_shapes(
             wide, dense=self.dense, batch_size=training.batch_size, whitened=basis is not None,
-            n_more=wide.n_features - self.spec.n_features, n_labels=batch_labels,
+            n_more=n_more, n_labels=batch_labels,
         )  # fmt: skip
         _fitted(self.buffers, shapes)
         self._number[0] = 0

@@ -69,8 +69,8 @@ class Forward(Ranked):
     spec, dense, threads : ModelSpec, bool, int
         The model; whether rows are expanded and go through matrix products; how many compute.
     weights : dict, optional
-        ``weights`` float32 (d, R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
-        are, or int8 weights, perhaps packed, and ``scale`` float32 (d,); zeros otherwise. With
+        ``weights`` float32 (d', R*B) and ``bias`` float32 (R*B,) of a trained model, used as they
+        are, or int8 weights, perhaps packed, and ``scale`` float32 (d',); zeros otherwise. With
         ``projection`` float32 (d + 2, D) rows get D more columns, and the weights have d + D rows.
     logistic : bool
         Whether each bucket of the trained model has a sigmoid of its own.
@@ -94,7 +94,7 @@ class Forward(Ranked):
         self.decoder = Decoder(spec, by_class=not self._predicts)
         self.weights: Any  # an array, or packed rows, which only predict
         if weights is None:
-            self.weights = np.zeros((spec.n_features, spec.n_columns), np.float32)
+            self.weights = np.zeros((spec.n_hashed_features, spec.n_columns), np.float32)
             self.bias = np.zeros(spec.n_columns, np.float32)
         else:
             self.weights, self.bias = weights["weights"], np.asarray(weights["bias"])
@@ -117,7 +117,7 @@ class Forward(Ranked):
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
-        z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+        z, rows = np.empty((rows.n_rows, self.spec.n_columns), np.float32), self.cut(rows)
         write = partial(self._write, rows, self._scaled(rows), logarithms, z)
         if not self.dense:
             self.run(write, pieces_of(rows.n_rows, self.threads, a_thread=PIECES_A_THREAD))
@@ -193,7 +193,7 @@ class Forward(Ranked):
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
         """Have each thread find the best classes of rows as soon as it has their outputs."""
-        z = np.empty((rows.n_rows, self.spec.n_columns), np.float32)
+        z, rows = np.empty((rows.n_rows, self.spec.n_columns), np.float32), self.cut(rows)
         values = self._scaled(rows)
 
         def piece(first: int, last: int) -> None:

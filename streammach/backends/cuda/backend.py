@@ -57,7 +57,7 @@ class CudaBackend(Ranked):
         assert not (config.dense and placement.weights == "bfloat16"), "products take float32"
         self.spec, self.dense, self.logistic = spec, config.dense, logistic
         weights = weights or {
-            "weights": np.zeros((spec.n_features, spec.n_columns), np.float32),
+            "weights": np.zeros((spec.n_hashed_features, spec.n_columns), np.float32),
             "bias": np.zeros(spec.n_columns, np.float32),
         }
         more = Waves(np.asarray(weights["projection"])) if "projection" in weights else None
@@ -66,7 +66,7 @@ class CudaBackend(Ranked):
         self._ahead = False  # whether the device holds newer numbers than the host
         self._applied = ""  # what other weights the device has, see apply()
         n_more = 0 if more is None else more.n_more
-        self._wide = replace(spec, n_features=spec.n_features + n_more)  # with the table's rows
+        self._wide = spec.wide(n_more)  # with the table's rows
         waves = placement.waves
         if config.optimizer is None:  # it only predicts
             waves = fewest_waves(
@@ -188,13 +188,13 @@ class CudaBackend(Ranked):
     @property
     def _n_more(self) -> int:
         """D, the columns that rows have beyond their features."""
-        return self._wide.n_features - self.spec.n_features
+        return self._wide.n_features - self.spec.n_hashed_features
 
     def _widen(self, n_more: int) -> None:
         """Make the tables those of rows with D more columns, if they are not."""
         if n_more == self._n_more:
             return
-        self._wide = replace(self.spec, n_features=self.spec.n_features + n_more)
+        self._wide = self.spec.wide(n_more)
         shape = (self._wide.n_features, self.spec.n_columns)
         self._host = {"weights": np.zeros(shape, np.float32), "bias": self._host["bias"]}
         with self._memory.use():
@@ -350,7 +350,8 @@ class CudaBackend(Ranked):
         self._ahead = False
 
     def _scaled(self, rows: RowBlock) -> RowBlock:
-        """Return rows whose values carry the scale of int8 weights."""
+        """Return rows cut at d', their values carrying the scale of int8 weights."""
+        rows = self.cut(rows)
         if self._scale is None:
             return rows
         return replace(rows, values=rows.values * self._scale[rows.features])

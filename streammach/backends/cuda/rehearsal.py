@@ -80,7 +80,7 @@ class Rehearsal:
         # What fails here fails again where the kernel is wanted, and is said there.
         with contextlib.suppress(Exception):
             n_classes = spec.n_classes if spec.exact else min(spec.n_classes, CLASSES)
-            small = replace(spec, n_classes=n_classes, n_features=FEATURES, added_codes=())
+            small = replace(spec.wide(), n_classes=n_classes, n_features=FEATURES, added_codes=())
             one = replace(facts, n_rows=1, nnz=1, n_labels=int(facts.listed))
             backend = self._opened(
                 small, config, facts=one, weights=None, device_bytes=0, logistic=False,

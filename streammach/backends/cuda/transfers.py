@@ -152,7 +152,8 @@ class Resident:
         self._rows = list(memory.rooms(sizes, line).values())
         labels: Sizes = dict(zip(LABELS, _label_sizes(n_rows, n_labels, np.int64), strict=True))
         self._labels = list(memory.rooms(labels, line).values()) if n_labels else []
-        self._content = ""
+        self._content, self._n_rows = "", n_rows
+        self.lengths = np.zeros(0, np.int32)  # int32 (n_rows,): values of each row that is there
         self._counts = (0, 0, 0)  # rows, values and labels that are there
 
     def count(self, content: str) -> int:
@@ -163,6 +164,7 @@ class Resident:
         """Take the next rows of the store; if something else was kept, the first ones."""
         if content != self._content:
             self._content, self._counts = content, (0, 0, 0)
+            self.lengths = np.zeros(self._n_rows, np.int32)
         rows, nnz, n_labels = self._counts
         arrays: list[Any] = [
             nnz + batch.indptr, batch.features, batch.values, batch.classes, batch.importance,
@@ -177,6 +179,7 @@ class Resident:
             for target, array, at in zip(self._rows + self._labels, arrays, places, strict=False):
                 self._memory.send(target, array, at)
             self._memory.wait()
+        self.lengths[rows : rows + batch.n_rows] = np.diff(batch.indptr)
         self._counts = rows + batch.n_rows, nnz + len(batch.values), n_labels
 
     def gather(

@@ -17,11 +17,13 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
+from streammach.figures import Explanation
 from streammach.files.urls import located
 from streammach.machine import budget, cores
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
+from streammach.prediction.explain import Explainer, explanations
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
@@ -207,6 +209,25 @@ class Predictor:
             If one is neither str nor bytes.
         """
         return self.rows.features.ids(list(names))
+
+    def explain(
+        self, rows: RowBlock | NDArray[Any] | Any, k: int = 1, n: int = 10, *,
+        columns: Sequence[str | int | bytes] | None = None, kind: str = "",
+    ) -> list[list[Explanation]]:  # fmt: skip
+        """Return why each row gets its k best labels; see :meth:`streammach.Model.explain`.
+
+        Parameters
+        ----------
+        rows, k, n, columns : as there
+            The rows, and what is wanted of them.
+        kind : str
+            The type in which labels are given; that of the training data otherwise.
+        """
+        block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
+        ids, _ = self.ranked(block, k)
+        why = Explainer(self.model, self.estimator)
+        reasons, labels = why.reasons(block, ids, n), self.labels(ids, kind)
+        return explanations(reasons, labels, self.model.features, why.lines())
 
     def ranked(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, probabilities: bool = False

@@ -116,10 +116,11 @@ class Explanation(msgspec.Struct, frozen=True):
     label: Any
     score: float
     contributions: list[Contribution]  # the largest ones first, by magnitude
-    # `prior` of counts; `bias`, `cosines` and `normaliser` of hashed models; the `rest`
+    # `prior` of counts; `bias`, `cosines` and `normaliser` of hashed models; the `rest`. 0 where
+    # the model has none
     lines: dict[str, float]
 
     def __str__(self) -> str:
         parts = [(str(one.feature), one.contribution) for one in self.contributions]
-        parts += [(f"({name})", line) for name, line in self.lines.items()]
+        parts += [(f"({name})", line) for name, line in self.lines.items() if line]
         return " ".join(f"{name}:{x:+.4g}" for name, x in parts)

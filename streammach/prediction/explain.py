@@ -10,6 +10,7 @@ All is in float64, by NumPy: few rows are explained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,7 +22,6 @@ from streammach.errors import UsageError
 from streammach.figures import Contribution, Explanation
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import product
 from streammach.rows.names import Label, Names
 from streammach.rows.packed import Counts, PackedCounts, PackedRows, unpack_rows
 from streammach.rows.transforms import transformed
@@ -40,6 +40,7 @@ JOINS: dict[int, Callable[[Any], Any]] = {
 }
 Numbers = NDArray[np.float64]
 Ids = NDArray[np.int64]
+Reasons = Callable[[RowBlock, Ids], NDArray[Any]]  # of rows before their transform, and classes
 
 
 class Terms(NamedTuple):
@@ -53,7 +54,7 @@ class Terms(NamedTuple):
 def reason_type(n: int) -> np.dtype[Any]:
     """Return how an explanation is held: n features that raise a score, n that lower it at most.
 
-    A feature of -1 stands where there is no further one; a line that the model has not is 0.
+    A feature of -1 stands where there is no further one.
     """
     return np.dtype([
         ("score", "f4"), ("features", "i4", (2 * n,)), ("values", "f4", (2 * n,)),
@@ -95,16 +96,6 @@ class Explainer:
                 for j, place in enumerate(there.tolist()):
                     _write(terms, j, features, values, out[i, place])
         return out
-
-    def lines(self) -> list[str]:
-        """Return the names of the lines that the model has."""
-        model = self._model
-        there = {
-            "prior": self._counts is not None, "bias": not model.spec.unhashed,
-            "cosines": self._linear and model.n_more > 0,
-            "normaliser": self._linear and not model.spec.unhashed, "rest": True,
-        }  # fmt: skip
-        return [name for name in LINES if there[name]]
 
     def terms(self, features: Ids, values: Numbers, ids: Ids) -> Terms:
         """Return what the scores of classes int64 (k,) are made of, for transformed values (m,)."""
@@ -204,13 +195,12 @@ class Explainer:
 
     def _turns(self, features: Ids, values: Numbers) -> Numbers:
         """Return what the cosines of a row are taken of: float64 (D,)."""
-        found: Numbers = product(values, self._projection[features]) + self._projection[-2]
+        found: Numbers = _product(values, self._projection[features]) + self._projection[-2]
         return found
 
     def _waves(self, turns: Numbers) -> Numbers:
         """Return what cosines of (..., D) add to all logits: float64 (..., R*B)."""
-        found: Numbers = product(np.cos(turns) * self._projection[-1], self._more)
-        return found
+        return _product(np.cos(turns) * self._projection[-1], self._more)
 
 
 def gains_at(counts: Counts, feature: int, ids: Ids) -> Ids:
@@ -246,20 +236,30 @@ def _write(terms: Terms, j: int, features: Ids, values: Numbers, out: Any) -> No
     out["lines"][REST] = terms.scores[j] - terms.lines[:, j].sum() - parts[chosen].sum()
 
 
+def _product(a: Numbers, b: NDArray[Any]) -> Numbers:
+    """Return ``a @ b``, whose bits do not depend on the number of threads, as those of BLAS do."""
+    found: Numbers = np.einsum("...d,dc->...c", a, b)
+    return found
+
+
+def reasons_by(model: Model, estimator: Ranker, n: int) -> Reasons | None:
+    """Return what explains scores of classes by so many features each way; None for 0."""
+    return partial(Explainer(model, estimator).reasons, n=n) if n else None
+
+
 def explanations(
-    reasons: NDArray[Any], labels: NDArray[Any], features: Names, lines: list[str]
+    reasons: NDArray[Any], labels: NDArray[Any], features: Names
 ) -> list[list[Explanation]]:
-    """Return explanations (n, k) as records, with names; none where the id was -1."""
+    """Return reasons (n, k) of labels (n, k) as records with the names of features."""
     ids = np.unique(reasons["features"])
     ids = ids[ids >= 0]
-    names = dict(zip(ids.tolist(), _shown(features.values(ids)), strict=True))
-    places = [LINES.index(name) for name in lines]
+    names = dict(zip(ids.tolist(), _readable(features.values(ids)), strict=True))
 
     def one(reason: Any, label: Any) -> Explanation:
         every = (reason[name].tolist() for name in ("features", "values", "contributions"))
         found = [Contribution(names[f], x, y) for f, x, y in zip(*every, strict=True) if f >= 0]
-        named = dict(zip(lines, reason["lines"][places].tolist(), strict=True))
-        return Explanation(label, float(reason["score"]), found, named)
+        lines = dict(zip(LINES, reason["lines"].tolist(), strict=True))
+        return Explanation(label, float(reason["score"]), found, lines)
 
     return [
         [one(*pair) for pair in zip(own, given, strict=True)]
@@ -267,6 +267,18 @@ def explanations(
     ]
 
 
-def _shown(names: list[Label]) -> list[int | str]:
+def explained(
+    ids: Ids, reasons: NDArray[Any] | None, labels: Names, features: Names
+) -> NDArray[Any]:
+    """Return reasons of classes int64 (n, k) as records in an array, None of the id -1: (n, k)."""
+    assert reasons is not None, "they are asked for"
+    there, named, out = ids >= 0, np.full(ids.shape, None), np.full(ids.shape, None)
+    named[there] = _readable(labels.values(ids[there]))
+    out[:] = explanations(reasons, named, features)
+    out[~there] = None
+    return out
+
+
+def _readable(names: list[Label]) -> list[int | str]:
     """Return names for people: what is not UTF-8 in one as its escape."""
     return [n.decode("utf-8", "backslashreplace") if isinstance(n, bytes) else n for n in names]

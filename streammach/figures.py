@@ -102,12 +102,14 @@ class TrialFigures(
     bandwidth: Amount = 0.0
 
 
-class Contribution(msgspec.Struct, frozen=True):
+class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
     """A feature of a row, its value after the model's transform, and what it adds to a score."""
 
     feature: int | str
     value: float
     contribution: float
+    # where its words stand in the row's cell of text, as that is given: from and to which character
+    places: list[tuple[int, int]] = []
 
 
 class Explanation(msgspec.Struct, frozen=True):

@@ -21,7 +21,6 @@ from streammach.files.urls import located
 from streammach.machine import freed_kept, peak_bytes
 from streammach.model.document import DOCUMENT
 from streammach.model.model import Model, folder_of
-from streammach.prediction.explain import reasons_by
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
 from streammach.prediction.order import Predictions, ranked_blocks
 from streammach.prediction.predict import PredictionRequest
@@ -172,8 +171,8 @@ class _RangeRanker:
         blocks = self._rows.blocks(start, stop, seen, self._task.room)
         if isinstance(wanted, PredictionRequest):
             rank = predictor.ranking(threshold=wanted.threshold, probabilities=wanted.probabilities)
-            by = predictor.model.calibrated if wanted.calibrated else predictor.estimator
-            why, k = reasons_by(predictor.model, by, wanted.explain), predictor.most(wanted.k)
+            why = predictor.reasons(wanted.explain, calibrated=wanted.calibrated)
+            k = predictor.most(wanted.k)
             with closing(ranked_blocks(blocks, k, rank, check, why)) as parts:
                 return seen, [_alone(part) for part in parts], []
         measured = list[BlockSums]()

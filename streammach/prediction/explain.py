@@ -9,8 +9,7 @@ All is in float64, by NumPy: few rows are explained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import STEP
+from streammach.data.tables.word_places import Places
 from streammach.errors import UsageError
 from streammach.figures import Contribution, Explanation
 from streammach.model.model import Model
@@ -31,6 +31,7 @@ from streammach.spec.types import Ranker
 # What is no feature's: of counts, of hashed models, and what the listed features leave over.
 LINES = ("prior", "bias", "cosines", "normaliser", "rest")
 REST = LINES.index("rest")
+ROUNDING = 1e-9  # what is less is no rest
 PIECE_BYTES = 8 << 20  # of weights of features that are worked on at once
 WORK = 4  # such pieces: weights, times values, and what is between
 JOINS: dict[int, Callable[[Any], Any]] = {
@@ -233,7 +234,8 @@ def _write(terms: Terms, j: int, features: Ids, values: Numbers, out: Any) -> No
     out["features"][some], out["values"][some] = features[chosen], values[chosen]
     out["contributions"][some] = parts[chosen]
     out["lines"][:REST], out["score"] = terms.lines[:, j], terms.scores[j]
-    out["lines"][REST] = terms.scores[j] - terms.lines[:, j].sum() - parts[chosen].sum()
+    rest = terms.scores[j] - terms.lines[:, j].sum() - parts[chosen].sum()
+    out["lines"][REST] = rest if abs(rest) > ROUNDING else 0
 
 
 def _product(a: Numbers, b: NDArray[Any]) -> Numbers:
@@ -242,28 +244,28 @@ def _product(a: Numbers, b: NDArray[Any]) -> Numbers:
     return found
 
 
-def reasons_by(model: Model, estimator: Ranker, n: int) -> Reasons | None:
-    """Return what explains scores of classes by so many features each way; None for 0."""
-    return partial(Explainer(model, estimator).reasons, n=n) if n else None
-
-
 def explanations(
-    reasons: NDArray[Any], labels: NDArray[Any], features: Names
-) -> list[list[Explanation]]:
-    """Return reasons (n, k) of labels (n, k) as records with the names of features."""
+    reasons: NDArray[Any], labels: Sequence[Sequence[Any]], features: Names,
+    places: Sequence[Places] = (),
+) -> list[list[Explanation]]:  # fmt: skip
+    """Return reasons (n, k) of labels as records with the names of features, and their places."""
     ids = np.unique(reasons["features"])
     ids = ids[ids >= 0]
     names = dict(zip(ids.tolist(), _readable(features.values(ids)), strict=True))
 
-    def one(reason: Any, label: Any) -> Explanation:
+    def one(reason: Any, label: Any, where: Places) -> Explanation:
         every = (reason[name].tolist() for name in ("features", "values", "contributions"))
-        found = [Contribution(names[f], x, y) for f, x, y in zip(*every, strict=True) if f >= 0]
+        found = [
+            Contribution(names[f], x, y, where.get(str(names[f]), []))
+            for f, x, y in zip(*every, strict=True)
+            if f >= 0
+        ]
         lines = dict(zip(LINES, reason["lines"].tolist(), strict=True))
         return Explanation(label, float(reason["score"]), found, lines)
 
     return [
-        [one(*pair) for pair in zip(own, given, strict=True)]
-        for own, given in zip(reasons, labels.tolist(), strict=True)
+        [one(*pair, where) for pair in zip(own, given, strict=True)]
+        for own, given, where in zip(reasons, labels, places or [{}] * len(reasons), strict=True)
     ]
 
 
@@ -274,7 +276,7 @@ def explained(
     assert reasons is not None, "they are asked for"
     there, named, out = ids >= 0, np.full(ids.shape, None), np.full(ids.shape, None)
     named[there] = _readable(labels.values(ids[there]))
-    out[:] = explanations(reasons, named, features)
+    out[:] = explanations(reasons, named.tolist(), features)
     out[~there] = None
     return out
 

@@ -23,7 +23,7 @@ from streammach.machine import budget, cores
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
-from streammach.prediction.explain import Explainer, explanations, reasons_by
+from streammach.prediction.explain import Explainer, Reasons, explanations
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks, record_type
@@ -226,7 +226,13 @@ class Predictor:
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
         ids, _ = self.ranked(block, k)
         reasons = Explainer(self.model, self.estimator).reasons(block, ids, n)
-        return explanations(reasons, self.labels(ids, kind), self.model.features)
+        places, labels = self.rows.places(rows, reasons), self.labels(ids, kind).tolist()
+        return explanations(reasons, labels, self.model.features, places)
+
+    def reasons(self, n: int, *, calibrated: bool = False) -> Reasons | None:
+        """Return what explains scores of classes by n features each way; None for 0."""
+        by = self.model.calibrated if calibrated else self.estimator
+        return partial(Explainer(self.model, by).reasons, n=n) if n else None
 
     def ranked(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, probabilities: bool = False
@@ -313,8 +319,7 @@ class Predictor:
             bad_rows=bad_rows,
         )  # fmt: skip
         order = source_order(place)
-        by = self.model.calibrated if calibrated else self.estimator
-        why = reasons_by(self.model, by, explain)
+        why = self.reasons(explain, calibrated=calibrated)
         parts = ranked_blocks(rows, k, rank, told if order else None, why)
         if order is None:
             return _followed(parts, room)

@@ -1,9 +1,9 @@
-"""What was measured and is saved as JSON: of a ranking, of an epoch, of a short training."""
+"""What was measured and is given as JSON: of a ranking, an epoch, a short training, a score."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -100,3 +100,29 @@ class TrialFigures(
     accuracy: Share
     top_5_accuracy: Share
     bandwidth: Amount = 0.0
+
+
+class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A feature of a row, its value after the model's transform, and what it adds to a score."""
+
+    feature: int | str
+    value: float
+    contribution: float
+    # where its words stand in the row's cell of text, as that is given: from and to which character
+    places: list[tuple[int, int]] = []
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a row has a label: all contributions and lines add up to the score."""
+
+    label: Any
+    score: float
+    contributions: list[Contribution]  # the largest ones first, by magnitude
+    # `prior` of counts; `bias`, `cosines` and `normaliser` of hashed models; the `rest`. 0 where
+    # the model has none
+    lines: dict[str, float]
+
+    def __str__(self) -> str:
+        parts = [(str(one.feature), one.contribution) for one in self.contributions]
+        parts += [(f"({name})", line) for name, line in self.lines.items() if line]
+        return " ".join(f"{name}:{x:+.4g}" for name, x in parts)

@@ -132,6 +132,9 @@ def _figures(found: Evaluation) -> dict[str, Any]:
               help="Of rows with lists of labels: the k likeliest labels with at least this "
                    "probability, and their probabilities as scores.")  # fmt: skip
 @click.option("--probabilities", is_flag=True, help="Calibrated probabilities in place of scores.")
+@click.option("--explain", type=click.IntRange(min=0), default=0, metavar="N",
+              help="Say why: of each label the N features that raise its score most and the N that "
+                   "lower it most, and the lines that add up to the score with them.")  # fmt: skip
 @click.option("--out", metavar="FILE", type=options.PATH,
               help="Where to write.  [default: standard output]")  # fmt: skip
 @click.option("--out-format", metavar="tsv|csv|jsonl|parquet",

@@ -25,7 +25,7 @@ from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, is_store, source_order
-from streammach.prediction.order import Order, Predictions, in_source_order
+from streammach.prediction.order import Order, Predictions, in_source_order, record_type
 from streammach.prediction.predict import (
     UNITS,
     Predicted,
@@ -52,9 +52,9 @@ Tell = Callable[[str], None]
 def predict(
     run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
     out: str | os.PathLike[str], k: int = 5, threshold: float | None = None,
-    probabilities: bool = False, out_format: str | None = None, force: bool = False,
-    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
-    memory: str | int | None = None, tell: Tell | None = None,
+    probabilities: bool = False, explain: int = 0, out_format: str | None = None,
+    force: bool = False, decode: Decoding = "auto", progress: Wanted = None,
+    ranges: int | None = None, memory: str | int | None = None, tell: Tell | None = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of a store, ranked by the workers of a Dask cluster.
 
@@ -73,7 +73,7 @@ def predict(
         The connection to the cluster; it stays open.
     out : path-like
         The table.
-    k, threshold, probabilities, out_format, force, decode, progress : as there
+    k, threshold, probabilities, explain, out_format, force, decode, progress : as there
         They are those of :func:`streammach.predict`.
     ranges : int, optional
         Into how many ranges rows are cut, at least; by default four a worker, or as many as their
@@ -97,7 +97,9 @@ def predict(
     """
     began = time.monotonic()
     check_installed()
-    request = PredictionRequest(k=k, threshold=threshold, probabilities=probabilities)
+    request = PredictionRequest(
+        k=k, threshold=threshold, probabilities=probabilities, explain=explain
+    )
     table = Path(os.path.abspath(out))
     output = output_of(table, out_format)
     store, folder = absolute(store), folder_of(os.path.abspath(run))
@@ -105,14 +107,16 @@ def predict(
     goal = target(table, force=force, inputs=[located(store), folder])
     if not isinstance(goal, Destination):
         raise UsageError("a cluster writes to a file: --out", path=clean(table, 300))
-    site = Site.of(client, store, folder, request, memory, decode, beside=output.beside)
+    site = Site.of(client, store, folder, request, memory, decode,
+                   beside=output.beside | request.beside)  # fmt: skip
     model, room = Model.load(folder), site.task.room
     if threshold is not None and not model.listed:
         raise UsageError("rows have one label each: --threshold")
     shape, seen = request.shape(model), InputCounts(total=site.order.n_rows)
+    record = record_type(shape.k, explain)
     # What was ranked and has not come into its order takes no more than what is brought into it.
     room_of_one = room.sorted_bytes // (FURTHER * site.n_workers)
-    most = min(MOST_ROWS, room_of_one // site.order.row_bytes(shape.k))
+    most = min(MOST_ROWS, room_of_one // site.order.row_bytes(record))
     unit = room.rows if model.dense else min(room.rows, LEAST_ROWS)
     pieces = site.cut(ranges, most, unit)
     with (
@@ -127,7 +131,7 @@ def predict(
                 _add(seen, done.seen)
                 told("predict", seen.rows, seen.total)
 
-        ordered = in_source_order(parts(), site.order, shape.k, room.sorted_bytes, goal.path)
+        ordered = in_source_order(parts(), site.order, record, room.sorted_bytes, goal.path)
         write_table(
             ordered, goal, output, shape, told=lambda n: told("write", n, seen.total), at_once=True
         )
@@ -233,7 +237,7 @@ class Site:
         what: Task = "evaluate"
         workers, best = ClusterWorkers(client), CANDIDATES
         if isinstance(wanted, PredictionRequest):
-            what, best = "predict", wanted.best
+            what, best = "predict", wanted.cells
         room = room_before(
             model, what, path, best, memory=memory, device="cpu",
             threads=max(client.nthreads().values(), default=1), beside=beside,

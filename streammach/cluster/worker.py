@@ -171,7 +171,9 @@ class _RangeRanker:
         blocks = self._rows.blocks(start, stop, seen, self._task.room)
         if isinstance(wanted, PredictionRequest):
             rank = predictor.ranking(threshold=wanted.threshold, probabilities=wanted.probabilities)
-            with closing(ranked_blocks(blocks, predictor.most(wanted.k), rank, check)) as parts:
+            why = predictor.reasons(wanted.explain, calibrated=wanted.calibrated)
+            k = predictor.most(wanted.k)
+            with closing(ranked_blocks(blocks, k, rank, check, why)) as parts:
                 return seen, [_alone(part) for part in parts], []
         measured = list[BlockSums]()
         for block in blocks:

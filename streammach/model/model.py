@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import clean
-from streammach.figures import Reached
+from streammach.figures import Explanation, Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.writing import write_atomic
@@ -376,12 +377,46 @@ class Model(Reported):
         scores : float32 (n, k)
             Their scores; see :meth:`streammach.prediction.predictor.Predictor.topk`.
         """
+        with self._asking() as predictor:
+            block = predictor.rows.block(rows, columns)
+            ids, scores = predictor.ranked(block, k, probabilities=probabilities)
+        return predictor.labels(ids, self.label_kind), scores
+
+    def explain(
+        self, rows: Any, k: int = 1, n: int = 10, *, columns: Sequence[Label] | None = None
+    ) -> list[list[Explanation]]:
+        """Return why each row gets its k best labels: what features and the model add to scores.
+
+        An explanation has ``label``, ``score``, ``contributions`` (``feature``, ``value``,
+        ``contribution``) and ``lines``, by name; all contributions and lines add up to the score.
+
+        Parameters
+        ----------
+        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
+            The rows.
+        k : int
+            How many labels of each row; all if there are fewer.
+        n : int
+            How many features that raise a score most, and how many that lower it most. The line
+            ``rest`` is what all others add.
+        columns : sequence, optional
+            A name for each column of a matrix.
+
+        Returns
+        -------
+        list of list of Explanation
+            For each row those of its labels, the best first.
+        """
+        with self._asking() as predictor:
+            return predictor.explain(rows, k, n, columns=columns, kind=self.label_kind)
+
+    @contextmanager
+    def _asking(self) -> Iterator[Predictor]:
+        """Yield the predictor, which one thread has at a time."""
         with self._lock as lost:
             if lost:  # at a fork: this process makes its own
                 self.__dict__.pop("_predictor", None)
-            block = self._predictor.rows.block(rows, columns)
-            ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
-        return self._predictor.labels(ids, self.label_kind), scores
+            yield self._predictor
 
     @cached_property
     def _predictor(self) -> Predictor:

@@ -14,6 +14,7 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.given import NUMBERS, given_rows
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table, is_table
+from streammach.data.tables.word_places import Places, add_places
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
 from streammach.rows.arrays import csr_array, is_sparse
@@ -88,6 +89,16 @@ class ModelRows:
         if wrong:
             raise DataError(wrong, hint="Say what they are: columns=NAMES.")
         return ids_by_number(known, n_columns) if own is None else own
+
+    def places(self, rows: Any, reasons: NDArray[Any]) -> list[Places]:
+        """Return where the features of reasons (n, k) stand in texts of a table; nothing else."""
+        recipe, rows = self._model.recipe, as_rows(rows)
+        if recipe is None or isinstance(rows, RowBlock) or not is_table(rows):
+            return []
+        every = (np.unique(own[own >= 0]) for own in reasons["features"])
+        found: list[Places] = [{str(f): [] for f in self._model.features.values(i)} for i in every]
+        add_places(rows, recipe, found)
+        return found
 
     def table(
         self, rows: Any, unknown: NDArray[np.int64] | None = None, *, labelled: bool = False,

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from streammach.data.tables.arrow_rows import arrow
 from streammach.errors import UNSAFE, StreammachError, escaped
+from streammach.figures import Explanation
+from streammach.prediction.explain import LINES, explained
 from streammach.prediction.order import Predictions
 from streammach.rows.names import Names
 
@@ -29,6 +31,7 @@ NUMBER = "%.6g"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 MARK = {b"streammach": b"predictions"}  # by which a Parquet file is known as ours
 GROUP_ROWS, GROUP_CELLS = 1 << 16, 1 << 20  # most rows of a row group, and most of its cells
+EXPLAINED_CELLS = 64  # of a class whose score is explained, about
 LIBRARY_BYTES = 160_000_000  # of Arrow, of a row group and of what it is encoded into
 
 
@@ -39,6 +42,12 @@ class Shape:
     k: int  # classes a row
     labels: Names  # the labels by class id
     word: str = "score"  # what stands beside a label: `score` or `probability`
+    features: Names | None = None  # features by id, where scores are explained
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What there is of each class of a row."""
+        return ("label", self.word, *["explanation"] * (self.features is not None))
 
     @property
     def plural(self) -> str:
@@ -152,6 +161,10 @@ class TextOutput(OutputFormat):
         """Return what stands for a score that is not finite."""
         return NUMBER % value
 
+    def explained(self, why: list[Explanation]) -> list[str]:
+        """Return the cells of explanations."""
+        return self._cells([str(one).encode() for one in why])
+
     def rows(self, part: Predictions, shape: Shape) -> bytes:
         """Return some rows as lines, in one step of formatting: a call for each costs more."""
         n, k = part.ids.shape
@@ -160,22 +173,28 @@ class TextOutput(OutputFormat):
         if not np.isfinite(scores).all():
             number, texts = "%s", [self.number(score) for score in scores.ravel().tolist()]
             scores = np.array(texts, object).reshape(n, k)
-        given = np.empty((n, 2 + 2 * k), object)
+        width = len(shape.words)
+        given = np.empty((n, 2 + width * k), object)
         tags = [""] * n if part.tags is None else self._cells(part.tags.raws())
         given[:, 0], given[:, 1] = part.rows, [self.tag(cell) for cell in tags]
-        labels, beside = slice(2, 2 + k), slice(2 + k, None)
+        own = [slice(2 + k * j, 2 + k * (j + 1)) for j in range(width)]
         if self.paired:
-            labels, beside = slice(2, None, 2), slice(3, None, 2)
+            own = [slice(2 + j, None, width) for j in range(width)]
         unique, where = np.unique(part.ids[there], return_inverse=True)
         cells = np.array([*self._cells(shape.labels.raws(unique)), None], object)
         places = np.full((n, k), -1)
         places[there] = where.ravel()
-        given[:, labels], given[:, beside] = cells[places], scores
+        given[:, own[0]], given[:, own[1]] = cells[places], scores
+        if shape.features is not None:
+            why = explained(part.ids, part.reasons, shape.labels, shape.features)
+            why[there] = self.explained(why[there].tolist())
+            given[:, own[2]] = why
         if there.all():
             lines, values = self.line(k, shape, number) * n, given.ravel()
         else:
             used = np.ones(given.shape, bool)
-            used[:, labels] = used[:, beside] = there
+            for some in own:
+                used[:, some] = there
             templates = [self.line(m, shape, number) for m in range(k + 1)]
             lines = "".join([templates[m] for m in there.sum(axis=1).tolist()])
             values = given[used]
@@ -199,13 +218,15 @@ class Delimited(TextOutput):
 
     def heading(self, shape: Shape) -> bytes:
         """Return the names of the columns as a line."""
-        pairs = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in ("label", shape.word)]
-        return (self.delimiter.join(("row", "tag", *pairs)) + "\n").encode()
+        columns = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in shape.words]
+        return (self.delimiter.join(("row", "tag", *columns)) + "\n").encode()
 
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
         """Return the template of a row."""
-        pairs = ["%s", number] * n_labels + ["", ""] * (shape.k - n_labels)
-        return self.delimiter.join(("%d", "%s", *pairs)) + "\n"
+        more = len(shape.words) - 2
+        cells = ["%s", number, *["%s"] * more] * n_labels
+        cells += ["", "", *[""] * more] * (shape.k - n_labels)
+        return self.delimiter.join(("%d", "%s", *cells)) + "\n"
 
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a text starts with a heading of ours."""
@@ -250,8 +271,11 @@ class JsonLinesOutput(TextOutput):
 
     def cell(self, name: bytes) -> str:
         """Return a label or a tag as it stands between quotes."""
-        text = msgspec.json.encode(name.decode("utf-8", "backslashreplace")).decode()[1:-1]
-        return UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+        return _json(name.decode("utf-8", "backslashreplace"))[1:-1]
+
+    def explained(self, why: list[Explanation]) -> list[str]:
+        """Return explanations as objects."""
+        return [_json(one) for one in why]
 
     def tag(self, cell: str) -> str:
         """Return the tag in quotes, null without one."""
@@ -264,8 +288,9 @@ class JsonLinesOutput(TextOutput):
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
         """Return the template of a row."""
         label = "%s" if shape.labels.kind == "integer" else '"%s"'
-        labels, scores = (",".join([cell] * n_labels) for cell in (label, number))
-        return f'{{"row":%d,"tag":%s,"labels":[{labels}],"{shape.plural}":[{scores}]}}\n'
+        labels, scores, why = (",".join([cell] * n_labels) for cell in (label, number, "%s"))
+        more = "" if shape.features is None else f',"explanations":[{why}]'
+        return f'{{"row":%d,"tag":%s,"labels":[{labels}],"{shape.plural}":[{scores}]{more}}}\n'
 
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a text starts with the names of ours, in their order."""
@@ -293,12 +318,17 @@ class ParquetOutput(OutputFormat):
         raws = [b""] * len(part.rows) if part.tags is None else part.tags.raws()
         tags = [raw.decode("utf-8", "backslashreplace") or None for raw in raws]
         columns = [pa.array(part.rows), pa.array(tags, pa.string())]
+        why = None
+        if shape.features is not None:
+            why = explained(part.ids, part.reasons, shape.labels, shape.features)
         for i in range(shape.k):
             lacking = ~there[:, i]
             columns += [
                 labels.take(pa.array(places[:, i], mask=lacking)),
                 pa.array(np.ascontiguousarray(part.scores[:, i]), mask=lacking),
             ]
+            if why is not None:
+                columns.append(_structs(why[:, i], schema.field(f"explanation_{i + 1}").type))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @contextmanager
@@ -307,7 +337,8 @@ class ParquetOutput(OutputFormat):
         import pyarrow.parquet as pq
 
         pa, schema, waiting = arrow(), _schema(shape), list[Any]()
-        size = max(1, min(GROUP_ROWS, GROUP_CELLS // (2 + 2 * shape.k)))
+        width = 2 if shape.features is None else EXPLAINED_CELLS
+        size = max(1, min(GROUP_ROWS, GROUP_CELLS // (2 + width * shape.k)))
 
         def add(batch: Any) -> None:
             waiting.append(batch)
@@ -335,12 +366,33 @@ class ParquetOutput(OutputFormat):
         return found.items() >= MARK.items()
 
 
+def _json(value: Any) -> str:
+    """Return a value as JSON in which nothing is unsafe for a terminal."""
+    text = msgspec.json.encode(value).decode()
+    return UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def _structs(why: NDArray[Any], kind: Any) -> Any:
+    """Return explanations as an array of Arrow, without their labels."""
+    return arrow().array([None if one is None else msgspec.to_builtins(one) for one in why], kind)
+
+
+def _explanation_type(features: Names) -> Any:
+    pa = arrow()
+    number, name = pa.float32(), pa.int64() if features.kind == "integer" else pa.string()
+    added = pa.struct([("feature", name), ("value", number), ("contribution", number)])
+    lines = pa.struct([(line, number) for line in LINES])
+    return pa.struct([("score", number), ("contributions", pa.list_(added)), ("lines", lines)])
+
+
 def _schema(shape: Shape) -> Any:
     pa = arrow()
     label = {"integer": pa.int64(), "utf8": pa.string()}.get(shape.labels.kind, pa.binary())
     fields = [("row", pa.int64()), ("tag", pa.string())]
     for i in range(1, shape.k + 1):
         fields += [(f"label_{i}", label), (f"{shape.word}_{i}", pa.float32())]
+        if shape.features is not None:
+            fields.append((f"explanation_{i}", _explanation_type(shape.features)))
     return pa.schema(fields, metadata=MARK)
 
 

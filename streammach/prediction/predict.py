@@ -24,6 +24,7 @@ from streammach.files.urls import located
 from streammach.files.writing import Writer
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
+from streammach.prediction.explain import LINES, PIECE_BYTES, WORK
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
@@ -79,8 +80,9 @@ class Predicted:
 def predict(
     predictor: Predictor | Model | str | os.PathLike[str], path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None, *, k: int = 5, threshold: float | None = None,
-    probabilities: bool = False, out_format: str | None = None, on_bad_row: str = "error",
-    max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool = False,
+    probabilities: bool = False, explain: int = 0, out_format: str | None = None,
+    on_bad_row: str = "error", max_bad: int | None = None,
+    rejects: str | os.PathLike[str] | None = None, force: bool = False,
     options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
     decode: Decoding = "auto", threads: int | None = None, progress: Wanted = None,
 ) -> Predicted:  # fmt: skip
@@ -105,6 +107,9 @@ def predict(
     probabilities : bool
         Give calibrated probabilities in place of scores; see
         :meth:`streammach.Predictor.topk`.
+    explain : int
+        Give for each label so many features that raise its score most, and so many that lower it
+        most; see :meth:`streammach.Model.explain`.
     out_format : str, optional
         ``tsv``, ``csv``, ``jsonl`` or ``parquet``; told by the name of `out` otherwise.
     on_bad_row : str
@@ -140,9 +145,12 @@ def predict(
         If it does not fit the memory.
     """
     began = time.monotonic()
-    request = PredictionRequest(k=k, threshold=threshold, probabilities=probabilities)
+    request = PredictionRequest(
+        k=k, threshold=threshold, probabilities=probabilities, explain=explain
+    )
     table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     output = output_of(table, out_format)
+    beside = output.beside | request.beside
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
     reads = [located(path), *([] if folder is None else [folder])]
     if table is not None:
@@ -157,21 +165,22 @@ def predict(
         room = None
         if folder is not None:
             room = room_before(
-                folder, "predict", path, request.best, memory=memory, device=device, decode=decode,
-                threads=threads, options=options, beside=output.beside,
+                folder, "predict", path, request.cells, memory=memory, device=device, decode=decode,
+                threads=threads, options=options, beside=beside,
             )  # fmt: skip
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(
                 Predictor(model, memory=memory, device=device, threads=threads, decode=decode)
             )
-        room = room or predictor.room("predict", path, request.best, options, output.beside)
+        room = room or predictor.room("predict", path, request.cells, options, beside)
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         told = stack.enter_context(shown(progress, UNITS))
         shape, seen = request.shape(predictor.model), InputCounts()
         parts = predictor.stream(
             path, k, options=options, seen=seen, threshold=threshold, probabilities=probabilities,
-            room=room, bad_rows=bad_rows, told=lambda n: told("predict", n, seen.total),
+            explain=explain, room=room, bad_rows=bad_rows,
+            told=lambda n: told("predict", n, seen.total),
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
         n_rows = write_table(
@@ -195,6 +204,7 @@ class PredictionRequest:
     k: int  # most classes a row
     threshold: float | None  # the least probability of a label that is given
     probabilities: bool  # whether probabilities stand in place of scores
+    explain: int = 0  # features that raise a score, and that lower it, which are given at most
 
     @property
     def calibrated(self) -> bool:
@@ -206,10 +216,21 @@ class PredictionRequest:
         """Classes that are ranked of each row."""
         return max(self.k, CANDIDATES) if self.calibrated else self.k
 
+    @property
+    def cells(self) -> int:
+        """Classes that are ranked of each row, and contributions and lines that explain some."""
+        return self.best + self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
+
+    @property
+    def beside(self) -> dict[str, int]:
+        """Memory that explaining takes, by name."""
+        return {"explanations": WORK * PIECE_BYTES} if self.explain else {}
+
     def shape(self, model: Model) -> Shape:
         """Return what all rows of the table have in common."""
         word = "probability" if self.probabilities else "score"
-        return Shape(k=min(self.k, model.spec.n_classes), labels=model.labels, word=word)
+        features, k = model.features if self.explain else None, min(self.k, model.spec.n_classes)
+        return Shape(k=k, labels=model.labels, word=word, features=features)
 
 
 def write_table(

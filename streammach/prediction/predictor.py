@@ -17,14 +17,16 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DataError, UsageError, clean
+from streammach.figures import Explanation
 from streammach.files.urls import located
 from streammach.machine import budget, cores
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
+from streammach.prediction.explain import Explainer, Reasons, explanations
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
-from streammach.prediction.order import Predictions, in_source_order, ranked_blocks
+from streammach.prediction.order import Predictions, in_source_order, ranked_blocks, record_type
 from streammach.prediction.ranking import Ranking, Top, by_counts, by_hashes
 from streammach.prediction.room import NOTHING, Input, Task, room_for
 from streammach.rows.block import RowBlock
@@ -208,6 +210,30 @@ class Predictor:
         """
         return self.rows.features.ids(list(names))
 
+    def explain(
+        self, rows: RowBlock | NDArray[Any] | Any, k: int = 1, n: int = 10, *,
+        columns: Sequence[str | int | bytes] | None = None, kind: str = "",
+    ) -> list[list[Explanation]]:  # fmt: skip
+        """Return why each row gets its k best labels; see :meth:`streammach.Model.explain`.
+
+        Parameters
+        ----------
+        rows, k, n, columns : as there
+            The rows, and what is wanted of them.
+        kind : str
+            The type in which labels are given; that of the training data otherwise.
+        """
+        block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
+        ids, _ = self.ranked(block, k)
+        reasons = Explainer(self.model, self.estimator).reasons(block, ids, n)
+        places, labels = self.rows.places(rows, reasons), self.labels(ids, kind).tolist()
+        return explanations(reasons, labels, self.model.features, places)
+
+    def reasons(self, n: int, *, calibrated: bool = False) -> Reasons | None:
+        """Return what explains scores of classes by n features each way; None for 0."""
+        by = self.model.calibrated if calibrated else self.estimator
+        return partial(Explainer(self.model, by).reasons, n=n) if n else None
+
     def ranked(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, probabilities: bool = False
     ) -> Top:
@@ -240,8 +266,9 @@ class Predictor:
     def stream(
         self, path: str | os.PathLike[str], k: int = 5, *, options: SourceOptions = GUESSED,
         seen: InputCounts | None = None, threshold: float | None = None,
-        probabilities: bool = False, room: Room | None = None, bad_rows: BadRows | None = None,
-        beside: Path | None = None, told: Callable[[int], None] | None = None,
+        probabilities: bool = False, explain: int = 0, room: Room | None = None,
+        bad_rows: BadRows | None = None, beside: Path | None = None,
+        told: Callable[[int], None] | None = None,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -263,6 +290,8 @@ class Predictor:
             scores; the id is -1 where there is no further one. Only of rows with lists of labels.
         probabilities : bool
             Give calibrated probabilities as scores; see :meth:`topk`.
+        explain : int
+            How many features that raise a score, and how many that lower it, are given as reasons.
         room : Room, optional
             How much of the input is held at a time; otherwise what the predictor's memory allows.
         bad_rows : BadRows, optional
@@ -282,17 +311,20 @@ class Predictor:
         """
         rank = self.ranking(threshold=threshold, probabilities=probabilities)
         place, k = located(path), self.most(k)
-        best = max(k, CANDIDATES) if probabilities or threshold is not None else k
+        calibrated = probabilities or threshold is not None
+        best = max(k, CANDIDATES) if calibrated else k
         room = room or self.room("predict", place, best, options)
         rows = rows_of(
             place, self.model, seen or InputCounts(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
         order = source_order(place)
-        parts = ranked_blocks(rows, k, rank, told if order else None)
+        why = self.reasons(explain, calibrated=calibrated)
+        parts = ranked_blocks(rows, k, rank, told if order else None, why)
         if order is None:
             return _followed(parts, room)
-        return _followed(in_source_order(parts, order, k, room.sorted_bytes, beside), room)
+        record = record_type(k, explain)
+        return _followed(in_source_order(parts, order, record, room.sorted_bytes, beside), room)
 
     def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
         """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""

@@ -33,6 +33,7 @@ MOST_DEPTH = 3  # of a cell: a list of pairs of a name and a value
 # half a string, a key's place in a dict (and among names that are counted), a list, a dict.
 BECOMES = {b",": 65, b'"': 28, b":": 60, b"[": 60, b"{": 90}
 WIDEST = 4  # bytes of a character, where one is not ASCII
+EXPLAINED_BYTES = 3500  # of a feature that explains a label, with its places, in the same way
 ANSWER_BYTES = 130  # of a label that is answered: its id, its score, both as objects and in JSON
 # Of rows that are brought into a model's ids together: of a row of most features, or of several.
 # More at once would take memory, and hold up other threads.
@@ -51,12 +52,20 @@ class Question:
     sizes: list[int]  # bytes that the work on each row takes at most
     k: int  # how many labels each row gets
     probabilities: bool  # whether scores are probabilities
+    explain: int = 0  # features that raise the score of a label, and that lower it
 
     @property
-    def together(self) -> tuple[bool, int]:
+    def together(self) -> tuple[bool, int, int]:
         """What questions that are predicted together have in common."""
         # More classes than a probability is made of otherwise would change those of all.
-        return self.probabilities, self.k if self.probabilities and self.k > CANDIDATES else 0
+        k = self.k if self.probabilities and self.k > CANDIDATES else 0
+        return self.probabilities, k, self.explain
+
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of the answer at most, beside what texts are to its features' places."""
+        each = ANSWER_BYTES + (self.explain > 0) * EXPLAINED_BYTES * (2 * self.explain + 5)
+        return each * len(self.rows) * self.k
 
 
 class RequestReader:
@@ -98,12 +107,15 @@ class RequestReader:
             raise beyond(422, f"k is {said}", limits.k, "k")
         if n > limits.rows_a_request:
             raise beyond(413, f"{n:,} rows", limits.rows_a_request, "rows")
+        explain = 0 if request.explain is UNSET else request.explain
+        if (given := 2 * explain * n * k) > limits.explained:
+            raise beyond(413, f"{given:,} features that explain", limits.explained, "explained")
         read = self._features if self.columns is None else self._cells
         rows = [read(number, row) for number, row in enumerate(request.rows)]
         return Question(
             rows=[row for row, _, _ in rows], unknown=[unknown for _, unknown, _ in rows],
             sizes=[size for _, _, size in rows], k=k,
-            probabilities=request.probabilities is True,
+            probabilities=request.probabilities is True, explain=explain,
         )  # fmt: skip
 
     def _features(self, number: int, row: Any) -> tuple[Row, int, int]:
@@ -246,7 +258,7 @@ class RequestRoom:
         try:
             gc.disable()  # JSON has no cycles, and each look for some takes longer
             question = reader.question(body)
-            more = ANSWER_BYTES * len(question.rows) * question.k
+            more = question.answer_bytes
             self.take(more, own=taken)
         except BaseException as error:
             error.__context__ = None  # frames hold what was read

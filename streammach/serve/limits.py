@@ -21,6 +21,9 @@ class ServiceLimits:
     body_bytes: int = 8_000_000  # bytes of the body of a request
     held_bytes: int = 64_000_000  # bytes of the bodies of all requests that are not answered yet
     queue: int = 1024  # rows of a model that wait
+    # what a request may ask to be explained: labels times the features that are given, and that its
+    # rows have
+    explained: int = 100_000
     batch: int = 64  # rows that are predicted together, but for a request that has more
     # seconds in which a request is received, and again in which it is answered
     deadline: float = 10.0

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from streammach.figures import Explanation
 from streammach.serve.limits import ServiceLimits
 
 DEFAULT_K = 5
@@ -18,6 +19,9 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # how many labels each row gets, 5 if nothing is said; all if there are fewer
     k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
     probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
+    # how many features that raise the score of a label, and that lower it, are given; 0 if nothing
+    # is said
+    explain: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +54,8 @@ class RowPrediction(msgspec.Struct, frozen=True):
     scores: list[float]  # their scores: what the model ranks by, or probabilities
     # features of the row that the model does not know, and fields that it does not read
     unknown: int
+    # why each label has its score, by what the model ranks by; where it is asked for
+    explanations: list[Explanation] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -124,7 +130,7 @@ def document(
         fields = schemas[record.__name__]["properties"]
         fields["rows"]["maxItems"] = limits.rows_a_request
         fields["k"] |= {"maximum": limits.k, "default": DEFAULT_K}
-        fields["probabilities"]["default"] = False
+        fields["probabilities"]["default"], fields["explain"]["default"] = False, 0
     paths = {e.path: {e.method.lower(): _described(e, models)} for e in endpoints}
     info = {"title": "streammach", "version": VERSION, "description": "The best classes of rows."}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}

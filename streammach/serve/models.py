@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, DataError, ModelError, StreammachError, UsageError, clean
+from streammach.figures import Explanation
 from streammach.files.reading import read_small
 from streammach.machine import budget, cores
 from streammach.model.document import DOCUMENT, MAX_DOCUMENT
 from streammach.model.model import Model, folder_of
 from streammach.model.size import size_in_file
+from streammach.prediction.explain import explanations
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import device_for, room_for
 from streammach.rows.block import RowBlock
@@ -69,13 +72,16 @@ class Served:
         rows = [row for question in questions for row in question.rows]
         k = max(question.k for question in questions)
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
+        why = list[list[Explanation]]()
         try:
             for some in _slices([size for question in questions for size in question.sizes]):
                 block, strange = self._block(rows, some)
                 ids, scores = self._predictor.ranked(
                     block, k, probabilities=questions[0].probabilities
                 )
-                labels += self._labels(ids)
+                named = self._labels(ids)
+                why += self._explained(questions[0], block, ids, named, rows[some])
+                labels += named
                 values += scores.tolist()
                 unknown += strange.tolist()
         except (DataError, UsageError) as error:
@@ -83,14 +89,32 @@ class Served:
         except (BudgetError, MemoryError) as error:
             raise Refused(503, f"memory is short: {error}", retry=1) from None
         # Each question takes as many of them as it has rows.
-        every = zip(labels, values, unknown, strict=True)
+        every = zip(labels, values, unknown, why, strict=True)
         return [
             [
-                RowPrediction(best[: question.k], scores[: question.k], n + more)
-                for more, (best, scores, n) in zip(question.unknown, every, strict=False)
+                RowPrediction(
+                    best[: question.k], scores[: question.k], n + more,
+                    own[: question.k] if question.explain else msgspec.UNSET,
+                )
+                for more, (best, scores, n, own) in zip(question.unknown, every, strict=False)
             ]
             for question in questions
-        ]
+        ]  # fmt: skip
+
+    def _explained(
+        self, question: Question, block: RowBlock, ids: NDArray[np.int64],
+        labels: list[list[int | str]], rows: list[Row],
+    ) -> list[list[Explanation]]:  # fmt: skip
+        """Return why labels have their scores, nothing where nobody asks; or raise Refused."""
+        predictor, most = self._predictor, self._limits.explained
+        explain = predictor.reasons(question.explain, calibrated=question.probabilities)
+        if explain is None:
+            return [[]] * block.n_rows
+        if (n := block.nnz * ids.shape[1]) > most:
+            raise beyond(413, f"{n:,} features that explain", most, "explained")
+        reasons = explain(block, ids)
+        places = predictor.rows.places(rows, reasons)
+        return explanations(reasons, labels, predictor.model.features, places)
 
     def _block(self, rows: list[Row], some: slice) -> tuple[RowBlock, NDArray[np.int64]]:
         """Return some rows with the model's ids, and how many features of each it has not."""

@@ -87,6 +87,7 @@ def names_in(folder):
         ("a.tsv.gz", "lists", {}),
         ("a.parquet", "one", {}),
         ("a.csv", "dense", {}),
+        ("a.jsonl", "one", {"k": 2, "explain": 3}),
     ],
 )
 def test_a_table_has_the_bytes_of_one_process(name, run, asked, place, client, tmp_path):

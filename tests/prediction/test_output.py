@@ -5,6 +5,7 @@ import gzip
 import io
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
+from streammach.prediction.explain import reason_type
 from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, Shape
 from streammach.prediction.predict import PREDICTIONS, output_of, writing
@@ -46,7 +48,8 @@ def cut(whole, *stops):
     edges = itertools.pairwise([0, *stops, len(whole.rows)])
     return [
         Predictions(whole.rows[a:b], whole.ids[a:b], whole.scores[a:b],
-                    None if whole.tags is None else whole.tags.part(a, b))
+                    None if whole.tags is None else whole.tags.part(a, b),
+                    None if whole.reasons is None else whole.reasons[a:b])
         for a, b in edges
     ]  # fmt: skip
 
@@ -99,6 +102,36 @@ def test_other_programs_read_csv_and_json_lines_with_odd_labels(lacking, tmp_pat
         assert (known["row"], known["tag"]) == (whole.rows[i], tags[i].decode())
         assert known["labels"] == labels
         assert known["scores"] == pytest.approx(scores, rel=1e-5)
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+def test_explanations_with_odd_names_are_read_back(lacking, tmp_path):
+    whole, names = predictions(len(ODD), lacking=lacking), Names.of([*ODD, b"\xff"])
+    reasons = np.zeros(whole.ids.shape, reason_type(2))
+    reasons["features"] = np.arange(40 * 3 * 4).reshape(40, 3, 4) % 10 - 1
+    reasons["contributions"], reasons["lines"][:, :, 1] = 0.5, -0.25
+    whole = replace(whole, reasons=reasons)
+    shape = Shape(k=3, labels=Names.of(ODD), features=names)
+    shown = [*ODD, "\\xff", None]  # by id, none of -1
+    wanted = [[[shown[f] for f in cell if f >= 0] for cell in row]
+              for row in reasons["features"].tolist()]  # fmt: skip
+    text = written("csv", cut(whole, 11), shape, tmp_path).read_bytes().decode()
+    _, *rows = csv.reader(io.StringIO(text, newline=""))
+    lines = written("jsonl", cut(whole, 11), shape, tmp_path).read_bytes().decode()
+    table = pq.read_table(written("parquet", cut(whole, 11), shape, tmp_path)).to_pydict()
+    assert len(written("tsv", [whole], shape, tmp_path).read_text().splitlines()) == 41
+    assert "\x1b" not in lines
+    for i, line in enumerate(lines.split("\n")[:-1]):
+        there = (whole.ids[i] >= 0).tolist()
+        found = [[c["feature"] for c in one["contributions"]]
+                 for one in json.loads(line)["explanations"]]  # fmt: skip
+        assert found == [own for own, here in zip(wanted[i], there, strict=True) if here]
+        for j, here in enumerate(there):
+            said = " ".join(f"{name}:+0.5" for name in wanted[i][j]) + " (bias):-0.25"
+            assert rows[i][4 + 3 * j] == (said.lstrip() if here else "")
+            cell = table[f"explanation_{j + 1}"][i]
+            assert (cell is not None) == here
+            assert not here or [c["feature"] for c in cell["contributions"]] == wanted[i][j]
 
 
 @pytest.mark.parametrize("labels", [[f"{i * 7 - 20}" for i in range(9)], ODD, [b"\xff\xfe", b"b"]])

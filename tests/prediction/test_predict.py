@@ -91,6 +91,36 @@ def test_probabilities_stand_in_place_of_scores(job):
     assert all(0 <= float(row[3]) <= 1 for row in rows)
 
 
+def test_explanations_are_the_same_in_every_format(job, monkeypatch):
+    asked = {"k": 2, "explain": 2, "probabilities": True}
+    for name in NAMES:
+        sm.predict("run", "a.vw", f"0{name}", threads=1, **asked)
+    monkeypatch.setattr("streammach.prediction.room.SORTED", 5000)  # rows are put aside
+    monkeypatch.setattr("streammach.prediction.room.LEAST_SORTED", 5000)
+    for name in NAMES:
+        sm.predict("run", "a.zarr", f"1{name}", **asked)
+        assert (job / f"0{name}").read_bytes() == (job / f"1{name}").read_bytes()
+    with sm.Predictor(sm.Model.load("run"), threads=1) as predictor:
+        found = [part for part in predictor.stream("a.vw", 2) if part.reasons is None]
+        scores = np.concatenate([part.scores for part in found])
+    table = pq.read_table("0a.parquet").to_pylist()
+    head, *rows = [line.split("\t") for line in (job / "0a.tsv").read_text().splitlines()]
+    assert head[2:5] == ["label_1", "probability_1", "explanation_1"]
+    for i, line in enumerate((job / "0a.jsonl").read_text().splitlines()):
+        for j, why in enumerate(json.loads(line)["explanations"]):
+            added = {one["feature"]: one["contribution"] for one in why["contributions"]}
+            total = sum(added.values()) + sum(why["lines"].values())
+            assert total == pytest.approx(scores[i, j], abs=1e-4)
+            assert total == pytest.approx(why["score"], abs=1e-4)
+            named = list(added.items())[:1]
+            assert rows[i][4 + 3 * j].startswith("".join(f"{f}:{x:+.4g}" for f, x in named))
+            cell = table[i][f"explanation_{j + 1}"]
+            assert {c["feature"]: c["contribution"] for c in cell["contributions"]} == (
+                pytest.approx(added, rel=1e-6)
+            )
+            assert cell["lines"] == pytest.approx(why["lines"], rel=1e-6)
+
+
 @pytest.mark.parametrize("source", ["a.vw", "a.zarr"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl.gz", "a.parquet"])
 def test_an_interrupted_table_leaves_nothing_and_is_made_anew(source, name, job):

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -66,6 +67,29 @@ def test_answers_are_those_of_the_predictor(name, probabilities, client, predict
     assert np.array_equal(mine, scores)
     if probabilities:
         assert ((mine >= 0) & (mine <= 1)).all()
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+@pytest.mark.parametrize("name", ROWS)
+def test_answers_say_why(name, probabilities, client, predictor):
+    body = {"rows": ROWS[name], "k": 2, "probabilities": probabilities, "explain": 3}
+    answer = client.post(f"/models/{name}/predict", json=body)
+    assert answer.status_code == 200, answer.text
+    found = [row["explanations"] for row in answer.json()["predictions"]]
+    rows = [as_given(name, row) for row in ROWS[name]]
+    assert found == json.loads(msgspec.json.encode(predictor(name).explain(rows, 2, 3)))
+    places = [c["places"] for row in found for one in row for c in one["contributions"]
+              if c.get("places")]  # fmt: skip
+    assert bool(places) == (name in ("table", "text"))
+    without = client.post(f"/models/{name}/predict", json=body | {"explain": 0}).json()
+    assert all("explanations" not in row for row in without["predictions"])
+
+
+def test_what_takes_long_to_explain_is_refused(client):
+    for rows, explain in ((ROWS["words"] * 250, 20), ([{"features": ["w^pair1"]}], 20_000)):
+        body = {"rows": rows, "k": 3, "explain": explain}
+        refused = client.post("/models/words/predict", json=body)
+        assert (refused.status_code, refused.json()["limit"]) == (413, "explained")
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -12,10 +12,10 @@ from streammach.figures import TopK
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
-from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.prediction.diagnose import (
+    REQUEST,
     ROWS,
     Diagnosis,
     QueryTime,
@@ -99,7 +99,15 @@ def report(
     found, query, projected = None, None, None
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
-            room = room_before(run, "report", on, CANDIDATES, memory=memory, threads=threads)
+            room = room_before(
+                run,
+                "report",
+                on,
+                REQUEST.best,
+                memory=memory,
+                threads=threads,
+                beside=REQUEST.beside,
+            )
             projected = room.projected_bytes
             told("rank", 0, 0)
             found = diagnose(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
+    from streammach.prediction.given_scores import metrics
     from streammach.prediction.predict import predict
     from streammach.prediction.predictor import Predictor
     from streammach.reports.pages import report
@@ -35,13 +36,15 @@ __version__ = "0.1.0"
 __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
     "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
-    "explore", "merge", "plan", "predict", "report", "shrink", "sweep", "train", "verify",
+    "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "sweep", "train",
+    "verify",
 ]  # fmt: skip
 _HOMES = {
     "clock": ["Clock"], "cluster": ["distributed"], "data.convert": ["convert"],
     "data.explore": ["explore"], "data.store.dataset": ["Dataset", "verify"],
     "model.model": ["Model"], "planning.choose": ["plan"], "planning.constraints": ["Constraints"],
-    "prediction.evaluate": ["evaluate"], "prediction.predict": ["predict"],
+    "prediction.evaluate": ["evaluate"], "prediction.given_scores": ["metrics"],
+    "prediction.predict": ["predict"],
     "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
     "spec.training": ["TrainingOptions"], "training": ["callbacks"],

@@ -43,6 +43,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, bytes):  # a label that is no text
+        return value.decode("utf-8", "backslashreplace")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -50,10 +50,25 @@ ONE_LABEL = (
 @click.option("--estimators", is_flag=True, help="Rank by all estimators, too, side by side.")
 @click.option("--by", metavar="NAMESPACE",
               help="Accuracy by the values of a namespace, or of a column of a table.")  # fmt: skip
+@click.option(
+    "--at",
+    metavar="LIST",
+    default="",
+    callback=options.numbers,
+    help="Places at which precision, nDCG, recall and F1 are told, such as 1,10.",
+)
+@click.option(
+    "--by-class",
+    metavar="FILE",
+    type=options.PATH,
+    help="Write rows, precision, recall, F1 and top confusion of each class: CSV.",
+)
+@click.option("--confusions", type=click.IntRange(min=0), default=0, metavar="N",
+              help="Tell the N most frequent confusions.")  # fmt: skip
 @options.shared(
     *options.BAD_ROWS, options.rejects_option,
     click.option("--force", is_flag=True,
-                 help="Replace an existing list of rows that are skipped."),
+                 help="Replace an existing table of classes or list of rows that are skipped."),
     options.format_option, *options.LAYOUT, *options.SOURCE, options.memory_option,
     options.device_option, options.decode_option, options.threads_option,
     *options.of_faces("rank"), *options.CACHE, options.progress_option,
@@ -67,19 +82,30 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     Of rows with lists of labels: precision, nDCG, recall and propensity-scored precision at 1, 3
     and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
 
+    Of each class: the first one is predicted, of rows with lists those from the threshold on.
+
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Labels are compared by name.
     """
-    from streammach.model.calibration import CANDIDATES
-    from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.files.destinations import Destination  # compiled code loads on demand
+    from streammach.model.model import Model
+    from streammach.prediction.by_class import TABLE
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.predictor import Predictor
+    from streammach.prediction.reached import EvaluationRequest
     from streammach.prediction.room import room_before
     from streammach.reports.about import evaluation_lines
 
+    file: Path | None = given.by_class
+    table = None
+    if file is not None:
+        table = Destination(file, TABLE, force=given.force, inputs=[run, store])
+    given = given.but(by_class=file is not None)
+    asked = EvaluationRequest(**given.of(EvaluationRequest))
     room = room_before(
-        run, "evaluate", store, CANDIDATES, options=given.source(), **given.of(room_before)
-    )
+        run, "evaluate", store, asked.best, options=given.source(), beside=asked.beside,
+        **given.of(room_before),
+    )  # fmt: skip
     with ProgressBar(given.progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
         elsewhere = options.elsewhere(given)
@@ -89,6 +115,8 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
             found = measure(predictor, store, options=given.source(), **wanted)
         else:
             found = elsewhere.evaluate(run, store, given, shown)
+    if table is not None and found.by_class is not None:
+        table.write(*found.by_class.csv())
     found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
     warn_of_skipped(found.skipped, store, given.rejects)
     if found.n_unseen:
@@ -100,21 +128,25 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     projected = room.projected_bytes
     peak = peak_of(projected)
     if given.as_json:
-        say_json(_figures(found) | {"projected_bytes": projected, "peak_bytes": peak})
+        named = None if file is None else str(file)
+        say_json(_figures(found) | {"by_class": named, "projected_bytes": projected,
+                                    "peak_bytes": peak})  # fmt: skip
         return
     say(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
     say_named(evaluation_lines(found), 12)
+    if file is not None and found.by_class is not None:
+        say(f"{short_path(file)}: {len(found.by_class):,} classes")
 
 
 def _figures(found: Evaluation) -> dict[str, Any]:
     """Return an evaluation for JSON; of lists of labels by the names of the XMC repository."""
-    known = dataclasses.asdict(found)
-    sets, f1, threshold = (known.pop(name) for name in ("sets", "f1", "threshold"))
+    known = found.record()
+    sets, f1, threshold, _ = (known.pop(name) for name in ("sets", "f1", "threshold", "at"))
     if found.sets is None:
-        return known
+        return known | found.at
     for name in ONE_LABEL:
         del known[name]
     return {

@@ -41,7 +41,7 @@ def report(*, run: Path, out: Path | None, given: Arguments) -> None:
         say_json({
             "out": str(made.path), "bytes": size,
             "plots": {plot.name: plot.finding for plot in page.plots},
-            "rows": None if made.rows is None else dataclasses.asdict(made.rows),
+            "rows": None if made.rows is None else made.rows.record(),
             "query": None if made.query is None else dataclasses.asdict(made.query),
             "projected_bytes": projected, "peak_bytes": peak,
         })  # fmt: skip

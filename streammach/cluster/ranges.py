@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,6 @@ from streammach.files.destinations import Destination
 from streammach.files.folders import remove_left
 from streammach.files.urls import absolute, located
 from streammach.machine import size_text
-from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, is_store, source_order
@@ -147,8 +146,9 @@ def evaluate(
     run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
     estimator: str | None = None, threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B), estimators: bool = False,
-    by: str | None = None, decode: Decoding = "auto", progress: Wanted = None,
-    ranges: int | None = None, memory: str | int | None = None, tell: Tell | None = None,
+    by: str | None = None, at: Sequence[int] = (), by_class: bool = False, confusions: int = 0,
+    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
+    memory: str | int | None = None, tell: Tell | None = None,
 ) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, whose rows the workers of a Dask cluster rank.
 
@@ -167,7 +167,7 @@ def evaluate(
         The connection to the cluster; it stays open.
     estimator : str, optional
         How classes are ranked; as the model says otherwise.
-    threshold, propensity, estimators, by, decode, progress : as there
+    threshold, propensity, estimators, by, at, by_class, confusions, decode, progress : as there
         They are those of :func:`streammach.evaluate` and :class:`streammach.Predictor`.
     ranges, memory, tell : as there
         They are those of :func:`streammach.distributed.predict`.
@@ -188,9 +188,10 @@ def evaluate(
     check_installed()
     store, folder = absolute(store), folder_of(os.path.abspath(run))
     wanted = EvaluationRequest(
-        threshold=threshold, propensity=propensity, estimators=estimators, by=by
-    )
-    site = Site.of(client, store, folder, wanted, memory, decode, estimator)
+        threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
+        by_class=by_class, confusions=confusions,
+    )  # fmt: skip
+    site = Site.of(client, store, folder, wanted, memory, decode, estimator, wanted.beside)
     pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = EvaluationSums(model, wanted)
@@ -219,7 +220,7 @@ class Site:
     def of(
         cls, client: Client, store: str, model: Path, wanted: PredictionRequest | EvaluationRequest,
         memory: str | int | None, decode: Decoding, estimator: str | None = None,
-        beside: Mapping[str, int] = NOTHING,
+        beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
     ) -> Site:  # fmt: skip
         """Look at a store and at the workers; refuse what they cannot do."""
         path = located(store)
@@ -235,7 +236,7 @@ class Site:
         order = source_order(path)
         assert order is not None, "it is a store"
         what: Task = "evaluate"
-        workers, best = ClusterWorkers(client), CANDIDATES
+        workers, best = ClusterWorkers(client), wanted.best
         if isinstance(wanted, PredictionRequest):
             what, best = "predict", wanted.cells
         room = room_before(

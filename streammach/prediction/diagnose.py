@@ -15,7 +15,6 @@ import numpy as np
 
 from streammach.errors import DataError, clean
 from streammach.files.urls import located
-from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import Evaluation
@@ -34,6 +33,7 @@ ROWS = 20_000
 DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every point
 QUERIES = 200
 ANSWERS = 5  # of a query
+REQUEST = EvaluationRequest(by_class=True, confusions=20)
 BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go side by side
 
 
@@ -73,8 +73,11 @@ def diagnose(
     tell, began = progress or (lambda stage, done, total: None), time.monotonic()
     n, place, seen = 0, located(path), InputCounts()
     with Predictor(model, threads=threads, memory=memory) as predictor:
-        room = predictor.room("report", path, CANDIDATES)
-        sums = EvaluationSums(model, EvaluationRequest())
+        beside = REQUEST.beside(model.spec.n_classes)
+        room, sums = (
+            predictor.room("report", path, REQUEST.best, beside=beside),
+            EvaluationSums(model, REQUEST),
+        )
         for block in _first_rows(model, place, room, rows, seen):
             sums.take(sums.sums_of(predictor, block, path))
             n += block.n_rows

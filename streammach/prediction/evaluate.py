@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from streammach.data.tables.memory_tables import is_table
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
-from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
+from streammach.prediction.by_class import Confusion, EachClass
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_hashes
@@ -33,7 +33,7 @@ from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.spec.estimators import estimators as all_estimators
-from streammach.spec.reported import Reported
+from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.types import Estimator, Ranker, Transform
 
 
@@ -82,6 +82,13 @@ class Evaluation(Reported):
         ``accuracy`` and ``top_5_accuracy`` by the way to rank, where it was asked for.
     by : Slices or None
         Accuracy by the values of a namespace, where it was asked for.
+    at : dict of str to float
+        Of rows with one label: P, N (nDCG), R and F1 at the places that were asked for, such as
+        ``"N@10"``; as of lists with one label. Those of lists are in `sets`.
+    by_class : EachClass or None
+        What `classes` is made of.
+    confusions : tuple of Confusion
+        Pairs of a class and what is said in its place, the most frequent first, as asked for.
     skipped : dict of str to int
         Rows that could not be read and were left out, by reason.
     """
@@ -105,7 +112,27 @@ class Evaluation(Reported):
     recall_by_decile: tuple[Decile, ...] = ()
     estimators: dict[Ranker, dict[str, float]] = field(default_factory=dict)
     by: Slices | None = None
+    at: dict[str, float] = field(default_factory=dict)
+    by_class: EachClass | None = field(default=None, compare=False)
+    confusions: tuple[Confusion, ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> FigureTable | None:
+        """The figures of each class that occurs or is predicted; None without ``by_class=True``.
+
+        Columns are ``label``, ``rows``, ``predicted`` (for how many rows it is), ``precision``,
+        ``recall``, ``f1``, ``probability`` (that of the true label, in the mean), ``confusion``
+        (what is said most often in its place), ``share`` (of its rows for which that is), and
+        ``examples`` (numbers of rows that miss it, three at most).
+        """
+        return None if self.by_class is None else self.by_class.table()
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields by name, records in them too, without arrays by class."""
+        found = asdict(replace(self, by_class=None))
+        del found["by_class"]
+        return found
 
     def _line(self) -> str:
         figures = figures_text(self, listed=self.sets is not None)
@@ -129,11 +156,12 @@ def choose_estimator(
 
 
 def evaluate(
-    predictor: Predictor | Model | str | os.PathLike[str], path: Any, *, options: SourceOptions =
-    GUESSED, progress: Wanted = None, threshold: float = 0.5, propensity: tuple[float, float] =
-    (DEFAULT_A, DEFAULT_B), estimators: bool = False, by: str | None = None, on_bad_row: str =
-    "error", max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool
-    = False,
+    predictor: Predictor | Model | str | os.PathLike[str], path: Any, y: Any = None, *,
+    options: SourceOptions = GUESSED, progress: Wanted = None, threshold: float = 0.5,
+    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B), estimators: bool = False,
+    by: str | None = None, at: Sequence[int] = (), by_class: bool = False, confusions: int = 0,
+    on_bad_row: str = "error", max_bad: int | None = None,
+    rejects: str | os.PathLike[str] | None = None, force: bool = False,
 ) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, a labelled text or rows in memory.
 
@@ -143,9 +171,12 @@ def evaluate(
     ----------
     predictor : Predictor, Model, or path-like
         The model with its estimator; or a model, or the folder of one or of a run.
-    path : path-like, (X, y), or table
-        A store, or a labelled file of any format that can be converted; or rows in memory, which
-        are a pair of rows and labels, or a table with the column of labels of the model's recipe.
+    path : path-like, rows, (X, y), or table
+        A store, or a labelled file of any format that can be converted; or rows in memory, with
+        their labels as `y` or in a pair, or a table with the column of labels of the model's
+        recipe.
+    y : array, list or matrix, optional
+        The labels of rows in memory.
     options : SourceOptions, optional
         How a file is read, and where its labels are; guessed otherwise.
     progress : bool, str or callable, optional
@@ -159,6 +190,14 @@ def evaluate(
         Rank the rows by all estimators that the model has, too.
     by : str, optional
         A namespace, or a column of a table: how many rows are right by its values.
+    at : sequence of int
+        Places at which figures of lists are told, beside 1, 3 and 5, of rows with one label too.
+    by_class : bool
+        Tell the figures of each class: ``classes``. Where rows have one label the first class is
+        predicted, where they have lists each label with a probability of `threshold` or more.
+    confusions : int
+        How many of the most frequent confusions are told: of a true label that is not predicted
+        and the best one that the row does not have.
     on_bad_row : str
         ``error`` or ``skip``: rows of a file that cannot be read are left out, and counted.
     max_bad : int, optional
@@ -177,19 +216,22 @@ def evaluate(
         If it does not fit the predictor's memory.
     """
     began, skip, seen = time.monotonic(), skipping(on_bad_row, max_bad), InputCounts()
+    path = path if y is None else (path, y)
     given = not isinstance(path, str | os.PathLike)
     place = PLACE if given else located(path)
     listed = rejects_list(rejects, skip=skip, force=force, inputs=[place])
     request = EvaluationRequest(
-        threshold=threshold, propensity=propensity, estimators=estimators, by=by
-    )
+        threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
+        by_class=by_class, confusions=confusions,
+    )  # fmt: skip
     with ExitStack() as stack:
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))
         model, sums = predictor.model, EvaluationSums(predictor.model, request)
-        room = predictor.room("evaluate", None if given else place, CANDIDATES, options)
+        beside = request.beside(model.spec.n_classes)
+        room = predictor.room("evaluate", None if given else place, request.best, options, beside)
         if given:
             blocks = room.cut(_labelled_rows(predictor, path, seen, bad_rows))
         else:
@@ -222,15 +264,14 @@ def _labelled_rows(
         block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
         block = predictor.rows.block(rows[0], unknown=unknown)
-        block = _with_labels(block, rows[1], predictor.model.labels)
+        block = with_labels(block, given_labels(rows[1]).labels, predictor.model.labels)
     seen.rows += block.n_rows
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
     return block
 
 
-def _with_labels(block: RowBlock, labels: Any, names: Names) -> RowBlock:
-    """Return rows with labels that were given, or raise DataError."""
-    found = given_labels(labels).labels
+def with_labels(block: RowBlock, found: Labels | LabelSets, names: Names) -> RowBlock:
+    """Return rows with labels that were given, -1 for those that have no name, or DataError."""
     if len(found) != block.n_rows:
         raise DataError(f"{len(found):,} labels for {block.n_rows:,} rows")
     if isinstance(found, LabelSets):  # perhaps of one label each

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,14 @@ from streammach.errors import UsageError, clean
 from streammach.figures import Reached
 from streammach.model.calibration import CANDIDATES, Calibration, class_probabilities, own_logs
 from streammach.model.model import Model
+from streammach.prediction.by_class import (
+    EACH_BYTES,
+    MOST_PAIRS,
+    PAIR_BYTES,
+    WAITING,
+    ByClass,
+    ClassAnswers,
+)
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.set_metrics import (
@@ -22,6 +31,7 @@ from streammach.prediction.set_metrics import (
     PLACES,
     LabelFigures,
     SetFigures,
+    discounts,
 )
 from streammach.prediction.sums import (
     BINS,
@@ -41,11 +51,7 @@ from streammach.spec.types import Ranker
 
 FREQUENT, WORST = 10, 5  # values of a namespace that are told of
 LEAST_ROWS = 20  # of a value that may be among the worst
-
-
-def top_k_hits(ids: NDArray[np.int64], classes: NDArray[np.int32], k: int) -> int:
-    """Return how many rows have their label among the first k ids."""
-    return int((ids[:, :k] == classes[:, None]).any(axis=1).sum())
+MOST_AT = 1000  # places at which figures are told
 
 
 def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
@@ -69,48 +75,74 @@ def measure(rows: RowBlock, ranking: Ranking) -> Reached:
 class ClassFigures(Figures):
     """What is reached on rows with one label each."""
 
-    def __init__(self, model: Model) -> None:
-        n = model.spec.n_classes
+    def __init__(
+        self, n: int, calibration: Calibration | None, at: Sequence[int] = (),
+        by_class: ByClass | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(
-            n_rows=np.zeros((), np.int64), hits=np.zeros(len(PLACES), np.int64),
+            n_rows=np.zeros((), np.int64),
+            # rows whose label stands at each of the first places
+            hits=np.zeros(max(*PLACES, *at), np.int64),
             there=np.zeros(n, np.int32), right=np.zeros(n, np.int32),  # by class
             # ln p of labels; stated and calibrated probabilities
             logs=np.zeros(()), before=np.zeros((3, BINS)), after=np.zeros((3, BINS)),
+            **({} if by_class is None else {"said": np.zeros(n, np.int32), "by_class": by_class}),
         )  # fmt: skip
-        self._model = model
+        self._n, self._calibration, self._at, self._by_class = n, calibration, at, by_class
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""
-        model, classes, best = self._model, rows.block.classes, rows.best
-        known, n_classes = classes >= 0, model.spec.n_classes
-        own = rows.candidates[known] == classes[known][:, None]
-        before, after = (
-            binned(class_probabilities(rows.scores[known], n_classes, map_)[0][:, 0], own[:, 0])
-            for map_ in (Calibration(), model.calibration)
-        )
-        return {
-            "n_rows": len(classes),
-            "hits": np.array([top_k_hits(best, classes, place) for place in PLACES]),
-            "logs": own_logs(rows.scores[known], own, n_classes, model.calibration).sum(),
-            "there": IdCounts.of(classes[known]),
-            "right": IdCounts.of(classes[(best[:, 0] == classes) & known]),
-            "before": before, "after": after,
+        classes, best = rows.block.classes, rows.best
+        known, first, hits = classes >= 0, best[:, 0], np.zeros_like(self.sums["hits"])
+        hits[: best.shape[1]] = (best[:, : len(hits)] == classes[:, None]).sum(axis=0)
+        right, p = first == classes, None
+        sums = {
+            "n_rows": len(classes), "hits": hits, "there": IdCounts.of(classes[known]),
+            "right": IdCounts.of(classes[right & known]),
         }  # fmt: skip
+        if self._calibration is not None:
+            own = rows.candidates[known] == classes[known][:, None]
+            logs = own_logs(rows.scores[known], own, self._n, self._calibration)
+            sums["logs"], p = logs.sum(), np.exp(logs)
+            for name, map_ in (("before", Calibration()), ("after", self._calibration)):
+                stated, _ = class_probabilities(rows.scores[known], self._n, map_)
+                sums[name] = binned(stated[:, 0], own[:, 0])
+        if self._by_class is not None:
+            answers = ClassAnswers(
+                classes[known], ~right[known], p, first[known], rows.numbers[known]
+            )
+            sums["said"] = IdCounts.of(first[first >= 0])
+            sums["by_class"] = self._by_class.block_sums(answers)
+        return sums
 
     def fields(self) -> dict[str, Any]:
         """Return accuracy, log loss, calibration errors and recall by class."""
         sums, known = self.sums, int(self.sums["after"][0].sum())
-        first, three, five = (sums["hits"] / sums["n_rows"]).tolist()
+        there, right, shares = sums["there"], sums["right"], sums["hits"].cumsum() / sums["n_rows"]
+        first, three, five = (float(shares[k - 1]) for k in PLACES)
         found = {
             "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five,
             "log_loss": -float(sums["logs"]) / known if known else float("nan"),
-            "macro_recall": macro_recall(sums["there"], sums["right"]),
-            "recall_by_decile": deciles(sums["there"], sums["right"]),
+            "macro_recall": macro_recall(there, right), "recall_by_decile": deciles(there, right),
+            "at": self._places(shares),
         }  # fmt: skip
         if known:
             after, before = self.details().values()
             found |= {"ece": after.ece, "ece_before": before.ece}
+        if self._by_class is not None:
+            found |= self._by_class.fields(there, sums["said"], right)
         return found
+
+    def _places(self, shares: NDArray[np.float64]) -> dict[str, float]:
+        """Return the figures of lists of one label, by the share of rows with it among k."""
+        k, gains = np.array(self._at, np.int64), np.diff(shares, prepend=0)
+        among, ndcg = shares[k - 1], (gains * discounts(len(shares))).cumsum()[k - 1]
+        found = {"P": among / k, "N": ndcg, "R": among, "F1": 2 * among / (k + 1)}
+        return {
+            f"{name}@{place}": own
+            for name, figures in found.items()
+            for place, own in zip(self._at, figures.tolist(), strict=True)
+        }
 
     def details(self) -> dict[str, Any]:
         """Return how true probabilities are, after and before calibration."""
@@ -127,6 +159,7 @@ class RankingFigures(Figures):
     def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return rows, and the sums of their figures, by ranking."""
         predictor, alike, sums = rows.predictor, replace(rows.block, importance=None), {}
+        assert predictor is not None, "it has a model"
         for name in self.sums:
             same = name == predictor.estimator
             best = rows.best if same else predictor.topk_ids(rows.block, MOST, name)[0]
@@ -228,41 +261,79 @@ class EvaluationRequest:
     estimators: bool = False  # whether rows are ranked by all estimators that the model has, too
     # a namespace, or a column of a table: how many rows are right by its values
     by: str | None = None
+    at: tuple[int, ...] = ()  # places at which figures of lists are told, beside 1, 3 and 5
+    by_class: bool = False  # whether all is told of each class, too
+    confusions: int = 0  # how many of the most frequent confusions are told
+
+    def __post_init__(self) -> None:
+        wrong = [k for k in self.at if not 1 <= k <= MOST_AT]
+        if wrong:
+            raise UsageError(f"{wrong[0]} is not a number from 1 to {MOST_AT:,}: --at")
+
+    @property
+    def best(self) -> int:
+        """The best classes of a row that are held, in the room of their figures."""
+        return max([CANDIDATES, *(2 * k for k in self.at)])
+
+    @property
+    def classes(self) -> bool:
+        """Whether classes are counted one by one."""
+        return self.by_class or self.confusions > 0
+
+    def beside(self, n_classes: int) -> dict[str, int]:
+        """Return what is held of so many classes beside an evaluation without them, by name."""
+        if not self.classes:
+            return {}
+        pairs = min(MOST_PAIRS, n_classes**2) + WAITING
+        return {"figures by class": EACH_BYTES * n_classes + PAIR_BYTES * pairs}
+
+
+class Judged(NamedTuple):
+    """What is known of classes whose scores another system gives; as of a :class:`Model`."""
+
+    labels: Names
+    majority: int  # the class with the most rows in training
+    label_counts: NDArray[np.int64] | None  # int64 (K,), where rows have lists of labels
+    n_rows: int  # rows of training then
+    calibration: Calibration | None = None  # the scores are no probabilities
 
 
 class EvaluationSums(Figures):
-    """All figures of an evaluation. A further one is a class of :class:`Figures` and a line here.
+    """All figures of an evaluation. Of a model there may be more than of the scores of others.
+
+    A further one is a class of :class:`Figures` and a line here.
 
     `rows` are rows, labels that training never saw, and rows with the most frequent class of it.
     """
 
-    def __init__(self, model: Model, request: EvaluationRequest) -> None:
-        self._majority, self._listed = model.majority, model.listed
-        if model.listed:
-            assert model.label_counts is not None, "it was trained on lists"
+    def __init__(self, model: Model | Judged, request: EvaluationRequest) -> None:
+        self._majority, self._request = model.majority, request
+        by_class = ByClass(model.labels, request.confusions) if request.classes else None
+        if model.label_counts is not None:
             a, b = request.propensity
             own: list[Figures] = [
-                SetFigures(model.label_counts, model.n_rows, a=a, b=b),
-                LabelFigures(model.spec.n_classes, model.calibration, request.threshold),
+                SetFigures(model.label_counts, model.n_rows, a=a, b=b, at=request.at),
+                LabelFigures(len(model.labels), model.calibration, request.threshold, by_class),
             ]
         else:
-            own = [ClassFigures(model)]
-        if request.estimators:
+            own = [ClassFigures(len(model.labels), model.calibration, request.at, by_class)]
+        if request.estimators and isinstance(model, Model):
             own.append(RankingFigures(model))
-        if request.by is not None:
+        if request.by is not None and isinstance(model, Model):
             own.append(SliceSums(model.features, request.by))
         self._all = {type(figures).__name__: figures for figures in own}
         super().__init__(rows=np.zeros(3, np.int64), **self._all)
 
     def sums_of(self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]) -> Any:
         """Return what the rows of an input add once a model ranks them, or raise UsageError."""
-        if block.labels is not None and not self._listed:
+        if block.labels is not None and not predictor.model.listed:
             raise lists_of_labels(path)
-        calibrated = predictor.model.calibrated
-        best, scores = predictor.topk_ids(block, CANDIDATES, calibrated)
+        calibrated, most = predictor.model.calibrated, max(MOST, *self._request.at, 0)
         own = predictor.estimator == calibrated
-        first = best if own else predictor.topk_ids(block, MOST)[0]
-        return self.block_sums(RankedRows(predictor, block, first, best, scores))
+        best, scores = predictor.topk_ids(block, max(CANDIDATES, own * most), calibrated)
+        first = best if own else predictor.topk_ids(block, most)[0]
+        candidates = best[:, :CANDIDATES], scores[:, :CANDIDATES]
+        return self.block_sums(RankedRows(predictor, block, first, *candidates))
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,10 +52,14 @@ def room_before(
     run: str | os.PathLike[str], task: Task, path: str | os.PathLike[str], k: int, *,
     memory: str | int | None, device: str = "auto", decode: Decoding = "auto",
     threads: int | None = None, options: SourceOptions = GUESSED, smaller: bool = False,
-    beside: Mapping[str, int] = NOTHING,
+    beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
 ) -> Room:  # fmt: skip
-    """Return what work with a model will take, before the model is loaded."""
+    """Return what work with a model will take, before the model is loaded.
+
+    What is taken beside it may be told by the number of classes.
+    """
     held = size_in_file(run)
+    beside = beside(held.spec.n_classes) if callable(beside) else beside
     given = Input.of(path, held, options, labels=task != "predict")
     return room_for(
         held, task, given, k, device=device_for(device, held, decode),

@@ -1,11 +1,12 @@
 """How good rankings are of rows with lists of labels: the metrics of extreme classification.
 
-Their names are those of the XMC repository: P@k, N@k (nDCG), PSP@k, PSN@k, and R@k. Rows without a
-label count as rows in all of them.
+Their names are those of the XMC repository: P@k, N@k (nDCG), PSP@k, PSN@k, and R@k, F1@k. Rows
+without a label count as rows in all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.model.calibration import Calibration, label_probabilities
+from streammach.prediction.by_class import ByClass, ClassAnswers
 from streammach.prediction.sums import (
     BINS,
     GROUPS,
@@ -29,7 +31,6 @@ from streammach.rows.label_lists import LabelLists
 PLACES = (1, 3, 5)
 MOST = PLACES[-1]
 DEFAULT_A, DEFAULT_B = 0.55, 1.5
-DISCOUNTS = 1 / np.log2(np.arange(2, MOST + 2))
 LEAST_LABELS = (0, 1, 2, 3, 4, 5, 6, 11, 21, 51)  # of a row, that begin a group of rows
 GROUPED = ("P@1", "P@5", "N@5", "R@5")  # what is said of a group of rows
 LIKELY = 0.5  # probability of a label from which on it is said to be there
@@ -43,9 +44,10 @@ class SetMetrics:
     ----------
     n_rows, n_labels : int
         Rows, and labels of all of them; those that training never saw count.
-    precision, recall, ndcg, psp, psndcg : dict of int to float
-        At 1, 3 and 5. Precision: mean share of the first k that are labels of the row. Recall: mean
-        share of a row's labels that are among the first k. nDCG: sum of ``1 / log2(place + 1)``
+    precision, recall, f1, ndcg, psp, psndcg : dict of int to float
+        At 1, 3 and 5, and at what was asked for. Precision: mean share of the first k that are
+        labels of the row. Recall: mean share of a row's labels that are among the first k. F1: mean
+        of ``2 hits / (k + labels of the row)``. nDCG: sum of ``1 / log2(place + 1)``
         over labels among the first k, by what min(k, labels of the row) at the top would give.
         PSP, PSnDCG (Jain et al., 2016): the same sums weighted by 1 / p of each label, over all
         rows together, by the best that any ranking could have.
@@ -58,6 +60,7 @@ class SetMetrics:
     n_labels: int
     precision: dict[int, float]
     recall: dict[int, float]
+    f1: dict[int, float]
     ndcg: dict[int, float]
     psp: dict[int, float]
     psndcg: dict[int, float]
@@ -65,9 +68,9 @@ class SetMetrics:
 
     def named(self) -> dict[str, float]:
         """Return all figures by their names in the XMC repository."""
-        kinds = {"P": self.precision, "N": self.ndcg, "R": self.recall, "PSP": self.psp,
-                 "PSN": self.psndcg}  # fmt: skip
-        return {f"{name}@{k}": found[k] for name, found in kinds.items() for k in PLACES}
+        kinds = {"P": self.precision, "N": self.ndcg, "R": self.recall, "F1": self.f1,
+                 "PSP": self.psp, "PSN": self.psndcg}  # fmt: skip
+        return {f"{name}@{k}": x for name, found in kinds.items() for k, x in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +118,18 @@ def propensities(
     return found
 
 
+def discounts(most: int) -> NDArray[np.float64]:
+    """Return what nDCG counts a hit at each of the first places: float64 (most,)."""
+    found: NDArray[np.float64] = 1 / np.log2(np.arange(2, most + 2))
+    return found
+
+
 class RowFigures(NamedTuple):
-    """What rows reach with their first class, their first two, and so on: float64 (n, 5) each."""
+    """What rows reach with their first class, their first two, and so on: float64 (n, k) each."""
 
     hits: NDArray[np.float64]
     recall: NDArray[np.float64]
+    f1: NDArray[np.float64]
     ndcg: NDArray[np.float64]
     # gained, possible: sums of 1 / propensity of the hits, and of the best ranking; then discounted
     gained: NDArray[np.float64]
@@ -129,39 +139,39 @@ class RowFigures(NamedTuple):
 
     @classmethod
     def of(
-        cls, best: NDArray[np.int64], lists: LabelLists, gains: NDArray[np.float64]
+        cls, best: NDArray[np.int64], lists: LabelLists, gains: NDArray[np.float64], most: int
     ) -> RowFigures:
-        """Return the figures of rankings int64 (n, k).
+        """Return the figures of rankings int64 (n, k) at the first `most` places, 5 or more.
 
         `gains` float64 (K + 1,) are 1 / propensity of each label; the last one of those never seen.
         """
-        n, first = lists.lengths, best[:, :MOST]
-        hit = np.zeros((len(best), MOST))
+        n, first, discount = lists.lengths, best[:, :most], discounts(most)
+        hit = np.zeros((len(best), most))
         hit[:, : first.shape[1]] = lists.matched(first)
         own = hit.copy()
         own[:, : first.shape[1]] *= gains[first]
         rows, all_gains = lists.rows, gains[lists.classes]  # -1 takes the last one
         order = np.lexsort((-all_gains, rows))
         places = np.arange(len(order)) - (lists.starts - lists.starts[0])[rows]
-        few, largest = places < MOST, np.zeros(hit.shape)
+        few, largest = places < most, np.zeros(hit.shape)
         largest[rows[few], places[few]] = all_gains[order[few]]
-        hits = hit.cumsum(axis=1)
-        ideal = DISCOUNTS.cumsum()[np.minimum(n[:, None], np.arange(1, MOST + 1)) - 1]
+        hits, count = hit.cumsum(axis=1), np.arange(1, most + 1)
+        ideal = discount.cumsum()[np.minimum(n[:, None], count) - 1]
         return cls(
             hits=hits, recall=hits / np.maximum(n, 1)[:, None],
-            ndcg=(hit * DISCOUNTS).cumsum(axis=1) / ideal,
+            f1=2 * hits / (n[:, None] + count), ndcg=(hit * discount).cumsum(axis=1) / ideal,
             gained=own.cumsum(axis=1), possible=largest.cumsum(axis=1),
-            gained_dcg=(own * DISCOUNTS).cumsum(axis=1),
-            possible_dcg=(largest * DISCOUNTS).cumsum(axis=1),
+            gained_dcg=(own * discount).cumsum(axis=1),
+            possible_dcg=(largest * discount).cumsum(axis=1),
         )  # fmt: skip
 
     @property
     def grouped(self) -> NDArray[np.float64]:
         """1 for each row, and the figures of :data:`GROUPED`: float64 (n, 5)."""
-        hits = self.hits
+        hits, last = self.hits, MOST - 1
         return np.column_stack([
-            np.ones(len(hits)), hits[:, 0], hits[:, -1] / MOST, self.ndcg[:, -1],
-            self.recall[:, -1],
+            np.ones(len(hits)), hits[:, 0], hits[:, last] / MOST, self.ndcg[:, last],
+            self.recall[:, last],
         ])  # fmt: skip
 
 
@@ -172,11 +182,13 @@ class SetFigures(Figures):
     """
 
     def __init__(
-        self, counts: NDArray[np.int64], n_rows: int, *, a: float = DEFAULT_A, b: float = DEFAULT_B
-    ) -> None:
+        self, counts: NDArray[np.int64], n_rows: int, *, a: float = DEFAULT_A,
+        b: float = DEFAULT_B, at: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self._at = sorted({*PLACES, *at})
         super().__init__(
             n=np.zeros(2, np.int64),  # rows, and labels of all of them
-            reached=np.zeros((len(RowFigures._fields), MOST)),
+            reached=np.zeros((len(RowFigures._fields), self._at[-1])),
             # how often each label occurs, and how often it is among the first five
             there=np.zeros(len(counts), np.int64), found=np.zeros(len(counts), np.int64),
             possible=np.zeros(len(PLACES), np.int64),  # hits of the best ranking
@@ -192,7 +204,7 @@ class SetFigures(Figures):
 
     def of_lists(self, best: NDArray[np.int64], lists: LabelLists) -> BlockSums:
         """Return what rankings int64 (n, k) of rows add."""
-        own, first = RowFigures.of(best, lists, self._gains), best[:, :MOST]
+        own, first = RowFigures.of(best, lists, self._gains, self._at[-1]), best[:, :MOST]
         groups = np.zeros_like(self.sums["groups"])
         np.add.at(groups, np.searchsorted(LEAST_LABELS, lists.lengths, "right") - 1, own.grouped)
         return {
@@ -208,12 +220,12 @@ class SetFigures(Figures):
         n = max(n_rows, 1)
 
         def at(values: NDArray[np.float64]) -> dict[int, float]:
-            return {k: float(values[k - 1]) for k in PLACES}
+            return {k: float(values[k - 1]) for k in self._at}
 
         return SetMetrics(
-            n_rows=n_rows, n_labels=n_labels,
-            precision=at(sums.hits / np.arange(1, MOST + 1) / n), recall=at(sums.recall / n),
-            ndcg=at(sums.ndcg / n), psp=at(sums.gained / np.maximum(sums.possible, 1e-300)),
+            n_rows=n_rows, n_labels=n_labels, recall=at(sums.recall / n), f1=at(sums.f1 / n),
+            precision=at(sums.hits / np.arange(1, self._at[-1] + 1) / n), ndcg=at(sums.ndcg / n),
+            psp=at(sums.gained / np.maximum(sums.possible, 1e-300)),
             psndcg=at(sums.gained_dcg / np.maximum(sums.possible_dcg, 1e-300)),
             decile_recall=tuple(tenth.recall for tenth in self.tenths()),
         )  # fmt: skip
@@ -263,28 +275,59 @@ class SetFigures(Figures):
 class LabelFigures(Figures):
     """What is stated of candidates, each on its own, and which of them are labels of the row."""
 
-    def __init__(self, n_classes: int, calibration: Calibration, threshold: float) -> None:
+    def __init__(
+        self, n_classes: int, calibration: Calibration | None, threshold: float,
+        by_class: ByClass | None = None,
+    ) -> None:  # fmt: skip
         # labels that are right, said and true by class, and how many of the true are unseen
-        by_class = {name: np.zeros(n_classes, np.int64) for name in ("right", "said", "true")}
+        counts = {name: np.zeros(n_classes, np.int64) for name in ("right", "said", "true")}
         super().__init__(
-            **by_class, unseen=np.zeros((), np.int64), stated=np.zeros((3, BINS)),
+            **counts, unseen=np.zeros((), np.int64), stated=np.zeros((3, BINS)),
             likely=np.zeros(3),  # how many are likely, what these state, how many are right
+            **({} if by_class is None else {"by_class": by_class}),
         )  # fmt: skip
-        self._calibration, self._threshold = calibration, threshold
+        self._calibration, self._threshold, self._by_class = calibration, threshold, by_class
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""
         lists, ids = rows.block.lists, rows.candidates
-        p, there = label_probabilities(rows.scores, self._calibration), np.isfinite(rows.scores)
+        p: NDArray[np.float64] = rows.scores.astype(np.float64)
+        if self._calibration is not None:
+            p = label_probabilities(rows.scores, self._calibration)
         hits, said = lists.matched(ids), p >= self._threshold
-        stated, right = p[there], hits[there]
-        likely, known = stated >= LIKELY, lists.classes[lists.classes >= 0]
-        return {
+        known = lists.classes[lists.classes >= 0]
+        sums = {
             "right": IdCounts.of(ids[said & hits]), "said": IdCounts.of(ids[said]),
             "true": IdCounts.of(known), "unseen": lists.n_labels - len(known),
-            "stated": binned(stated, right),
-            "likely": np.array([likely.sum(), stated[likely].sum(), right[likely].sum()]),
         }  # fmt: skip
+        if self._calibration is not None:
+            there = np.isfinite(rows.scores)
+            stated, right = p[there], hits[there]
+            likely = stated >= LIKELY
+            sums["stated"] = binned(stated, right)
+            sums["likely"] = np.array([likely.sum(), stated[likely].sum(), right[likely].sum()])
+        if self._by_class is not None:
+            sums["by_class"] = self._by_class.block_sums(self._answers(rows, hits, said, p))
+        return sums
+
+    def _answers(
+        self, rows: RankedRows, hits: NDArray[np.bool_], said: NDArray[np.bool_],
+        p: NDArray[np.float64],
+    ) -> ClassAnswers:  # fmt: skip
+        """Return the labels of rows that are known, each with what is said of it."""
+        lists, best, n = rows.block.lists, rows.best, len(self.sums["true"])
+        known = lists.classes >= 0
+        own, classes = lists.rows[known], lists.classes[known]
+        stated, missed = np.zeros(len(classes)), np.ones(len(classes), np.bool_)
+        # Labels rise within a row, so that these numbers rise.
+        place = np.searchsorted(own * n + classes, np.nonzero(hits)[0] * n + rows.candidates[hits])
+        stated[place], missed[place] = p[hits], ~said[hits]
+        others = ~lists.matched(best)
+        first = np.where(others.any(axis=1), best[np.arange(len(best)), others.argmax(axis=1)], -1)
+        return ClassAnswers(
+            classes, missed, None if self._calibration is None else stated, first[own],
+            rows.numbers[own],
+        )  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
         """Return F1 over all labels together, and its mean over labels that are said or true."""
@@ -293,7 +336,10 @@ class LabelFigures(Figures):
         some = both > 0
         macro = float((2 * right[some] / both[some]).mean()) if some.any() else 0.0
         f1 = F1(micro=2 * int(right.sum()) / max(total, 1), macro=macro)
-        return {"f1": f1, "threshold": self._threshold}
+        found = {"f1": f1, "threshold": self._threshold}
+        if self._by_class is not None:
+            found |= self._by_class.fields(self.sums["true"], self.sums["said"], right)
+        return found
 
     def details(self) -> dict[str, Any]:
         """Return how true the probabilities are."""

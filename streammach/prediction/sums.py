@@ -38,18 +38,32 @@ class IdCounts(NamedTuple):
 class RankedRows(NamedTuple):
     """Rows of an input, and how a model ranks them."""
 
-    predictor: Predictor
+    predictor: Predictor | None  # None: another system does
     block: RowBlock
     best: NDArray[np.int64]  # int64 (n, 5 or more): the best classes, as the model ranks
-    # candidates, scores: int64, float32 (n, 32): the best by the ranking that is calibrated
+    # candidates, scores: int64, float (n, 32): the best by the ranking that is calibrated
     candidates: NDArray[np.int64]
-    scores: NDArray[np.float32]
+    scores: NDArray[Any]
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Number of each row of the input: int64 (n,)."""
+        assert self.block.numbers is not None, "it is read with them"
+        return self.block.numbers
 
 
-class Figures(ABC):
+class Summed(ABC):
+    """What blocks of rows add up to."""
+
+    @abstractmethod
+    def take(self, more: Any) -> None:
+        """Add what a block of rows adds."""
+
+
+class Figures(Summed):
     """Figures of an evaluation: what a block of rows adds to their sums, and what these come to.
 
-    `sums` are arrays by name, or figures of their own. What blocks add may be made in several
+    `sums` are arrays by name, or sums of their own. What blocks add may be made in several
     processes: of what is counted by id it holds the ids that occur. Added up in the order of their
     rows it gives the same figures, to the last digit, as in one.
     """
@@ -73,7 +87,7 @@ class Figures(ABC):
         """Add what a block of rows adds; the order of the rows decides the last digits."""
         for name, added in more.items():
             own = self.sums[name]
-            if isinstance(own, Figures):
+            if isinstance(own, Summed):
                 own.take(added)
             elif isinstance(added, IdCounts):
                 own[added.ids] += added.n.astype(own.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ DECODINGS = {
     "tile": "64 rows to a vector, fewer than 4 rows class by class",
 }
 
+PLACED = {"P": "precision", "N": "nDCG", "R": "recall", "F1": "F1", "PSP": "PSP", "PSN": "PSnDCG"}
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 SHOWN_ROWS, SHOWN_CLASSES = 10, 5  # of predictions
 
@@ -202,7 +203,26 @@ def _beside_lines(found: Evaluation) -> Lines:
         lines += _slice_lines("worst", [one for one in found.by.worst if one not in told])
         if found.by.without is not None:
             lines += _slice_lines("without", (found.by.without,))
+    for i, one in enumerate(found.confusions):
+        pair = f"{clean(one.label, 40)} -> {clean(one.predicted, 40)}"
+        lines.append(("" if i else "confusions",
+                      f"{one.n_rows:9,} rows{100 * one.share:7.1f}%  {pair}"))  # fmt: skip
+    if found.by_class is not None and found.by_class.n_left_out:
+        lines.append(("", f"{found.by_class.n_left_out:9,} rows of rare confusions, left out"))
     return lines
+
+
+def _place_lines(named: Mapping[str, float]) -> Lines:
+    """Return figures at places, such as P@1, as a table."""
+    places = dict.fromkeys(name.partition("@")[2] for name in named)
+    kinds = dict.fromkeys(name.partition("@")[0] for name in named)
+    return [
+        ("", "".join(f"{f'at {k}':>7}" for k in places)),
+        *(
+            (PLACED[kind], "".join(f"{named[f'{kind}@{k}']:7.3f}" for k in places))
+            for kind in kinds
+        ),
+    ]
 
 
 def _slice_lines(name: str, slices: Sequence[Slice]) -> Lines:
@@ -218,14 +238,10 @@ def _set_lines(found: Evaluation, sets: SetMetrics) -> Lines:
     """Return what is reached on rows with lists of labels."""
     assert found.f1 is not None, "it comes with them"
     return [
-        ("", "".join(f"{f'at {k}':>7}" for k in sets.precision)),
-        *((name, "".join(f"{x:7.3f}" for x in figures.values())) for name, figures in (
-            ("precision", sets.precision), ("nDCG", sets.ndcg), ("recall", sets.recall),
-            ("PSP", sets.psp), ("PSnDCG", sets.psndcg),
-        )),
+        *_place_lines(sets.named()),
         ("by tenths", " ".join(f"{x:.3f}" for x in sets.decile_recall) + "  recall at 5"),
-        ("F1", f"micro {found.f1.micro:.3f}, macro {found.f1.macro:.3f}, of labels with a "
-               f"probability of {found.threshold:g} or more"),
+        ("threshold", f"F1 micro {found.f1.micro:.3f}, macro {found.f1.macro:.3f}, of labels with "
+                      f"a probability of {found.threshold:g} or more"),
         ("labels", f"{sets.n_labels / max(sets.n_rows, 1):.2f} a row; estimator "
                    f"{found.estimator}"),
     ]  # fmt: skip
@@ -248,6 +264,7 @@ def _class_lines(found: Evaluation) -> Lines:
                         f"{found.ece_before:.3f}"),
         ("recall at 1", f"frequent to rare classes: {recalls}"),
         ("estimator", f"{found.estimator}; majority class {found.majority:.4f}"),
+        *(_place_lines(found.at) if found.at else []),
     ]  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from streammach.reports.drawing import NIGHT, Plot
@@ -35,6 +36,11 @@ th:first-child, td:first-child { text-align: left; white-space: nowrap; }
 .facts { max-width: 52rem; }
 .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .facts th { vertical-align: top; }
+.sortable tbody { display: flex; flex-direction: column; }
+.sortable tr { display: grid;
+  grid-template-columns: 8rem repeat(5, 5.6rem) 6.4rem 8rem 4.5rem 9.3rem; }
+.sortable td, .sortable th { white-space: normal; overflow-wrap: anywhere; }
+.sortable label, .sortable span { font-size: .85rem; margin-right: .8rem; white-space: nowrap; }
 summary { cursor: pointer; font-size: .85rem; color: var(--soft); }
 .note { font-size: .9rem; color: var(--soft); }
 @media print { body { margin: 0; max-width: none; font-size: 11px; }
@@ -83,13 +89,36 @@ def facts(rows: Sequence[tuple[str, str]]) -> str:
     return f'<table class="facts">\n{cells}\n</table>'
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of text."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> str:
+    """Return a table of text; its rows may have styles."""
     head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in header)
     body = "\n".join(
-        "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
+        (f'<tr style="{style}">' if style else "<tr>")
+        + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>"
+        for row, style in itertools.zip_longest(rows, styles)
+    )  # fmt: skip
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def sortable(
+    name: str, header: Sequence[str], rows: Sequence[Sequence[str]], by: Mapping[str, Sequence[int]]
+) -> str:
+    """Return a table that a choice brings into an order, without a script.
+
+    `by` has the places of all rows in each order; the first one is chosen.
+    """
+    choices, styles = [], [""] * len(rows)
+    for i, (what, places) in enumerate(by.items()):
+        own, checked = f"{name}-{i}", "" if i else ' checked="checked"'
+        choices.append(
+            f"<style>#{name}:has(#{own}:checked) tbody tr {{ order: var(--{i}); }}</style>\n"
+            f'<label><input type="radio" name="{name}" id="{own}"{checked} />{text(what)}</label>'
+        )
+        styles = [f"{style}--{i}:{n};" for style, n in zip(styles, places, strict=True)]
+    return (
+        f'<div class="sortable" id="{name}">\n<span>by</span> {" ".join(choices)}\n'
+        f'<div class="wide">\n{table(header, rows, styles)}\n</div>\n</div>'
+    )
 
 
 def figures(plots: Sequence[Plot]) -> str:

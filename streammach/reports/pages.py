@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from streammach.errors import clean
 from streammach.figures import TopK
 from streammach.files.destinations import Destination
 from streammach.files.urls import located
 from streammach.machine import size_text, time_text
-from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.prediction.diagnose import (
+    REQUEST,
     ROWS,
     Diagnosis,
     QueryTime,
@@ -32,6 +36,8 @@ from streammach.reports.run_plots import point_header, point_row, run_plots, siz
 from streammach.training.run import PAGE, Run
 from streammach.training.sweep import Sweep
 
+SHOWN_CLASSES = 50  # of the worst, and of the most frequent
+SORTED = ("f1", "recall", "precision", "probability")  # what a table of classes is sorted by
 STAGES = {"rank": 2.0, "repetitions": 2.0, "queries": 0.2, "draw": 1.0}  # their times, relative
 
 
@@ -99,7 +105,15 @@ def report(
     found, query, projected = None, None, None
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
-            room = room_before(run, "report", on, CANDIDATES, memory=memory, threads=threads)
+            room = room_before(
+                run,
+                "report",
+                on,
+                REQUEST.best,
+                memory=memory,
+                threads=threads,
+                beside=REQUEST.beside,
+            )
             projected = room.projected_bytes
             told("rank", 0, 0)
             found = diagnose(
@@ -122,6 +136,7 @@ def run_page(run: Run, diagnosis: Diagnosis | None = None, query: QueryTime | No
         html.heading("Where it is right"),
         html.paragraph(_rows_note(run, diagnosis), "note"),
         html.figures(of_rows),
+        *([] if diagnosis is None else _classes(diagnosis)),
         html.heading("How it was trained"),
         html.figures(of_run),
         html.heading("What the model is made of"),
@@ -244,6 +259,48 @@ def _parts(model: Model) -> str:
     if calibration:
         rows.append(("calibration", f"{calibration:,}", "-"))
     return html.table(("part", "bytes", "weight in a score"), rows)
+
+
+def _classes(found: Diagnosis) -> list[str]:
+    """Return the worst and the most frequent classes, and what they are taken for."""
+    each = found.by_class
+    if each is None or found.n_unseen == found.n_rows:
+        return []
+    own = each.figures(each.ids)
+    worst, often = (np.lexsort((-own["rows"], key)) for key in (own["f1"], -own["rows"]))
+    n, what = np.count_nonzero(own["rows"]), "class" if found.sets is None else "label"
+    worst = worst[own["rows"][worst] > 0]
+    ids = each.ids[np.union1d(worst[:SHOWN_CLASSES], often[: min(SHOWN_CLASSES, n)])]
+    own, table = each.figures(ids), each.table(ids)
+    header = [f"{name} %" if isinstance(column[0], float) else name
+              for name, column in table.items()]  # fmt: skip
+    rows = [tuple(map(_class_cell, table, line)) for line in zip(*table.values(), strict=True)]
+    keys = {name: own[name] for name in SORTED} | {"rows": -own["rows"]}
+    by = {name: np.argsort(np.lexsort((-own["rows"], key))).tolist() for name, key in keys.items()}
+    pairs = [(clean(one.label, 60), clean(one.predicted, 60), f"{one.n_rows:,}",
+              percent(one.share)) for one in found.confusions]  # fmt: skip
+    note = (
+        f"Of {n:,} that occur, the {SHOWN_CLASSES} worst by F1 and the {SHOWN_CLASSES} most "
+        "frequent. Confusion: what is predicted most often in its place, and its share of the "
+        "rows. Examples: numbers of rows that miss it. A table of all: streammach evaluate "
+        "--by-class FILE."
+    )
+    return [
+        html.heading(f"How good for each {what}"), html.paragraph(note, "note"),
+        html.sortable("each", header, rows, by),
+        *([html.heading("What is taken for what"),
+           html.table(("true", "predicted", "rows", "share %"), pairs)] if pairs else []),
+    ]  # fmt: skip
+
+
+def _class_cell(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else percent(value)
+    if isinstance(value, list):
+        return ", ".join(f"{row:,}" for row in value)
+    if name in ("label", "confusion"):
+        return "-" if value is None else clean(value, 60)
+    return f"{value:,}"
 
 
 def _rows_note(run: Run, diagnosis: Diagnosis | None) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from streammach.figures import words
 from streammach.prediction.diagnose import Diagnosis
@@ -30,6 +32,7 @@ NAMES = {"blend": "counts and hashed (blend)"}
 SHOWN = {"P": "precision (P)", "N": "nDCG (N)", "PSP": "propensity-scored (PSP)"}
 KINDS = ("P", "N", "R", "PSP", "PSN")
 BY_LABELS = ("P@1", "N@5", "R@5")
+QUARTERS = {"worst quarter below": 0.25, "best quarter above": 0.75}
 BAR = 0.26  # width of a bar, of the distance of two places
 
 
@@ -37,9 +40,10 @@ def row_plots(found: Diagnosis) -> tuple[Plot, ...]:
     """Return the plots of what a model does on rows, in their order."""
     if found.sets is not None:
         plots = [figures_plot(found), labels_plot(found), tenths_plot(found)]
-        plots += [reliability_plot(found), repetitions_plot(found)]
+        plots += [classes_plot(found), reliability_plot(found), repetitions_plot(found)]
     else:
-        plots = [reliability_plot(found), deciles_plot(found), repetitions_plot(found)]
+        plots = [reliability_plot(found), deciles_plot(found), classes_plot(found),
+                 repetitions_plot(found)]  # fmt: skip
     return tuple(plot for plot in plots if plot is not None)
 
 
@@ -267,28 +271,68 @@ def labels_plot(found: Diagnosis) -> Plot | None:
             f"{percent(many.figures['R@5'])}%"
         )
 
-    def draw(figure: Any) -> None:
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        places = range(len(groups))
-        for name, style in zip(BY_LABELS, SERIES, strict=False):
-            y = [100 * group.figures[name] for group in groups]
-            curve(above, places, y, style, few=[g.n_rows < MIN_ROWS for g in groups], label=name)
-        above.set(ylim=(-3, 103), ylabel="reached (%)")
-        legend_above(above)
-        below.bar(places, [group.n_rows for group in groups], width=0.6, color=GREY)
-        below.set_xticks(places, [_size(group) for group in groups])
-        below.grid(visible=False, axis="x")
-        below.set(xlabel="labels of a row", ylabel="rows")
-        thousands(below.yaxis)
-
+    curves = {name: [group.figures[name] for group in groups] for name in BY_LABELS}
+    names, sizes = [_size(group) for group in groups], [group.n_rows for group in groups]
     return Plot(
-        name="labels", draw=draw, height=3.4, finding=finding,
+        name="labels", height=3.4, finding=finding,
+        draw=lambda figure: _draw_groups(figure, curves, names, sizes, "labels of a row", "rows"),
         alt=f"Curves of {', '.join(BY_LABELS)} over {len(groups)} groups of rows, and how many "
             "rows each has",
         header=("labels of a row", "rows", *(f"{name} %" for name in groups[0].figures)),
         rows=tuple(
             (_size(group), f"{group.n_rows:,}", *(percent(x, 2) for x in group.figures.values()))
             for group in found.by_labels
+        ),
+    )  # fmt: skip
+
+
+def _draw_groups(
+    figure: Any, curves: Mapping[str, Sequence[float]], groups: Sequence[str],
+    sizes: Sequence[int], what: str, of: str,
+) -> None:  # fmt: skip
+    """Draw curves over groups, from few to many, and how many rows or classes each has."""
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    places, few = range(len(groups)), [size < MIN_ROWS for size in sizes]
+    for (name, shares), style in zip(curves.items(), SERIES, strict=False):
+        curve(above, places, [100 * share for share in shares], style, few=few, label=name)
+    above.set(ylim=(-3, 103), ylabel="reached (%)")
+    legend_above(above)
+    below.bar(places, sizes, width=0.6, color=GREY)
+    below.set_xticks(places, groups)
+    below.grid(visible=False, axis="x")
+    below.set(xlabel=what, ylabel=of)
+    thousands(below.yaxis)
+
+
+def classes_plot(found: Diagnosis) -> Plot | None:
+    """Return recall by the rows of a class; None where no row has a known label."""
+    each = found.by_class
+    ids = np.zeros(0, np.int64) if each is None else each.ids[each.there[each.ids] > 0]
+    if each is None or not len(ids):
+        return None
+    figures = each.figures(ids)
+    place = np.ceil(np.log2(figures["rows"])).astype(np.int64)  # 1, 2, 3 or more, 5 or more
+    groups, sizes = np.unique(place, return_counts=True)
+    recalls = [figures["recall"][place == group] for group in groups]
+    names = [f"{2 ** (i - 1) + 1:,}+" if i > 1 else f"{i + 1}" for i in groups.tolist()]
+    curves = {
+        "mean": [float(own.mean()) for own in recalls],
+        **{name: [float(np.quantile(own, q)) for own in recalls] for name, q in QUARTERS.items()},
+    }
+    what, plural = ("class", "classes") if found.sets is None else ("label", "labels")
+    mean = curves["mean"]
+    return Plot(
+        name="classes", height=3.4,
+        finding=f"{plural.capitalize()} with {names[-1]} rows here have a mean recall of "
+                f"{percent(mean[-1])}%, those with {names[0]} of {percent(mean[0])}%",
+        draw=lambda figure: _draw_groups(
+            figure, curves, names, sizes.tolist(), f"rows of a {what}", plural),
+        alt=f"Curves of recall by the rows of a {what}, from few to many; mean: "
+            f"{', '.join(map(percent, mean))}",
+        header=("rows here", plural, *(f"{name} recall %" for name in curves)),
+        rows=tuple(
+            (name, f"{size:,}", *(percent(own[i]) for own in curves.values()))
+            for i, (name, size) in enumerate(zip(names, sizes.tolist(), strict=True))
         ),
     )  # fmt: skip
 

@@ -115,9 +115,9 @@ def test_a_table_has_the_bytes_of_one_process(name, run, asked, place, client, t
 @pytest.mark.parametrize(
     ("run", "asked"),
     [
-        ("one", {"by": "g", "estimators": True}),
+        ("one", {"by": "g", "estimators": True, "by_class": True, "confusions": 9, "at": (2, 40)}),
         ("one", {"estimator": "mean"}),
-        ("lists", {"threshold": 0.3, "propensity": (0.5, 1.4)}),
+        ("lists", {"threshold": 0.3, "propensity": (0.5, 1.4), "by_class": True, "at": (9,)}),
     ],
 )
 def test_an_evaluation_has_the_figures_of_one_process(run, asked, place, client):
@@ -132,6 +132,7 @@ def test_an_evaluation_has_the_figures_of_one_process(run, asked, place, client)
             place / run, rows, client, ranges=n, estimator=estimator, **asked
         )
         assert repr(asdict(replace(found, seconds=whole.seconds))) == repr(asdict(whole)), n
+        assert found.by_class is None or [*found.by_class.csv()] == [*whole.by_class.csv()]
 
 
 def test_ranges_hold_all_rows_once():

@@ -29,10 +29,11 @@ def by_plain_loops(ids, rows, counts, n_train):
          for n in [*counts, 0]]  # fmt: skip
     found = {}
     for k in (1, 3, 5):
-        precision = recall = ndcg = gained = best = gained_dcg = best_dcg = 0
+        precision = recall = f1 = ndcg = gained = best = gained_dcg = best_dcg = 0
         for first, own in zip(ids[:, :k].tolist(), rows, strict=True):
             hits = [j for j, c in enumerate(first) if c in own]
             precision += len(hits) / k
+            f1 += 2 * len(hits) / (k + len(own))
             gained += sum(1 / p[first[j]] for j in hits)
             gained_dcg += sum(1 / p[first[j]] / math.log2(j + 2) for j in hits)
             largest = sorted((1 / p[c] for c in own), reverse=True)[:k]
@@ -44,7 +45,8 @@ def by_plain_loops(ids, rows, counts, n_train):
                 ndcg += sum(1 / math.log2(j + 2) for j in hits) / ideal
         n = len(rows)
         found |= {f"P@{k}": precision / n, f"R@{k}": recall / n, f"N@{k}": ndcg / n,
-                  f"PSP@{k}": gained / best, f"PSN@{k}": gained_dcg / best_dcg}  # fmt: skip
+                  f"F1@{k}": f1 / n, f"PSP@{k}": gained / best,
+                  f"PSN@{k}": gained_dcg / best_dcg}  # fmt: skip
     return found
 
 

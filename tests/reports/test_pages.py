@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 import streammach as sm
 from streammach.figures import EpochFigures, Reached
@@ -15,7 +16,13 @@ from streammach.prediction.diagnose import QueryTime, query_time
 from streammach.prediction.set_metrics import RowGroup
 from streammach.reports import html
 from streammach.reports.pages import run_page, sweep_page, verdict
-from streammach.reports.row_plots import figures_plot, labels_plot, reliability_plot, tenths_plot
+from streammach.reports.row_plots import (
+    classes_plot,
+    figures_plot,
+    labels_plot,
+    reliability_plot,
+    tenths_plot,
+)
 from streammach.reports.run_plots import epochs_plot, size_plot, stages_plot
 from streammach.spec.documents import to_json
 from streammach.training.events import LOG, read_log
@@ -86,6 +93,35 @@ def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
     for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
                        *(f"{100 * p:.2f}" for p in depth.accuracy.values())]  # fmt: skip
+
+
+def test_classes_are_those_of_the_diagnosis_and_can_be_sorted(pages, lists, list_page):
+    for page, found in ((pages[1], pages[2]), (list_page.html, lists[1])):
+        rows, each = Reader(page).table("label"), found.by_class
+        table = found.classes
+        whole = {str(line[0]): line for line in zip(*table.values(), strict=True)}
+        assert len(rows) >= min(50, np.count_nonzero(table["rows"]))
+        own = [whole[row[0]] for row in rows]
+        for row, (_, n, said, _, recall, f1, *_) in zip(rows, own, strict=True):
+            assert row[1:3] == [f"{n:,}", f"{said:,}"]
+            assert [row[4], row[5]] == [f"{100 * x:.1f}" for x in (recall, f1)]
+        places = np.array([[int(place) for place in re.findall(r"--\d:(\d+);", style)]
+                           for style in re.findall(r'<tr style="(.*?)"', page)])  # fmt: skip
+        for order, key in ((places[:, 0], 5), (places[:, 1], 4), (places[:, 4], 1)):
+            assert sorted(order.tolist()) == [*range(len(rows))]
+            shown = [own[i][key] for i in np.argsort(order)]
+            assert shown == sorted(shown, reverse=key == 1)
+        worst = sorted(x for x, n in zip(table["f1"], table["rows"], strict=True) if n)[:50]
+        assert sorted(line[5] for line in own)[: len(worst)] == worst
+        pairs = [[str(c.label), str(c.predicted), f"{c.n_rows:,}"] for c in found.confusions]
+        assert len(pairs) <= 20
+        assert pairs == [row[:3] for row in Reader(page).table("true")] if pairs else True
+        plot = classes_plot(found)
+        there = each.there[each.ids]
+        assert plot.rows[0][:2] == ("1", f"{np.count_nonzero(there == 1):,}")
+        one = each.figures(each.ids[there == 1])["recall"].mean()
+        assert plot.rows[0][2] == f"{100 * one:.1f}"
+    assert lists[1].confusions
 
 
 def test_the_first_words_are_how_often_it_is_right(made, pages):
@@ -250,7 +286,8 @@ def test_a_run_that_is_not_worth_its_bytes_is_told_so():
 def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):
     (_, found), page = lists, list_page
     names = [plot.name for plot in page.plots]
-    assert names[:5] == ["figures", "labels", "tenths", "reliability", "repetitions"]
+    assert names[:6] == [
+        "figures", "labels", "tenths", "classes", "reliability", "repetitions"]  # fmt: skip
     assert all(plot.rows and plot.alt and plot.finding for plot in page.plots)
     read = Reader(page.html)
     assert len(read.ids) == len(set(read.ids))

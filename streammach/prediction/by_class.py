@@ -1,0 +1,228 @@
+"""What is reached for each class: rows, precision, recall, confusions, examples; and as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.label_arrays import raw_name
+from streammach.files.destinations import told_by_start
+from streammach.prediction.output import NUMBER, CsvOutput
+from streammach.prediction.sums import BlockSums, IdCounts, Summed
+from streammach.rows.names import Label, Names
+from streammach.spec.reported import FigureTable
+
+EXAMPLES = 3  # rows that are named of each class
+MOST_PAIRS = 1 << 19  # of classes that are told apart; where there are more, rare ones are left out
+WAITING = 1 << 16  # pairs that are collected before they are counted
+PAIR_BYTES = 96  # of either, with the work of counting them
+EACH_BYTES = 20 + 8 * EXAMPLES  # of a class: its probabilities, how often it is said, its examples
+UNIT = 1 << 32  # probabilities are added up as whole numbers of 1 / UNIT, which have no order
+PIECE_CLASSES = 1 << 14  # that are written at a time
+COLUMNS = ("label", "rows", "predicted", "precision", "recall", "f1", "probability", "confusion",
+           "share", "examples")  # fmt: skip
+HEADING = ",".join(COLUMNS) + "\n"
+CSV, TABLE = CsvOutput(), told_by_start("a table of classes", HEADING, "streammach did not make it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """Rows of one class that are taken for another one."""
+
+    label: Label  # label, predicted: the true one; what is predicted in its place
+    predicted: Label
+    n_rows: int  # such rows
+    share: float  # of the rows with the true one
+
+
+class PairCounts(Summed):
+    """How often each pair of classes occurs.
+
+    The most frequent ones stay where there are too many pairs. That depends on nothing but the
+    order of the rows.
+    """
+
+    def __init__(self) -> None:
+        none = np.zeros(0, np.int64)
+        self._counts, self.n_left_out = IdCounts(none, none), 0  # rows of pairs that went
+        self._waiting, self._n_waiting = np.empty(WAITING, np.int64), 0
+
+    def take(self, more: NDArray[np.int64]) -> None:
+        """Count pairs, numbers int64 (n,)."""
+        while len(more):
+            some, more = np.split(more, [WAITING - self._n_waiting])
+            self._waiting[self._n_waiting : self._n_waiting + len(some)] = some
+            self._n_waiting += len(some)
+            if self._n_waiting == WAITING:
+                self.counts()
+
+    def counts(self) -> IdCounts:
+        """Return how often each pair occurs."""
+        ids = np.concatenate([self._counts.ids, self._waiting[: self._n_waiting]])
+        n = np.concatenate([self._counts.n, np.ones(self._n_waiting, np.int64)])
+        self._n_waiting, order = 0, np.argsort(ids, kind="stable")
+        ids, n = ids[order], n[order]
+        first = np.flatnonzero(np.diff(ids, prepend=-1))
+        ids, n = ids[first], np.add.reduceat(n, first) if len(n) else n
+        if len(ids) > MOST_PAIRS:
+            kept = np.sort(np.argsort(-n, kind="stable")[: MOST_PAIRS // 2])
+            self.n_left_out += int(n.sum() - n[kept].sum())
+            ids, n = ids[kept], n[kept]
+        self._counts = IdCounts(ids, n)
+        return self._counts
+
+
+class ClassAnswers(NamedTuple):
+    """The true classes of rows, each with what is said in its place: (m,) each."""
+
+    classes: NDArray[np.int32]  # their ids
+    missed: NDArray[np.bool_]  # whether it is not predicted
+    p: NDArray[np.float64] | None  # its probability, from 0 to 1; None where that is not known
+    wrong: NDArray[np.int64]  # the best class that is none of the row's, below 0 without one
+    rows: NDArray[np.int64]  # number of the row
+
+
+class ByClass(Summed):
+    """What the answers to rows add up to, by class."""
+
+    def __init__(self, names: Names, confusions: int = 0) -> None:
+        self.names, self.pairs, n = names, PairCounts(), len(names)
+        self.p, self.stated = np.zeros(n, np.int64), False
+        self.examples = np.zeros((n, EXAMPLES), np.int64)  # number of the row, from 1
+        self._confusions = confusions
+
+    def block_sums(self, answers: ClassAnswers) -> BlockSums:
+        """Return what the answers to rows of a block add."""
+        classes, missed, p, wrong, rows = answers
+        confused = missed & (wrong >= 0)
+        pairs = classes[confused].astype(np.int64) * len(self.names) + wrong[confused]
+        own, order = classes[missed], np.argsort(classes[missed], kind="stable")
+        place = _places(own[order])
+        order = order[place < EXAMPLES]
+        found: dict[str, Any] = {"pairs": pairs, "examples": (own[order], rows[missed][order] + 1)}
+        if p is not None:
+            ids, where = np.unique(classes, return_inverse=True)
+            sums = np.bincount(where, np.rint(p * UNIT), len(ids))
+            found["p"] = IdCounts(ids.astype(np.int64), sums.astype(np.int64))
+        return found
+
+    def take(self, more: BlockSums) -> None:
+        """Add what a block adds; the rows that come first are examples."""
+        self.pairs.take(more["pairs"])
+        classes, rows = more["examples"]
+        place = _places(classes) + np.count_nonzero(self.examples[classes], axis=1)
+        free = place < EXAMPLES
+        self.examples[classes[free], place[free]] = rows[free]
+        if "p" in more:
+            self.p[more["p"].ids] += more["p"].n
+            self.stated = True
+
+    def fields(
+        self, there: NDArray[Any], said: NDArray[Any], right: NDArray[Any]
+    ) -> dict[str, Any]:
+        """Return the figures of all classes, of which so much is counted: int (K,) each."""
+        each = EachClass(
+            names=self.names, there=there, said=said, right=right, examples=self.examples,
+            p=self.p if self.stated else None, pairs=self.pairs.counts(),
+            n_left_out=self.pairs.n_left_out,
+        )  # fmt: skip
+        return {"by_class": each, "confusions": each.confusions(self._confusions)}
+
+
+def _places(classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each one among those of its class, which come together: int64 (n,)."""
+    return np.arange(len(classes)) - np.searchsorted(classes, classes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class EachClass:
+    """What is reached for each class."""
+
+    names: Names
+    # there, said, right: int (K,): rows with it, rows for which it is predicted, and both
+    there: NDArray[Any]
+    said: NDArray[Any]
+    right: NDArray[Any]
+    p: NDArray[np.int64] | None  # int64 (K,): its probabilities in `UNIT`; None where not known
+    examples: NDArray[np.int64]  # int64 (K, 3): rows that miss it, counted from 1; 0 for none
+    pairs: IdCounts  # how often a class (times K) is missed and another one said in its place
+    n_left_out: int  # rows of rare pairs, which are left out where there are too many
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def ids(self) -> NDArray[np.int64]:
+        """The classes that occur or are predicted, frequent ones of training first: int64 (m,)."""
+        return np.flatnonzero((self.there > 0) | (self.said > 0))
+
+    def confused(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return what is said most often in the place of classes, -1 for none, and how often."""
+        true, other, n = self._confused
+        place = np.minimum(np.searchsorted(true, ids), max(len(true) - 1, 0))
+        known = np.isin(ids, true)
+        found = np.full((2, len(ids)), [[-1], [0]], np.int64)
+        found[:, known] = other[place[known]], n[place[known]]
+        return found[0], found[1]
+
+    @cached_property
+    def _confused(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        true, other = np.divmod(self.pairs.ids, len(self.names))
+        order = np.lexsort((other, -self.pairs.n, true))
+        true, first = np.unique(true[order], return_index=True)
+        return true, other[order[first]], self.pairs.n[order[first]]
+
+    def figures(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Return the numbers of some classes by the names of their columns: (m,) each."""
+        there, said, right = (x[ids].astype(np.int64) for x in (self.there, self.said, self.right))
+        p, rows = np.nan if self.p is None else self.p[ids] / UNIT, np.maximum(there, 1)
+        return {
+            "rows": there, "predicted": said, "precision": right / np.maximum(said, 1),
+            "recall": right / rows, "f1": 2 * right / np.maximum(there + said, 1),
+            "probability": np.where(there > 0, p / rows, np.nan),
+            "share": self.confused(ids)[1] / rows,
+        }  # fmt: skip
+
+    def table(self, ids: NDArray[np.int64] | None = None) -> FigureTable:
+        """Return some classes as a table, or all that occur or are predicted."""
+        own = self.ids if ids is None else ids
+        other, said = self.confused(own)[0], np.full(len(own), None, object)
+        said[other >= 0] = self.names.values(other[other >= 0])
+        cells = {name: values.tolist() for name, values in self.figures(own).items()}
+        cells["label"], cells["confusion"] = self.names.values(own), said.tolist()
+        cells["examples"] = [
+            [row - 1 for row in rows if row] for rows in self.examples[own].tolist()
+        ]
+        return FigureTable({name: cells[name] for name in COLUMNS})
+
+    def csv(self) -> Iterator[bytes]:
+        """Yield the table as comma-separated text; figures that are not known are empty."""
+        yield HEADING.encode()
+        for start in range(0, len(self), PIECE_CLASSES):
+            table = self.table(self.ids[start : start + PIECE_CLASSES])
+            lines = zip(*table.values(), strict=True)
+            yield "".join(",".join(map(_cell, line)) + "\n" for line in lines).encode()
+
+    def confusions(self, most: int) -> tuple[Confusion, ...]:
+        """Return the most frequent confusions, so many at most."""
+        order = np.lexsort((self.pairs.ids, -self.pairs.n))[:most]
+        n, pairs = self.pairs.n[order], np.divmod(self.pairs.ids[order], len(self.names))
+        labels, share = [self.names.values(own) for own in pairs], n / self.there[pairs[0]]
+        return tuple(
+            Confusion(label=label, predicted=said, n_rows=rows, share=own)
+            for label, said, rows, own in zip(*labels, n.tolist(), share.tolist(), strict=True)
+        )
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return NUMBER % value
+    return " ".join(map(str, value)) if isinstance(value, list) else CSV.cell(raw_name(value))

@@ -1,0 +1,190 @@
+"""Figures of scores that another system gives: by the same arithmetic as those of a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.given import given_labels
+from streammach.data.label_arrays import Labels, LabelSets, raw_name
+from streammach.data.store.held import PLACE
+from streammach.errors import DataError, UsageError
+from streammach.prediction.evaluate import Evaluation, evaluation_of, with_labels
+from streammach.prediction.inputs import InputCounts
+from streammach.prediction.reached import EvaluationRequest, EvaluationSums, Judged
+from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
+from streammach.prediction.sums import RankedRows
+from streammach.rows.arrays import is_sparse
+from streammach.rows.block import RowBlock
+from streammach.rows.names import Label, Names
+
+CELLS = 1 << 20  # scores that are brought into order at a time
+NOTHING = -2  # in the place of a class: it is none, and no unknown label either
+GIVEN = "given"  # how classes were ranked
+
+
+def metrics(
+    true: Any, scores: Any, *, labels: Sequence[Label] | None = None, train: Any = None,
+    at: Sequence[int] = (), threshold: float = 0.5,
+    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B), by_class: bool = False,
+    confusions: int = 0,
+) -> Evaluation:  # fmt: skip
+    """Return the figures of scores of any make, as :func:`streammach.evaluate` has them of a model.
+
+    They need no model, so that two systems compare. Scores are taken for no probabilities: log loss
+    and calibration errors are NaN.
+
+    Parameters
+    ----------
+    true : array (n,), n lists, or matrix (n, labels)
+        The labels of the rows, as for :func:`streammach.train`.
+    scores : array (n, K), sparse matrix, DataFrame, or (labels, scores)
+        A score for each row and label: the higher, the likelier. Labels without a value in a sparse
+        matrix are not ranked. Or a pair of arrays (n, k): some labels of each row, the empty string
+        for none, and their scores.
+    labels : sequence, optional
+        The labels of the columns; those of a DataFrame, or numbers from 0 otherwise.
+    train : array (n,), n lists, or matrix (n, labels), optional
+        The labels of the training rows. Without them there is no share of the most frequent class,
+        no recall by frequency, and no figure with propensities: NaN.
+    at : sequence of int
+        Places at which figures of lists are told, beside 1, 3 and 5, of rows with one label too.
+    threshold : float
+        Score from which on a label is predicted, where rows have lists of labels: 0.5 for
+        probabilities, 0 for distances from a plane.
+    propensity, by_class, confusions : as there
+        They are those of :func:`streammach.evaluate`.
+
+    Raises
+    ------
+    DataError
+        If rows, labels and scores differ in number, or a score is NaN.
+    """
+    began = time.monotonic()
+    request = EvaluationRequest(
+        threshold=threshold, propensity=propensity, at=tuple(at), by_class=by_class,
+        confusions=confusions,
+    )  # fmt: skip
+    rankings = _Rankings.of(scores, labels)
+    own = rankings.named(true)
+    learnt = None if train is None else rankings.named(train)
+    names, counts = _ordered(rankings, own, learnt)
+    rows = with_labels(_without_features(rankings.scores.shape[0]), own, names)
+    listed = isinstance(own, LabelSets) or isinstance(learnt, LabelSets)
+    judged = Judged(names, 0, counts if listed else None, 0 if learnt is None else len(learnt))
+    sums, ids = EvaluationSums(judged, request), names.ids_of(Names.of(rankings.names))
+    for start, stop, codes, found in rankings.pieces():
+        best = np.where(np.isfinite(found), ids[codes], NOTHING).astype(np.int64)
+        sums.take(sums.block_sums(RankedRows(None, rows.part(start, stop), best, best, found)))
+    done = evaluation_of(sums, InputCounts(rows=rows.n_rows), GIVEN)
+    done = replace(done, seconds=time.monotonic() - began)
+    return _unlearnt(done) if learnt is None else done
+
+
+def _without_features(n: int) -> RowBlock:
+    """Return n rows, or raise DataError."""
+    if not n:
+        raise DataError("there are no rows", path=PLACE)
+    none = np.zeros(0, np.int32)
+    return RowBlock(
+        indptr=np.zeros(n + 1, np.int64), features=none, values=none.astype(np.float32),
+        classes=np.full(n, -1, np.int32), numbers=np.arange(n),
+    )  # fmt: skip
+
+
+def _ordered(
+    rankings: _Rankings, own: Labels | LabelSets, learnt: Labels | LabelSets | None
+) -> tuple[Names, NDArray[np.int64]]:
+    """Return the names of all labels, frequent ones of training first, and rows with each there."""
+    counts: dict[bytes, int] = {}
+    if learnt is not None:
+        some, n = np.unique(_codes(learnt), return_counts=True)
+        order = np.argsort(-n, kind="stable")
+        counts = dict(zip(learnt.raws(some[order].tolist()), n[order].tolist(), strict=True))
+    more = rankings.names
+    if learnt is None and rankings.codes is not None:  # the rest of the labels is not known
+        more = [*more, *own.raws(np.unique(_codes(own)).tolist())]
+    counts |= {name: 0 for name in more if name and name not in counts}
+    return Names.of(counts), np.array([*counts.values()], np.int64)
+
+
+def _codes(labels: Labels | LabelSets) -> NDArray[Any]:
+    return labels.codes if isinstance(labels, Labels) else labels.lists.classes
+
+
+def _unlearnt(found: Evaluation) -> Evaluation:
+    """Return figures without those that need the labels of the training."""
+    nan, sets = float("nan"), found.sets
+    if sets is not None:
+        unknown = dict.fromkeys(sets.psp, nan)
+        sets = replace(sets, psp=unknown, psndcg=unknown, decile_recall=())
+    return replace(found, majority=nan, recall_by_decile=(), sets=sets)
+
+
+@dataclass(frozen=True)
+class _Rankings:
+    """Scores of rows, and which label has each."""
+
+    scores: Any  # array or sparse matrix (n, k)
+    names: list[bytes]  # names of labels
+    codes: (
+        NDArray[np.int64] | None
+    )  # int64 (n, k): the label of each score; None: that of the column
+
+    @classmethod
+    def of(cls, scores: Any, labels: Sequence[Label] | None) -> _Rankings:
+        """Return scores that were given, or raise UsageError or DataError."""
+        if isinstance(scores, tuple):
+            if len(scores) != 2 or labels is not None:
+                raise UsageError("a pair of labels and their scores is expected: scores")
+            found, values = np.asarray(scores[0]), np.asarray(scores[1], np.float64)
+            if found.ndim != 2 or found.shape != values.shape:
+                raise DataError(f"labels have the shape {found.shape}, their scores {values.shape}")
+            own = given_labels(found.reshape(-1), strict=False).labels
+            assert isinstance(own, Labels), "they are no lists"
+            return cls(values, own.names, own.codes.reshape(found.shape))
+        if labels is None and hasattr(scores, "columns"):
+            labels = list(scores.columns)
+        matrix = scores.tocsr() if is_sparse(scores) else np.asarray(scores)
+        if matrix.ndim != 2:
+            raise DataError(f"scores have the shape {matrix.shape}, (rows, labels) is expected")
+        n = matrix.shape[1]
+        names = [b"%d" % i for i in range(n)] if labels is None else [*map(raw_name, labels)]
+        if len(names) != n or len({*names}) != n:
+            raise UsageError(f"{len({*names}):,} labels for {n:,} columns: labels")
+        return cls(matrix, names, None)
+
+    def named(self, labels: Any) -> Labels | LabelSets:
+        """Return labels of rows that were given; columns of a matrix are those of the scores."""
+        found = given_labels(labels).labels
+        if isinstance(found, Labels):
+            return found
+        if found.names is None and self.codes is None:
+            if found.lists.classes.max(initial=-1) >= len(self.names):
+                raise DataError(f"labels have more columns than the {len(self.names):,} of scores")
+            found = replace(found, names=self.names)
+        return found.asked("auto", PLACE, "labels")
+
+    def pieces(self) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.float64]]]:
+        """Yield rows ``start:stop`` with their labels and scores, best first, -inf without one."""
+        n, k = self.scores.shape
+        step = max(1, CELLS // max(k, 1))
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            found, codes = self.scores[start:stop], np.broadcast_to(np.arange(k), (stop - start, k))
+            if is_sparse(found):
+                some, found = found.tocoo(), np.full(found.shape, -np.inf)
+                found[some.row, some.col] = some.data
+            if self.codes is not None:
+                codes = self.codes[start:stop]
+            found = np.where([not name for name in self.names], -np.inf, 0)[codes] + found
+            if np.isnan(found).any():
+                raise DataError("a score is NaN", path=PLACE)
+            order = np.argsort(-found, axis=1, kind="stable")
+            yield (start, stop, np.take_along_axis(codes, order, 1),
+                   np.take_along_axis(found, order, 1))  # fmt: skip

@@ -355,6 +355,9 @@ class Model(Reported):
         *,
         columns: Sequence[Label] | None = None,
         probabilities: bool = False,
+        threshold: float | None = None,
+        only: Any = None,
+        never: Any = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, as :meth:`predict` and a matrix.
 
@@ -368,6 +371,8 @@ class Model(Reported):
             A name for each column of a matrix.
         probabilities : bool
             Give calibrated probabilities, from 0 to 1, in place of scores.
+        threshold, only, never : optional
+            Which labels may be said; see there.
 
         Returns
         -------
@@ -380,7 +385,10 @@ class Model(Reported):
             if lost:  # at a fork: this process makes its own
                 self.__dict__.pop("_predictor", None)
             block = self._predictor.rows.block(rows, columns)
-            ids, scores = self._predictor.ranked(block, k, probabilities=probabilities)
+            ids, scores = self._predictor.ranked(
+                block, k, probabilities=probabilities, threshold=threshold,
+                allowed=self._predictor.allowed(only, never, block.n_rows),
+            )  # fmt: skip
         return self._predictor.labels(ids, self.label_kind), scores
 
     @cached_property

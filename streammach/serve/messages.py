@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from streammach.serve.limits import ServiceLimits
+from streammach.spec.types import Share
 
 DEFAULT_K = 5
 
@@ -18,6 +19,11 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # how many labels each row gets, 5 if nothing is said; all if there are fewer
     k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
     probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
+    # the least probability of a label that is given; scores are probabilities then
+    threshold: Share | msgspec.UnsetType = msgspec.UNSET
+    # labels that may be said alone, or may not be said; or a list of them for each row
+    only: list[str | int | list[str | int]] | msgspec.UnsetType = msgspec.UNSET
+    never: list[str | int | list[str | int]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -67,16 +67,20 @@ class Served:
     def predicted(self, questions: Sequence[Question]) -> list[list[RowPrediction]]:
         """Return the predictions of some questions, computed together, or raise Refused."""
         rows = [row for question in questions for row in question.rows]
+        one = questions[0]
         k = max(question.k for question in questions)
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
         try:
+            allowed = self._predictor.allowed(one.only, one.never, len(rows))
             for some in _slices([size for question in questions for size in question.sizes]):
                 block, strange = self._block(rows, some)
                 ids, scores = self._predictor.ranked(
-                    block, k, probabilities=questions[0].probabilities
-                )
-                labels += self._labels(ids)
-                values += scores.tolist()
+                    block, k, probabilities=one.probabilities, threshold=one.threshold,
+                    allowed=None if allowed is None else allowed.part(some),
+                )  # fmt: skip
+                there = (ids >= 0).sum(axis=1).tolist()
+                labels += self._labels(ids, there)
+                values += [row[:n] for row, n in zip(scores.tolist(), there, strict=True)]
                 unknown += strange.tolist()
         except (DataError, UsageError) as error:
             raise Refused(422, error.message) from None
@@ -108,9 +112,10 @@ class Served:
             raise beyond(422, what, self._limits.features, "features")
         return block, unknown
 
-    def _labels(self, ids: NDArray[np.int64]) -> list[list[int | str]]:
-        """Return the labels of class ids; what is not UTF-8 in one as its escape."""
-        found: list[list[Any]] = self._predictor.labels(ids).tolist()
+    def _labels(self, ids: NDArray[np.int64], there: list[int]) -> list[list[int | str]]:
+        """Return the first labels of class ids; what is not UTF-8 in one as its escape."""
+        rows: list[list[Any]] = self._predictor.labels(ids).tolist()
+        found = [row[:n] for row, n in zip(rows, there, strict=True)]
         if self._plain:
             return found
         return [[label.decode("utf-8", "backslashreplace") for label in row] for row in found]
@@ -124,8 +129,11 @@ class Served:
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
-            self.predicted([Question([row] * n, [0] * n, [1] * n, DEFAULT_K, probabilities=False)])
-        self._predictor.room("rows", None, self._limits.k).done()
+            for only in (None, [model.labels[0]]):
+                asked = Question([row] * n, [0] * n, [1] * n, DEFAULT_K, False, only=only)
+                self.predicted([asked])
+        for some_labels in (False, True):
+            self._predictor.room("rows", None, self._limits.k, some_labels=some_labels).done()
 
     def close(self) -> None:
         """Stop its threads."""
@@ -148,6 +156,7 @@ class Loader:
             held, "rows", None, self._limits.k, device=device_for(computing.device, held),
             threads=computing.threads or cores(), budget=budget(computing.memory),
             beside={OTHERS: beside, "requests": held_bytes, "work on rows": WORK_BYTES},
+            some_labels=True,
         )  # fmt: skip
         takes = {line.name: line.n_bytes for line in room.lines if line.name not in NOT_KEPT}
         self._code = takes.pop("code")

@@ -74,8 +74,14 @@ class Ranked(Protocol):
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         rank = self.rank if kind.join is None else self._rank_plainly
         rank(rows, kind, scores, ids)
+        return ids, self.finished(rows, kind, scores)
+
+    def finished(
+        self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Return the scores of rows for what they were ranked by: float32 (n, k)."""
         totals = self._totals(rows) if self.logistic and kind.unbiased else np.float32(1)
-        return ids, kind.finished(scores, self.spec, totals)
+        return kind.finished(scores, self.spec, totals)
 
     def _totals(self, rows: RowBlock) -> NDArray[np.float32]:
         """Return the mean over repetitions of the sum of a row's probabilities: float32 (n, 1)."""

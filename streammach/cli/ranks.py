@@ -159,14 +159,19 @@ def _figures(found: Evaluation) -> dict[str, Any]:
 @command("streammach predict runs/odp new.vw -k 5 --out new.tsv")
 @click.argument("run", metavar="RUN", type=options.PATH)
 @click.argument("source", metavar="INPUT", type=options.STORE_PATH)
-@click.option("-k", type=click.IntRange(min=1), default=5, show_default=True, help="Classes a row.")
+@click.option("-k", "--limit", "k", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Classes a row, at most.")  # fmt: skip
 @click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
-              help="Of rows with lists of labels: the k likeliest labels with at least this "
-                   "probability, and their probabilities as scores.")  # fmt: skip
+              help="The k likeliest labels with at least this probability alone, and their "
+                   "probabilities as scores.")  # fmt: skip
 @click.option("--probabilities", is_flag=True, help="Calibrated probabilities in place of scores.")
 @click.option("--explain", type=click.IntRange(min=0), default=0, metavar="N",
               help="Say why: of each label the N features that raise its score most and the N that "
                    "lower it most, and the lines that add up to the score with them.")  # fmt: skip
+@click.option("--only", metavar="FILE", type=options.PATH,
+              help="Labels that may be said alone, one in each line.")  # fmt: skip
+@click.option("--never", metavar="FILE", type=options.PATH,
+              help="Labels that may not be said, one in each line.")  # fmt: skip
 @click.option("--out", metavar="FILE", type=options.PATH,
               help="Where to write.  [default: standard output]")  # fmt: skip
 @click.option("--out-format", metavar="tsv|csv|jsonl|parquet",

@@ -22,6 +22,7 @@ from streammach.files.folders import remove_left
 from streammach.files.urls import absolute, located
 from streammach.machine import size_text
 from streammach.model.model import Model, folder_of
+from streammach.prediction.allowed import KnownLabels, LabelFile
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, is_store, source_order
 from streammach.prediction.order import Order, Predictions, in_source_order, record_type
@@ -51,9 +52,10 @@ Tell = Callable[[str], None]
 def predict(
     run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
     out: str | os.PathLike[str], k: int = 5, threshold: float | None = None,
-    probabilities: bool = False, explain: int = 0, out_format: str | None = None,
-    force: bool = False, decode: Decoding = "auto", progress: Wanted = None,
-    ranges: int | None = None, memory: str | int | None = None, tell: Tell | None = None,
+    probabilities: bool = False, only: LabelFile | None = None, never: LabelFile | None = None,
+    explain: int = 0, out_format: str | None = None, force: bool = False,
+    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
+    memory: str | int | None = None, tell: Tell | None = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of a store, ranked by the workers of a Dask cluster.
 
@@ -72,8 +74,9 @@ def predict(
         The connection to the cluster; it stays open.
     out : path-like
         The table.
-    k, threshold, probabilities, explain, out_format, force, decode, progress : as there
-        They are those of :func:`streammach.predict`.
+    k, threshold, probabilities, only, never, explain, out_format, force, decode, progress
+        As there:
+        those of :func:`streammach.predict`.
     ranges : int, optional
         Into how many ranges rows are cut, at least; by default four a worker, or as many as their
         memory and 262,144 rows each ask for.
@@ -96,8 +99,8 @@ def predict(
     """
     began = time.monotonic()
     check_installed()
-    request = PredictionRequest(
-        k=k, threshold=threshold, probabilities=probabilities, explain=explain
+    request = PredictionRequest.of(
+        k, threshold, only, never, probabilities=probabilities, explain=explain
     )
     table = Path(os.path.abspath(out))
     output = output_of(table, out_format)
@@ -109,9 +112,8 @@ def predict(
     site = Site.of(client, store, folder, request, memory, decode,
                    beside=output.beside | request.beside)  # fmt: skip
     model, room = Model.load(folder), site.task.room
-    if threshold is not None and not model.listed:
-        raise UsageError("rows have one label each: --threshold")
-    shape, seen = request.shape(model), InputCounts(total=site.order.n_rows)
+    allowed = KnownLabels(model).allowed(request.only, request.never)
+    shape, seen = request.shape(model, allowed), InputCounts(total=site.order.n_rows)
     record = record_type(shape.k, explain)
     # What was ranked and has not come into its order takes no more than what is brought into it.
     room_of_one = room.sorted_bytes // (FURTHER * site.n_workers)
@@ -236,12 +238,13 @@ class Site:
         order = source_order(path)
         assert order is not None, "it is a store"
         what: Task = "evaluate"
-        workers, best = ClusterWorkers(client), wanted.best
+        workers, best, some = ClusterWorkers(client), wanted.best, False
         if isinstance(wanted, PredictionRequest):
-            what, best = "predict", wanted.cells
+            what, best, some = "predict", wanted.cells, wanted.some_labels
         room = room_before(
             model, what, path, best, memory=memory, device="cpu",
             threads=max(client.nthreads().values(), default=1), beside=beside,
+            some_labels=some,
         )  # fmt: skip
         able = workers.able(room.projected_bytes, "a range of rows")
         task = RowsTask(

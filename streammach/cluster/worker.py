@@ -170,9 +170,12 @@ class _RangeRanker:
         seen, wanted, predictor = InputCounts(), self._task.wanted, self._predictor
         blocks = self._rows.blocks(start, stop, seen, self._task.room)
         if isinstance(wanted, PredictionRequest):
-            rank = predictor.ranking(threshold=wanted.threshold, probabilities=wanted.probabilities)
+            allowed = predictor.allowed(wanted.only, wanted.never)
+            rank = predictor.ranking(
+                threshold=wanted.threshold, probabilities=wanted.probabilities, allowed=allowed
+            )
             why = predictor.reasons(wanted.explain, calibrated=wanted.calibrated)
-            k = predictor.most(wanted.k)
+            k = predictor.most(wanted.k, allowed)
             with closing(ranked_blocks(blocks, k, rank, check, why)) as parts:
                 return seen, [_alone(part) for part in parts], []
         measured = list[BlockSums]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from streammach.counts.bounded import (
     ScoreLists,
     best_of_rows,
 )
+from streammach.counts.candidate_scores import best_of_some
 from streammach.rows.block import RowBlock
+from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.packed import Counts
 from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
@@ -60,8 +63,11 @@ class CountScorer:
         self.weights = weights
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
-        self._lists: ScoreLists | None = None
         self._blocks: tuple[Any, NDArray[np.uint8], int] | None = None  # of the last codes
+
+    @cached_property
+    def _all_lists(self) -> ScoreLists:
+        return ScoreLists.of(self.weights)
 
     @staticmethod
     def footprint(n_classes: int, n_wide: int, n_repetitions: int, threads: int) -> int:
@@ -80,15 +86,31 @@ class CountScorer:
             self.rank(rows.indptr, rows.features, 0, 1, hashed, best)
         return best
 
+    def best_of(
+        self, rows: RowBlock, k: int, some: CandidateLists, hashed: Hashed | None = None
+    ) -> Best:
+        """Return the k best labels among the listed classes of each row; -1 for no more."""
+        best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        lists, own = self._all_lists, self._hashed(hashed)
+        longest = int(np.diff(rows.indptr).max(initial=0))
+
+        def piece(first: int, last: int) -> None:
+            units, columns = np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
+            best_of_some(
+                rows.indptr, rows.features, first, last, lists, own, some, units, columns,
+                best[1], best[0],
+            )  # fmt: skip
+
+        self.each(rows.n_rows, piece)
+        return best
+
     def rank(
         self, indptr: NDArray[np.int64], features: NDArray[np.int32], first: int, last: int,
         hashed: Hashed | None, best: Best,
     ) -> None:  # fmt: skip
         """Write the best classes of rows ``first:last``, on this thread."""
         ids, scores = best
-        if self._lists is None:
-            self._lists = ScoreLists.of(self.weights)
-        lists, own, ends = self._lists, self._hashed(hashed), indptr[first : last + 1]
+        lists, own, ends = self._all_lists, self._hashed(hashed), indptr[first : last + 1]
         longest = ends[1] - ends[0] if last == first + 1 else np.diff(ends).max()
         room = self._room(own.n_repetitions, scores.shape[1], int(longest))
         while True:

@@ -163,28 +163,33 @@ def own_logs(
     return logs
 
 
-def above_others(scores: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return how far scores (n, m), best first, are above the median of a row's best candidates."""
+def above_others(
+    scores: NDArray[np.float32], best: NDArray[np.float32] | None = None
+) -> NDArray[np.float64]:
+    """Return how far scores (n, m) are above the median of a row's best candidates.
+
+    Those are the first of `best` (n, k), or of the scores, best first.
+    """
     # Scores of counts are not comparable from row to row: they grow with the features of a row.
-    own = scores.astype(np.float64)
+    own = (scores if best is None else best).astype(np.float64)
     n = np.isfinite(own[:, :CANDIDATES]).sum(axis=1)  # others are last
     pair = np.stack([np.maximum(n - 1, 0) // 2, n // 2], axis=1)
     pair = np.minimum(pair, own.shape[1] - 1)
     middle = np.where(n > 0, np.take_along_axis(own, pair, axis=1).mean(axis=1), 0.0)
-    found: NDArray[np.float64] = own - middle[:, None]
+    found: NDArray[np.float64] = scores.astype(np.float64) - middle[:, None]
     return found
 
 
 def label_probabilities(
-    scores: NDArray[np.float32], calibration: Calibration
+    scores: NDArray[np.float32], calibration: Calibration, best: NDArray[np.float32] | None = None
 ) -> NDArray[np.float64]:
     """Return the probability of each label on its own: float64 (n, m).
 
-    `scores` is float32 (n, m).
+    `scores` is float32 (n, m), `best` those of a row's best labels where they are others.
     """
     if calibration == Calibration():
         return np.exp(np.minimum(scores.astype(np.float64), 0.0))
-    z = calibration.beta * above_others(scores) + calibration.other
+    z = calibration.beta * above_others(scores, best) + calibration.other
     import scipy.special  # of lists of labels alone: it takes its time to load
 
     found: NDArray[np.float64] = scipy.special.expit(z)

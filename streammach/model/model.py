@@ -356,6 +356,9 @@ class Model(Reported):
         *,
         columns: Sequence[Label] | None = None,
         probabilities: bool = False,
+        threshold: float | None = None,
+        only: Any = None,
+        never: Any = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, as :meth:`predict` and a matrix.
 
@@ -369,6 +372,8 @@ class Model(Reported):
             A name for each column of a matrix.
         probabilities : bool
             Give calibrated probabilities, from 0 to 1, in place of scores.
+        threshold, only, never : optional
+            Which labels may be said; see there.
 
         Returns
         -------
@@ -379,7 +384,10 @@ class Model(Reported):
         """
         with self._asking() as predictor:
             block = predictor.rows.block(rows, columns)
-            ids, scores = predictor.ranked(block, k, probabilities=probabilities)
+            ids, scores = predictor.ranked(
+                block, k, probabilities=probabilities, threshold=threshold,
+                allowed=predictor.allowed(only, never, block.n_rows),
+            )  # fmt: skip
         return predictor.labels(ids, self.label_kind), scores
 
     def explain(

@@ -248,7 +248,10 @@ def explanations(
     reasons: NDArray[Any], labels: Sequence[Sequence[Any]], features: Names,
     places: Sequence[Places] = (),
 ) -> list[list[Explanation]]:  # fmt: skip
-    """Return reasons (n, k) of labels as records with the names of features, and their places."""
+    """Return reasons (n, k) of labels as records with the names of features, and their places.
+
+    A row may have fewer labels: its last reasons are nothing then.
+    """
     ids = np.unique(reasons["features"])
     ids = ids[ids >= 0]
     names = dict(zip(ids.tolist(), _readable(features.values(ids)), strict=True))
@@ -264,7 +267,7 @@ def explanations(
         return Explanation(label, float(reason["score"]), found, lines)
 
     return [
-        [one(*pair, where) for pair in zip(own, given, strict=True)]
+        [one(*pair, where) for pair in zip(own, given, strict=False)]
         for own, given, where in zip(reasons, labels, places or [{}] * len(reasons), strict=True)
     ]
 

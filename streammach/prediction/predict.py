@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from isal import igzip
 
@@ -24,6 +25,7 @@ from streammach.files.urls import located
 from streammach.files.writing import Writer
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
+from streammach.prediction.allowed import Allowed, LabelFile, labels_in
 from streammach.prediction.explain import LINES, PIECE_BYTES, WORK
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.order import Predictions
@@ -80,8 +82,9 @@ class Predicted:
 def predict(
     predictor: Predictor | Model | str | os.PathLike[str], path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None, *, k: int = 5, threshold: float | None = None,
-    probabilities: bool = False, explain: int = 0, out_format: str | None = None,
-    on_bad_row: str = "error", max_bad: int | None = None,
+    probabilities: bool = False, only: LabelFile | None = None, never: LabelFile | None = None,
+    explain: int = 0, out_format: str | None = None, on_bad_row: str = "error",
+    max_bad: int | None = None,
     rejects: str | os.PathLike[str] | None = None, force: bool = False,
     options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
     decode: Decoding = "auto", threads: int | None = None, progress: Wanted = None,
@@ -103,10 +106,12 @@ def predict(
         Most classes a row.
     threshold : float, optional
         Give the labels with at least this probability, `k` at most, and their probabilities as
-        scores. Only of rows with lists of labels.
+        scores.
     probabilities : bool
         Give calibrated probabilities in place of scores; see
         :meth:`streammach.Predictor.topk`.
+    only, never : path-like or sequence, optional
+        Labels that may be said alone, or may not be said; or a file with one in each line.
     explain : int
         Give for each label so many features that raise its score most, and so many that lower it
         most; see :meth:`streammach.Model.explain`.
@@ -145,8 +150,8 @@ def predict(
         If it does not fit the memory.
     """
     began = time.monotonic()
-    request = PredictionRequest(
-        k=k, threshold=threshold, probabilities=probabilities, explain=explain
+    request = PredictionRequest.of(
+        k, threshold, only, never, probabilities=probabilities, explain=explain
     )
     table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     output = output_of(table, out_format)
@@ -166,21 +171,27 @@ def predict(
         if folder is not None:
             room = room_before(
                 folder, "predict", path, request.cells, memory=memory, device=device, decode=decode,
-                threads=threads, options=options, beside=beside,
+                threads=threads, options=options, beside=beside, some_labels=request.some_labels,
             )  # fmt: skip
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(
                 Predictor(model, memory=memory, device=device, threads=threads, decode=decode)
             )
-        room = room or predictor.room("predict", path, request.cells, options, beside)
+        allowed = predictor.allowed(request.only, request.never)
+        if room is None or allowed is not None:
+            more = 0 if allowed is None else max(0, allowed.n_ranked(k) - request.best)
+            room = predictor.room(
+                "predict", path, request.cells + more, options, beside,
+                some_labels=allowed is not None,
+            )  # fmt: skip
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         told = stack.enter_context(shown(progress, UNITS))
-        shape, seen = request.shape(predictor.model), InputCounts()
+        shape, seen = request.shape(predictor.model, allowed), InputCounts()
         parts = predictor.stream(
             path, k, options=options, seen=seen, threshold=threshold, probabilities=probabilities,
             explain=explain, room=room, bad_rows=bad_rows,
-            told=lambda n: told("predict", n, seen.total),
+            told=lambda n: told("predict", n, seen.total), allowed=allowed,
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
         n_rows = write_table(
@@ -204,7 +215,27 @@ class PredictionRequest:
     k: int  # most classes a row
     threshold: float | None  # the least probability of a label that is given
     probabilities: bool  # whether probabilities stand in place of scores
+    # labels that may be said alone, or may not be said; None without such a limit
+    only: tuple[Any, ...] | None = None
+    never: tuple[Any, ...] | None = None
     explain: int = 0  # features that raise a score, and that lower it, which are given at most
+
+    @classmethod
+    def of(
+        cls, k: int, threshold: float | None, only: LabelFile | None, never: LabelFile | None, *,
+        probabilities: bool, explain: int = 0,
+    ) -> PredictionRequest:  # fmt: skip
+        """Return what is wanted; labels are read, or UsageError or DiskError is raised."""
+        named = [None if one is None else tuple(labels_in(one)) for one in (only, never)]
+        return cls(
+            k=k, threshold=threshold, probabilities=probabilities, only=named[0], never=named[1],
+            explain=explain,
+        )  # fmt: skip
+
+    @property
+    def some_labels(self) -> bool:
+        """Whether only some of the labels may be said."""
+        return (self.only, self.never) != (None, None)
 
     @property
     def calibrated(self) -> bool:
@@ -226,11 +257,12 @@ class PredictionRequest:
         """Memory that explaining takes, by name."""
         return {"explanations": WORK * PIECE_BYTES} if self.explain else {}
 
-    def shape(self, model: Model) -> Shape:
+    def shape(self, model: Model, allowed: Allowed | None) -> Shape:
         """Return what all rows of the table have in common."""
         word = "probability" if self.probabilities else "score"
-        features, k = model.features if self.explain else None, min(self.k, model.spec.n_classes)
-        return Shape(k=k, labels=model.labels, word=word, features=features)
+        most = model.spec.n_classes if allowed is None else allowed.n_labels
+        features = model.features if self.explain else None
+        return Shape(k=min(self.k, most), labels=model.labels, word=word, features=features)
 
 
 def write_table(

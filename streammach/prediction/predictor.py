@@ -16,18 +16,20 @@ from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import UsageError, clean
 from streammach.figures import Explanation
 from streammach.files.urls import located
 from streammach.machine import budget, cores
-from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
+from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
+from streammach.prediction.allowed import Allowed, SomeLabels
+from streammach.prediction.best import BestLabels
 from streammach.prediction.explain import Explainer, Reasons, explanations
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
 from streammach.prediction.order import Predictions, in_source_order, ranked_blocks, record_type
-from streammach.prediction.ranking import Ranking, Top, by_counts, by_hashes
+from streammach.prediction.ranking import Top
 from streammach.prediction.room import NOTHING, Input, Task, room_for
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
@@ -104,15 +106,18 @@ class Predictor:
             device, model.spec, dense=model.dense, threads=self.threads, weights=model.hashed,
             logistic=model.training.logistic, decode=decode,
         )  # fmt: skip
-        self.model, self.estimator, self._named = model, estimator or model.estimator, estimator
-        self._rankings: dict[Ranker, Ranking] = {}
+        self.model, self.estimator = model, estimator or model.estimator
+        self._best = BestLabels(model, self._backend, self._scorer, estimator, self.threads)
+        self.ranking = self._best.ranking
         ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
         self.decoding = "" if model.spec.unhashed else ways or self.device
-        self.rows, self._rooms = ModelRows(model), dict[int, Room]()
+        self.rows, self._rooms = ModelRows(model), dict[tuple[int, bool], Room]()
 
     def topk(
         self, rows: RowBlock | NDArray[Any] | Any, k: int = 5, *,
         columns: Sequence[str | int | bytes] | None = None, probabilities: bool = False,
+        threshold: float | None = None, only: SomeLabels | None = None,
+        never: SomeLabels | None = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of each row and their scores, best first.
 
@@ -135,11 +140,17 @@ class Predictor:
             ranking that was calibrated (``model.calibrated``), and of its best classes. Of all K
             classes of a row they add up to 1; where rows have lists of labels each label has a
             probability of its own.
+        threshold : float, optional
+            Give labels with at least this probability alone, and their probabilities as scores.
+        only, never : sequence, optional
+            Labels that may be said alone, or may not be said; or a list of them for each row. What
+            the model does not know is left out. No score and no probability changes by them.
 
         Returns
         -------
         labels : array (n, k)
-            In the type of the training data: int64 or object.
+            In the type of the training data: int64 or object; empty strings where a row has no
+            further label.
         scores : float32 (n, k)
             By the estimator: an unbiased probability, a logarithm for ``logsum``, a log odds for
             ``blend``; or calibrated probabilities.
@@ -149,10 +160,14 @@ class Predictor:
         DataError
             If columns cannot be told apart, or a value is not finite, or a cell cannot be read.
         UsageError
-            If probabilities are asked of an estimator that is not the calibrated one.
+            If probabilities are asked of an estimator that is not the calibrated one, or the model
+            knows no label that may be said, or there is not one list of them for each row.
         """
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
-        ids, scores = self.ranked(block, k, probabilities=probabilities)
+        ids, scores = self.ranked(
+            block, k, probabilities=probabilities, threshold=threshold,
+            allowed=self.allowed(only, never, block.n_rows),
+        )  # fmt: skip
         return self.labels(ids), scores
 
     def query(
@@ -235,24 +250,30 @@ class Predictor:
         return partial(Explainer(self.model, by).reasons, n=n) if n else None
 
     def ranked(
-        self, block: RowBlock, k: int, estimator: Ranker | None = None, probabilities: bool = False
-    ) -> Top:
+        self, block: RowBlock, k: int, estimator: Ranker | None = None, *,
+        probabilities: bool = False, threshold: float | None = None, allowed: Allowed | None = None,
+    ) -> Top:  # fmt: skip
         """Return the best class ids and scores of any number of rows, in bounded memory."""
-        rank = self.ranking(probabilities=probabilities, estimator=estimator)
-        k = self.most(k)
+        k = self.most(k, allowed)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
-        best = max(k, CANDIDATES) if probabilities else k
-        if best not in self._rooms:
-            self._rooms[best] = self.room("rows", None, best)
-        for some in self._rooms[best].ranges(block.indptr):
+        best = self._n_ranked(k, allowed, probabilities=probabilities or threshold is not None)
+        if (best, allowed is not None) not in self._rooms:
+            room = self.room("rows", None, best, some_labels=allowed is not None)
+            self._rooms[best, allowed is not None] = room
+        for some in self._rooms[best, allowed is not None].ranges(block.indptr):
             whole = some == slice(0, block.n_rows)
             part = block if whole else block.part(some.start, some.stop)
+            rank = self.ranking(
+                threshold=threshold, probabilities=probabilities, estimator=estimator,
+                allowed=None if allowed is None else allowed.part(some),
+            )  # fmt: skip
             ids[some], scores[some] = rank(part, k)
         return ids, scores
 
     def room(
         self, task: Task, path: str | os.PathLike[str] | None, k: int,
         options: SourceOptions = GUESSED, beside: Mapping[str, int] = NOTHING,
+        some_labels: bool = False,
     ) -> Room:  # fmt: skip
         """Return how much of an input is held at a time, or raise BudgetError."""
         given = None
@@ -260,7 +281,7 @@ class Predictor:
             given = Input.of(path, self._held, options, labels=task != "predict")
         return room_for(
             self._held, task, given, k, device=self.device, threads=self.threads,
-            budget=self._budget, beside=beside,
+            budget=self._budget, beside=beside, some_labels=some_labels,
         )  # fmt: skip
 
     def stream(
@@ -268,7 +289,7 @@ class Predictor:
         seen: InputCounts | None = None, threshold: float | None = None,
         probabilities: bool = False, explain: int = 0, room: Room | None = None,
         bad_rows: BadRows | None = None, beside: Path | None = None,
-        told: Callable[[int], None] | None = None,
+        told: Callable[[int], None] | None = None, allowed: Allowed | None = None,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -287,7 +308,7 @@ class Predictor:
             Counts rows and what the model does not know.
         threshold : float, optional
             Give the labels with at least this probability, k at most, and their probabilities as
-            scores; the id is -1 where there is no further one. Only of rows with lists of labels.
+            scores; the id is -1 where there is no further one.
         probabilities : bool
             Give calibrated probabilities as scores; see :meth:`topk`.
         explain : int
@@ -302,18 +323,20 @@ class Predictor:
         told : callable, optional
             Called with the number of rows that are ranked, where all are before the first is given:
             those of a store.
+        allowed : Allowed, optional
+            Which labels may be said of all rows, as :meth:`allowed` returns it.
 
         Raises
         ------
         UsageError, DataError, StoreError, DiskError
-            If the input cannot be read, or a threshold is given and rows have one label each, or
-            probabilities are asked of an estimator that is not the calibrated one.
+            If the input cannot be read, or probabilities are asked of an estimator that is not the
+            calibrated one.
         """
-        rank = self.ranking(threshold=threshold, probabilities=probabilities)
-        place, k = located(path), self.most(k)
+        rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=allowed)
+        place, k = located(path), self.most(k, allowed)
         calibrated = probabilities or threshold is not None
-        best = max(k, CANDIDATES) if calibrated else k
-        room = room or self.room("predict", place, best, options)
+        best = self._n_ranked(k, allowed, probabilities=calibrated)
+        room = room or self.room("predict", place, best, options, some_labels=allowed is not None)
         rows = rows_of(
             place, self.model, seen or InputCounts(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
@@ -328,61 +351,31 @@ class Predictor:
 
     def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
         """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
-        ids, scores = self._ranking(estimator or self.estimator)(block, k)
-        # Weights and values that are finite may have sums that are not: no class is the best then.
-        if ids.min(initial=0) < 0 or np.isnan(scores).any():
-            wrong = np.flatnonzero((ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
-            row = int(wrong[0]) if block.numbers is None else int(block.numbers[wrong[0]])
-            raise DataError(
-                f"the scores of row {row:,} (counted from 0) are no numbers: its values or the "
-                "model's weights are too large",
-                hint="Scale the values as they were for the training.",
-            )
-        return ids, scores
+        return self._best.topk_ids(block, self.most(k), estimator)
 
-    def _ranking(self, name: Ranker) -> Ranking:
-        if name not in self._rankings:
-            transform = self.model.training.transform
-            if name == "blend":
-                assert self._scorer is not None
-                self._rankings[name] = by_counts(self._backend, self._scorer, transform)
-            else:
-                self._rankings[name] = by_hashes(self._backend, name, transform)
-        return self._rankings[name]
+    def allowed(
+        self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None
+    ) -> Allowed | None:
+        """Return which labels may be said of rows; :meth:`topk` says what is raised."""
+        return self._best.known.allowed(only, never, n_rows)
 
-    def ranking(
-        self, *, threshold: float | None = None, probabilities: bool = False,
-        estimator: Ranker | None = None,
-    ) -> Ranking:  # fmt: skip
-        """Return how rows are ranked; :meth:`stream` says what is raised."""
-        if threshold is not None and not self.model.listed:
-            raise UsageError("rows have one label each: --threshold")
-        named, calibrated = estimator or self._named, self.model.calibrated
-        if probabilities and named not in (None, calibrated):
-            raise UsageError(
-                f"probabilities are those of the ranking {calibrated}, not of {named}: --estimator",
-                hint=f"Leave it out, or name {calibrated}.",
-            )
-        if threshold is not None:
-            return partial(self.likely_ids, threshold=threshold)
-        if probabilities:
-            return self._probable_ids
-        return self.topk_ids if estimator is None else partial(self.topk_ids, estimator=estimator)
-
-    def likely_ids(self, block: RowBlock, k: int, threshold: float) -> Top:
-        """Return the labels of each row with at least a probability of their own, and these."""
-        ids, p = self._probable_ids(block, k)
-        likely = p >= threshold
-        return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
-
-    def most(self, k: int) -> int:
-        """Return how many classes there are of k, or raise UsageError for less than one."""
+    def most(self, k: int, allowed: Allowed | None = None) -> int:
+        """Return how many labels there are of k, or raise UsageError for less than one."""
         if k < 1:
             raise UsageError(f"k is {k}: 1 or more labels are asked for")
-        return min(k, self.model.spec.n_classes)
+        return min(k, self.model.spec.n_classes if allowed is None else allowed.n_labels)
+
+    def _n_ranked(self, k: int, allowed: Allowed | None, *, probabilities: bool) -> int:
+        """Return how many classes of a row are ranked for its k best labels."""
+        best = k if allowed is None else allowed.n_ranked(k)
+        return max(best, CANDIDATES) if probabilities else best
 
     def labels(self, ids: NDArray[np.int64], kind: str = "") -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data, or in another kind."""
+        if kind and (ids < 0).any():
+            filled = np.full(ids.shape, "", object)
+            filled[ids >= 0] = self.labels(ids[ids >= 0], kind)
+            return filled
         if kind:
             some, places = np.unique(ids, return_inverse=True)
             own = label_values(self.model.labels.raws(some), kind, self.model.labels.kind)
@@ -396,19 +389,10 @@ class Predictor:
         found[there] = names.values(unique[there])
         return found[where].reshape(ids.shape)
 
-    def _probable_ids(self, block: RowBlock, k: int) -> Top:
-        """Return the k best class ids by the calibrated ranking and their probabilities."""
-        model = self.model
-        ids, scores = self.topk_ids(block, max(k, CANDIDATES), model.calibrated)
-        if model.listed:
-            p = label_probabilities(scores, model.calibration)
-        else:
-            p, _ = class_probabilities(scores, model.spec.n_classes, model.calibration)
-        return ids[:, :k], p[:, :k].astype(np.float32)
-
     def close(self) -> None:
         """Stop the threads."""
         self._backend.close()
+        self._best.close()
         if self._scorer is not None:
             self._scorer.close()
 

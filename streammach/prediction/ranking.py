@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.cpu.decode import CodedClasses
+from streammach.backends.cpu.decode_some import decode_some, join_some
 from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.figures import Reached
 from streammach.rows.block import RowBlock
+from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.transforms import transformed
+from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.types import Estimator, Transform
 
 LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
@@ -24,6 +29,9 @@ TILTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
 
 Top = tuple[NDArray[np.int64], NDArray[np.float32]]  # class ids (n, k) and scores, best first
 Ranking = Callable[[RowBlock, int], Top]  # of rows before their transform, and k
+# The same of some classes alone; the id is -1 where there are no more.
+CandidateRanking = Callable[[RowBlock, int, CandidateLists], Top]
+Run = Callable[[Callable[[int, int], None], int], None]  # calls it with ranges of n, on threads
 
 
 def by_hashes(backend: Ranked, estimator: Estimator, transform: Transform) -> Ranking:
@@ -44,6 +52,57 @@ def by_counts(backend: Ranked, scorer: CountScorer, transform: Transform) -> Ran
         ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
         for some, part, hashed in hashes.parts(rows):
             ids[some], scores[some] = scorer.topk(part, k, hashed)
+        return ids, scores
+
+    return rank
+
+
+def candidates_by_hashes(
+    backend: Ranked, estimator: Estimator, transform: Transform, run: Run
+) -> CandidateRanking:
+    """Return the ranking of listed classes by an estimator; `run` shares rows among threads."""
+    kind, spec = ESTIMATORS[estimator], backend.spec
+    step = max(1, LOGS_BYTES // (4 * max(spec.n_columns, 1)))
+
+    def write(rows: RowBlock, lists: CandidateLists, scores: Any, ids: Any) -> None:
+        p = backend.outputs(rows, logarithms=kind.logarithms)
+        if kind.join is not None:
+            join_some(p, backend.codes, kind, lists, scores, ids)
+            return
+        shape = spec.n_repetitions, spec.n_buckets, kind.branch
+        model = CodedClasses(backend.codes.reshape(-1), *shape)
+
+        def piece(first: int, last: int) -> None:
+            v = np.empty(spec.n_repetitions, np.float32)
+            decode_some(p, model, lists, first, last, v, scores, ids)
+
+        run(piece, len(p))
+
+    def rank(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        rows = transformed(rows, transform)
+        for start in range(0, rows.n_rows, step):
+            some = slice(start, min(start + step, rows.n_rows))
+            part = rows.part(some.start, some.stop)
+            write(part, lists.part(some.start, some.stop), scores[some], ids[some])
+        return ids, backend.finished(rows, kind, scores)
+
+    return rank
+
+
+def candidates_by_counts(
+    backend: Ranked, scorer: CountScorer, transform: Transform
+) -> CandidateRanking:
+    """Return the ranking of listed classes by counts and hashed models together."""
+    hashes = None if backend.spec.unhashed else _Hashes(backend, transform)
+
+    def rank(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+        if hashes is None:
+            return scorer.best_of(rows, k, lists)
+        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        for some, part, hashed in hashes.parts(rows):
+            own = lists.part(some.start, some.stop)
+            ids[some], scores[some] = scorer.best_of(part, k, own, hashed)
         return ids, scores
 
     return rank

@@ -21,6 +21,7 @@ from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import MemoryBudget, advised, cores, size_text
 from streammach.machine import budget as budget_of
 from streammach.model.size import ModelSize, size_in_file
+from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import Room, is_store
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import NameIndex
@@ -53,6 +54,7 @@ def room_before(
     memory: str | int | None, device: str = "auto", decode: Decoding = "auto",
     threads: int | None = None, options: SourceOptions = GUESSED, smaller: bool = False,
     beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
+    some_labels: bool = False,
 ) -> Room:  # fmt: skip
     """Return what work with a model will take, before the model is loaded.
 
@@ -64,7 +66,7 @@ def room_before(
     return room_for(
         held, task, given, k, device=device_for(device, held, decode),
         threads=threads or cores(), budget=budget_of(memory),
-        beside={**beside, **(held.smaller if smaller else NOTHING)},
+        beside={**beside, **(held.smaller if smaller else NOTHING)}, some_labels=some_labels,
     )  # fmt: skip
 
 
@@ -134,15 +136,18 @@ class Input:
 
 def room_for(
     held: ModelSize, task: Task, given: Input | None, k: int, *, device: str, threads: int,
-    budget: MemoryBudget, beside: Mapping[str, int] = NOTHING,
+    budget: MemoryBudget, beside: Mapping[str, int] = NOTHING, some_labels: bool = False,
 ) -> Room:  # fmt: skip
-    """Return how much of an input is held at a time, or raise BudgetError."""
+    """Return how much of an input is held at a time, or raise BudgetError.
+
+    With `some_labels` only some of the labels may be said.
+    """
     given = given or Input(is_store=True)
     kind = (
         task, given.is_store, held.dense, held.counted, held.spec.exact, device, threads > 1,
-        held.spec.n_buckets > 256, held.loading > 0,
+        held.spec.n_buckets > 256, held.loading > 0, *(["some labels"] if some_labels else []),
     )  # fmt: skip
-    fixed = _fixed(held, task, given, device, threads) | dict(beside)
+    fixed = _fixed(held, task, given, device, threads, some_labels=some_labels) | dict(beside)
     fixed["code"] += compiler_bytes(*kind)
     rooms = []
     for i in range(READ_ROWS.bit_length()):  # from much to the least
@@ -179,7 +184,9 @@ def _refused(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:
     )
 
 
-def _fixed(held: ModelSize, task: Task, given: Input, device: str, threads: int) -> dict[str, int]:
+def _fixed(
+    held: ModelSize, task: Task, given: Input, device: str, threads: int, *, some_labels: bool
+) -> dict[str, int]:
     """Return what is taken however the input is cut."""
     spec = held.spec
     config = RunConfig.predicting(
@@ -193,7 +200,9 @@ def _fixed(held: ModelSize, task: Task, given: Input, device: str, threads: int)
         "names": given.names + (NameIndex.footprint(*held.names[1]) if task == "rows" else 0),
         "pieces": given.pieces,
     }
-    if "class blocks" in found and not held.counted and task != "add":
+    if some_labels:
+        found["some labels"] = Allowed.footprint(spec, held.names[0][1], threads)
+    elif "class blocks" in found and not held.counted and task != "add":
         del found["tables"]  # the same codes, which nobody asks for class by class
     if held.counted:
         found["count scores"] = CountScorer.footprint(

@@ -52,14 +52,23 @@ class Question:
     sizes: list[int]  # bytes that the work on each row takes at most
     k: int  # how many labels each row gets
     probabilities: bool  # whether scores are probabilities
+    threshold: float | None = None  # the least probability of a label that is given
+    only: list[Any] | None = None  # labels that may be said alone, or a list of them for each row
+    never: list[Any] | None = None  # the same of those that may not be said
     explain: int = 0  # features that raise the score of a label, and that lower it
 
     @property
-    def together(self) -> tuple[bool, int, int]:
+    def together(self) -> tuple[object, ...]:
         """What questions that are predicted together have in common."""
         # More classes than a probability is made of otherwise would change those of all.
-        k = self.k if self.probabilities and self.k > CANDIDATES else 0
-        return self.probabilities, k, self.explain
+        many = self.k if self.probabilities and self.k > CANDIDATES else 0
+        own = id(self) if (self.only, self.never) != (None, None) else 0
+        return self.probabilities, many, self.threshold, own, self.explain
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the ranking that is calibrated is used."""
+        return self.probabilities or self.threshold is not None
 
     @property
     def answer_bytes(self) -> int:
@@ -115,7 +124,8 @@ class RequestReader:
         return Question(
             rows=[row for row, _, _ in rows], unknown=[unknown for _, unknown, _ in rows],
             sizes=[size for _, _, size in rows], k=k,
-            probabilities=request.probabilities is True, explain=explain,
+            probabilities=request.probabilities is True, threshold=_or_none(request.threshold),
+            only=_or_none(request.only), never=_or_none(request.never), explain=explain,
         )  # fmt: skip
 
     def _features(self, number: int, row: Any) -> tuple[Row, int, int]:
@@ -175,6 +185,10 @@ class RequestReader:
             if self._read.isdisjoint(names):
                 what = f"row {number:,} has none of the columns of the model, but {_some([*row])}"
                 raise Refused(422, what)
+
+
+def _or_none(value: Any) -> Any:
+    return None if value is UNSET else value
 
 
 def _size(name: str, value: object) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from streammach.figures import Explanation
 from streammach.serve.limits import ServiceLimits
+from streammach.spec.types import Share
 
 DEFAULT_K = 5
 
@@ -19,6 +20,11 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # how many labels each row gets, 5 if nothing is said; all if there are fewer
     k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
     probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
+    # the least probability of a label that is given; scores are probabilities then
+    threshold: Share | msgspec.UnsetType = msgspec.UNSET
+    # labels that may be said alone, or may not be said; or a list of them for each row
+    only: list[str | int | list[str | int]] | msgspec.UnsetType = msgspec.UNSET
+    never: list[str | int | list[str | int]] | msgspec.UnsetType = msgspec.UNSET
     # how many features that raise the score of a label, and that lower it, are given; 0 if nothing
     # is said
     explain: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET

@@ -70,19 +70,23 @@ class Served:
     def predicted(self, questions: Sequence[Question]) -> list[list[RowPrediction]]:
         """Return the predictions of some questions, computed together, or raise Refused."""
         rows = [row for question in questions for row in question.rows]
+        one = questions[0]
         k = max(question.k for question in questions)
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
         why = list[list[Explanation]]()
         try:
+            allowed = self._predictor.allowed(one.only, one.never, len(rows))
             for some in _slices([size for question in questions for size in question.sizes]):
                 block, strange = self._block(rows, some)
                 ids, scores = self._predictor.ranked(
-                    block, k, probabilities=questions[0].probabilities
-                )
-                named = self._labels(ids)
-                why += self._explained(questions[0], block, ids, named, rows[some])
+                    block, k, probabilities=one.probabilities, threshold=one.threshold,
+                    allowed=None if allowed is None else allowed.part(some),
+                )  # fmt: skip
+                there = (ids >= 0).sum(axis=1).tolist()
+                named = self._labels(ids, there)
+                why += self._explained(one, block, ids, named, rows[some])
                 labels += named
-                values += scores.tolist()
+                values += [row[:n] for row, n in zip(scores.tolist(), there, strict=True)]
                 unknown += strange.tolist()
         except (DataError, UsageError) as error:
             raise Refused(422, error.message) from None
@@ -107,7 +111,7 @@ class Served:
     ) -> list[list[Explanation]]:  # fmt: skip
         """Return why labels have their scores, nothing where nobody asks; or raise Refused."""
         predictor, most = self._predictor, self._limits.explained
-        explain = predictor.reasons(question.explain, calibrated=question.probabilities)
+        explain = predictor.reasons(question.explain, calibrated=question.calibrated)
         if explain is None:
             return [[]] * block.n_rows
         if (n := block.nnz * ids.shape[1]) > most:
@@ -132,9 +136,10 @@ class Served:
             raise beyond(422, what, self._limits.features, "features")
         return block, unknown
 
-    def _labels(self, ids: NDArray[np.int64]) -> list[list[int | str]]:
-        """Return the labels of class ids; what is not UTF-8 in one as its escape."""
-        found: list[list[Any]] = self._predictor.labels(ids).tolist()
+    def _labels(self, ids: NDArray[np.int64], there: list[int]) -> list[list[int | str]]:
+        """Return the first labels of class ids; what is not UTF-8 in one as its escape."""
+        rows: list[list[Any]] = self._predictor.labels(ids).tolist()
+        found = [row[:n] for row, n in zip(rows, there, strict=True)]
         if self._plain:
             return found
         return [[label.decode("utf-8", "backslashreplace") for label in row] for row in found]
@@ -148,8 +153,11 @@ class Served:
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
-            self.predicted([Question([row] * n, [0] * n, [1] * n, DEFAULT_K, probabilities=False)])
-        self._predictor.room("rows", None, self._limits.k).done()
+            for only in (None, [model.labels[0]]):
+                asked = Question([row] * n, [0] * n, [1] * n, DEFAULT_K, False, only=only)
+                self.predicted([asked])
+        for some_labels in (False, True):
+            self._predictor.room("rows", None, self._limits.k, some_labels=some_labels).done()
 
     def close(self) -> None:
         """Stop its threads."""
@@ -172,6 +180,7 @@ class Loader:
             held, "rows", None, self._limits.k, device=device_for(computing.device, held),
             threads=computing.threads or cores(), budget=budget(computing.memory),
             beside={OTHERS: beside, "requests": held_bytes, "work on rows": WORK_BYTES},
+            some_labels=True,
         )  # fmt: skip
         takes = {line.name: line.n_bytes for line in room.lines if line.name not in NOT_KEPT}
         self._code = takes.pop("code")

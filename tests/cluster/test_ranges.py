@@ -81,7 +81,7 @@ def names_in(folder):
     ("name", "run", "asked"),
     [
         ("a.tsv", "one", {}),
-        ("a.csv", "one", {"probabilities": True, "k": 2}),
+        ("a.csv", "one", {"probabilities": True, "k": 2, "never": ["class-1", "class-2"]}),
         ("a.jsonl", "lists", {"threshold": 0.2}),
         ("a.parquet", "lists", {"k": 3, "threshold": 0.2}),
         ("a.tsv.gz", "lists", {}),
@@ -175,7 +175,7 @@ def test_the_commands_on_a_cluster_and_with_processes(place, client, tmp_path, c
         (["one", "one-test.zarr"], "a cluster writes to a file: --out"),
         (["one", "one-test.zarr", "--out", "/dev/null"], "a cluster writes to a file: --out"),
         (["one", "one-test.zarr", "--out", "a.vw", "--force"], "no table of predictions"),
-        (["one", "one-test.zarr", "--out", "a.tsv", "--threshold", "0.5"], "one label each"),
+        (["one", "one-test.zarr", "--out", "a.tsv", "--only", "a.vw"], "may be said: only, never"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--format", "vw"], "no bad ones: --format"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--threads", "1"], "of their own: --threads"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--devices", "cpu"], "only one of these"),

@@ -51,6 +51,33 @@ class Stop:
             raise KeyboardInterrupt
 
 
+def test_only_some_labels_are_written(job):
+    (job / "two.txt").write_text("class-1\r\nclass-7\n\nunknown\n")
+    with sm.Predictor(sm.Model.load("run"), threads=1) as predictor:
+        parts = list(predictor.stream("a.vw", 20))
+        every = predictor.labels(np.concatenate([part.ids for part in parts])).tolist()
+        for limits, allowed in (
+            ({"only": "two.txt"}, {"class-1", "class-7"}),
+            ({"never": ["class-1"]}, {f"class-{i}" for i in range(20) if i != 1}),
+        ):
+            n = min(3, len(allowed))
+            wanted = [[label for label in row if label in allowed][:n] for row in every]
+            for source, given in (("a.vw", predictor), ("a.zarr", "run")):
+                sm.predict(given, source, "a.parquet", k=3, force=True, **limits)
+                table = pq.read_table("a.parquet")
+                columns = [table[f"label_{i + 1}"].to_pylist() for i in range(n)]
+                assert len(table.column_names) == 2 + 2 * n
+                assert [list(row) for row in zip(*columns, strict=True)] == wanted
+    asked = ["predict", "run", "b.vw", "--out", "c.tsv", "--limit", "2", "--threshold", "0.1"]
+    assert main([*asked, "--never", "two.txt"]) == 0
+    lines = [line.split("\t") for line in (job / "c.tsv").read_text().splitlines()]
+    assert len(lines) == 31
+    assert all(
+        len(line) == 6 and not {line[2], line[4]} & {"class-1", "class-7"} for line in lines[1:]
+    )
+    assert main([*asked, "--only", "none.txt", "--force"]) != 0
+
+
 def test_a_store_and_its_text_give_the_same_table_in_every_format(job):
     for name in NAMES:
         found = [sm.predict("run", source, f"{i}{name}", k=3)

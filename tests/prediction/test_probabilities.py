@@ -150,7 +150,7 @@ def test_labels_of_lists_have_probabilities_of_their_own(trained):
     with Predictor(listed) as predictor:
         scores = predictor.topk_ids(rows, 32)[1]
         _, p = predictor.ranked(rows, 4, probabilities=True)
-        likely, said = predictor.likely_ids(rows, 4, 0.0)
+        likely, said = predictor.ranked(rows, 4, threshold=0.0)
     wanted = label_probabilities(scores, model.calibration)[:, :4].astype(np.float32)
     assert p.tolist() == wanted.tolist() == said.tolist()
     assert (likely >= 0).all()

@@ -93,6 +93,34 @@ def test_what_takes_long_to_explain_is_refused(client):
 
 
 @pytest.mark.parametrize("name", ROWS)
+def test_only_some_labels_are_answered(name, client, predictor):
+    opened, rows = predictor(name), [as_given(name, row) for row in ROWS[name]]
+    known = [opened.model.labels[i] for i in range(3)]
+    own = [known[: i % 3] for i in range(len(rows))]
+    for limits in (
+        {"only": known[:2]}, {"never": known[:1]}, {"only": own}, {"never": own, "k": 2},
+        {"threshold": 0.4}, {"threshold": 0.2, "only": known[1:], "k": 1},
+    ):  # fmt: skip
+        answer = client.post(f"/models/{name}/predict", json={"rows": ROWS[name], **limits})
+        assert answer.status_code == 200, answer.text
+        found = [[*zip(row["labels"], row["scores"], strict=True)]
+                 for row in answer.json()["predictions"]]  # fmt: skip
+        wanted = opened.topk(rows, **limits)
+        pairs = [
+            [*zip(*row, strict=True)] for row in zip(*map(np.ndarray.tolist, wanted), strict=True)
+        ]
+        assert found == [[pair for pair in row if pair[0] != ""] for row in pairs], limits
+
+
+@pytest.mark.parametrize(
+    "limits", [{"only": ["nothing"]}, {"never": [["a"], "b"]}, {"only": [[]] * 9}, {"threshold": 2}]
+)
+def test_limits_that_cannot_be_are_refused(limits, client):
+    answer = client.post("/models/words/predict", json={"rows": ROWS["words"], **limits})
+    assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize("name", ROWS)
 def test_unknown_features_are_counted_and_no_error(name, client):
     found = client.post(f"/models/{name}/predict", json={"rows": ROWS[name]}).json()
     assert [row["unknown"] for row in found["predictions"]] == UNKNOWN[name]

@@ -1,0 +1,206 @@
+"""Which labels may be said of rows: some alone, or all but some. No score changes by that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.given import listed
+from streammach.data.label_arrays import raw_name
+from streammach.errors import UsageError, clean
+from streammach.files.reading import read_small
+from streammach.model.model import Model
+from streammach.prediction.ranking import CandidateRanking, Ranking, Top
+from streammach.rows.block import RowBlock
+from streammach.rows.candidate_lists import CandidateLists
+from streammach.rows.label_lists import LabelLists, places_of
+from streammach.rows.names import NameIndex, Names
+from streammach.spec.model_spec import ModelSpec
+
+MAX_FILE = 1 << 30  # bytes of a file of labels
+SHARE = 16  # a part of the classes below which each of them is scored for itself
+SPARE = 32  # classes that are ranked beyond those that are expected to be needed
+SomeLabels = Sequence[Any] | NDArray[Any]  # for all rows, or a list of labels for each row
+LabelFile = SomeLabels | str | os.PathLike[str]  # or a file with one in each line
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which classes may be said of rows.
+
+    A class is said by the label of another one where the model's labels were merged: both are one
+    label then, which has the score of the better one.
+    """
+
+    classes: NDArray[np.bool_]  # bool (K,): those that may be said of any row
+    says: NDArray[np.int32] | None = None  # int32 (K,): the class by whose label each is said
+    only: LabelLists | None = None  # labels of each row that may be said alone, as class ids
+    never: LabelLists | None = None  # labels of each row that may not be said
+
+    @staticmethod
+    def footprint(spec: ModelSpec, label_bytes: int, threads: int) -> int:
+        """Return the bytes of what finds labels and marks classes, and of threads' scratch."""
+        index = NameIndex.footprint(spec.n_classes, label_bytes)
+        return index + spec.n_classes * (8 + 4 * threads)
+
+    @property
+    def n_classes(self) -> int:
+        """Classes that may be said of any row."""
+        return int(np.count_nonzero(self.classes))
+
+    @cached_property
+    def n_labels(self) -> int:
+        """The labels by which they are said."""
+        if self.says is None:
+            return self.n_classes
+        return len(np.unique(self.says[self.classes]))
+
+    def n_ranked(self, k: int) -> int:
+        """Return how many of all classes are ranked for k labels; k where some are scored alone."""
+        most = len(self.classes)
+        if self.only is not None or SHARE * self.n_classes <= most:
+            return k
+        longest = 0 if self.never is None else int(self.never.lengths.max(initial=0))
+        return min(2 * k * most // self.n_classes + min(longest, SPARE) + SPARE, most)
+
+    def part(self, some: slice) -> Allowed:
+        """Return what may be said of some of the rows."""
+        if self.only is None and self.never is None:
+            return self
+        own = [None if lists is None else lists.part(some.start, some.stop)
+               for lists in (self.only, self.never)]  # fmt: skip
+        return replace(self, only=own[0], never=own[1])
+
+    def best(self, rows: RowBlock, k: int, rank: Ranking, score: CandidateRanking) -> Top:
+        """Return the k best labels of each row and their scores, exactly; -1 for no more."""
+        k, n, asked = min(k, self.n_labels), rows.n_rows, self.n_ranked(k)
+        if self.only is not None:
+            return score(rows, k, self._own(self.only))
+        ids, scores = np.full((n, k), -1), np.zeros((n, k), np.float32)
+        if SHARE * self.n_classes > len(self.classes):
+            ids, scores = self.packed(*rank(rows, asked), k)
+        if asked == len(self.classes):
+            return ids, scores
+        lacking = np.flatnonzero(ids[:, -1] < 0)
+        # Classes of all rows are one list; a row with labels of its own is scored for itself.
+        for some in lacking[None] if self.never is None else lacking[:, None]:
+            if not len(some):
+                continue
+            own = self.part(slice(some[0], some[0] + 1))
+            ids[some], scores[some] = score(rows.take(some), k, own._shared(len(some)))
+        return ids, scores
+
+    def packed(self, ids: NDArray[np.int64], scores: NDArray[Any], k: int) -> Top:
+        """Return the first k labels that may be said among ranked classes (n, m), and scores."""
+        labels = ids if self.says is None else self.says[ids].astype(np.int64)
+        right = self.classes[ids]
+        if self.only is not None:
+            right &= self.only.matched(labels)
+        if self.never is not None:
+            right &= ~self.never.matched(labels)
+        if self.says is not None:  # a label is there once, where it is best
+            order = np.argsort(labels, axis=1, kind="stable")
+            alike = np.diff(np.take_along_axis(labels, order, axis=1), axis=1) == 0
+            again = np.zeros(labels.shape, np.bool_)
+            np.put_along_axis(again, order[:, 1:], alike, axis=1)
+            right &= ~again
+        first = np.argsort(~right, axis=1, kind="stable")[:, :k]
+        there = np.take_along_axis(right, first, axis=1)
+        found = np.where(there, np.take_along_axis(labels, first, axis=1), -1)
+        own = np.where(there, np.take_along_axis(scores, first, axis=1), 0)
+        lack = ((0, 0), (0, k - found.shape[1]))
+        return np.pad(found, lack, constant_values=-1), np.pad(own, lack).astype(scores.dtype)
+
+    def _shared(self, n: int) -> CandidateLists:
+        """Return the classes that may be said of each of n rows, which are one with `never`."""
+        classes = np.flatnonzero(self.classes)
+        labels = classes if self.says is None else self.says[classes]
+        if self.never is not None:
+            some = ~np.isin(labels, self.never.classes)
+            classes, labels = classes[some], labels[some]
+        return CandidateLists.shared(n, classes, labels)
+
+    def _own(self, only: LabelLists) -> CandidateLists:
+        """Return the classes of each row's own labels that may be said."""
+        lists = only
+        if self.says is not None:
+            order = np.argsort(self.says, kind="stable")
+            starts = np.searchsorted(self.says[order], np.arange(len(self.says) + 1))
+            ends, places = places_of(starts, only.classes.astype(np.int64))
+            lists = LabelLists(ends[only.starts], order[places].astype(np.int32)).sorted()
+        labels = lists.classes if self.says is None else self.says[lists.classes]
+        right, rows = self.classes[lists.classes], lists.rows
+        if self.never is not None:
+            k = len(self.classes)
+            right &= ~np.isin(rows * k + labels, self.never.rows * k + self.never.classes)
+        ends = np.cumsum([0, *np.bincount(rows[right], minlength=len(lists))])
+        return CandidateLists(ends[:-1], ends[1:], lists.classes[right], labels[right])
+
+
+class KnownLabels:
+    """Finds a model's labels, and says which of its classes may be said."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.every = Allowed(np.ones(model.spec.n_classes, np.bool_))
+
+    @cached_property
+    def _index(self) -> NameIndex:
+        return self._model.labels.index()
+
+    def allowed(
+        self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None
+    ) -> Allowed | None:
+        """Return what may be said of rows, so many if they may have lists; None without a limit.
+
+        Raises
+        ------
+        UsageError
+            If the model knows none of the labels that alone may be said of all rows, or lists are
+            not one for each row.
+        """
+        found = self.every
+        for word, given in (("only", only), ("never", never)):
+            rows = None if given is None or n_rows is None else listed(given)
+            if rows is not None:
+                if len(rows) != n_rows:
+                    what = f"{len(rows):,} lists of labels for {n_rows:,} rows: {word}"
+                    raise UsageError(what)
+                lists = LabelLists.of([self._ids(row) for row in rows])
+                only_some = word == "only"
+                found = replace(found, only=lists) if only_some else replace(found, never=lists)
+            elif given is not None:
+                some = np.zeros(len(found.classes), np.bool_)
+                some[self._ids(given)] = True
+                own = some if found.says is None else some[np.maximum(found.says, 0)]
+                found = replace(found, classes=found.classes & (own if word == "only" else ~own))
+        if not found.n_classes:
+            raise UsageError("no label that the model knows may be said: only, never")
+        return None if found is self.every else found
+
+    def _ids(self, labels: SomeLabels) -> list[int]:
+        """Return the ids by which labels are said; those that are not known are left out."""
+        names = Names.of([raw_name(label) for label in labels])
+        ids = self._index.ids_of(names.offsets, names.data) if len(names) else np.zeros(0, int)
+        says = self.every.says
+        found = np.unique(ids if says is None else np.where(ids < 0, -1, says[ids]))
+        known: list[int] = found[found >= 0].tolist()
+        return known
+
+
+def labels_in(labels: LabelFile) -> SomeLabels:
+    """Return labels, or those of a file with one in each line."""
+    if not isinstance(labels, str | os.PathLike):
+        return labels
+    lines = read_small(Path(labels), MAX_FILE).replace(b"\r\n", b"\n").split(b"\n")
+    found = [line for line in lines if line]
+    if not found:
+        raise UsageError("it holds no label", path=clean(labels, 300))
+    return found

@@ -1,0 +1,162 @@
+"""The best labels of rows by a model: by scores or by probabilities, of all labels or of some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streammach.backends.protocol import Backend
+from streammach.counts.scores import CountScorer
+from streammach.errors import DataError, UsageError
+from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
+from streammach.model.model import Model
+from streammach.prediction.allowed import Allowed, KnownLabels
+from streammach.prediction.ranking import (
+    CandidateRanking,
+    Ranking,
+    Top,
+    by_counts,
+    by_hashes,
+    candidates_by_counts,
+    candidates_by_hashes,
+)
+from streammach.rows.block import RowBlock
+from streammach.rows.candidate_lists import CandidateLists
+from streammach.spec.estimators import BLEND
+from streammach.spec.types import Ranker
+from streammach.threads import Workers, pieces_of
+
+PIECES_A_THREAD = 4  # of rows whose lists of classes are scored
+
+
+class BestLabels:
+    """Ranks the classes of rows, on one thread at a time that calls it."""
+
+    def __init__(
+        self, model: Model, backend: Backend, scorer: CountScorer | None, named: Ranker | None,
+        threads: int,
+    ) -> None:  # fmt: skip
+        self.known = KnownLabels(model)
+        self._model, self._backend, self._scorer, self._named = model, backend, scorer, named
+        self._workers = Workers(threads, "labels")
+        self._rankings: dict[Ranker, tuple[Ranking, CandidateRanking]] = {}
+
+    def ranking(
+        self, *, threshold: float | None = None, probabilities: bool = False,
+        estimator: Ranker | None = None, allowed: Allowed | None = None,
+    ) -> Ranking:  # fmt: skip
+        """Return how rows are ranked, or raise UsageError."""
+        named, calibrated = estimator or self._named, self._model.calibrated
+        if probabilities and named not in (None, calibrated):
+            raise UsageError(
+                f"probabilities are those of the ranking {calibrated}, not of {named}: --estimator",
+                hint=f"Leave it out, or name {calibrated}.",
+            )
+        if threshold is not None:
+            return partial(self.likely_ids, threshold=threshold, allowed=allowed)
+        if probabilities:
+            return partial(self._probable_ids, allowed=allowed)
+        return partial(self.topk_ids, estimator=estimator, allowed=allowed)
+
+    def topk_ids(
+        self, block: RowBlock, k: int, estimator: Ranker | None = None,
+        allowed: Allowed | None = None,
+    ) -> Top:  # fmt: skip
+        """Return class ids int64 (n, k) and scores, best first, or raise DataError."""
+        rank, score = self._of(estimator or self._named or self._model.estimator)
+        if allowed is None:
+            return rank(block, k)
+        return allowed.best(block, k, rank, score)
+
+    def likely_ids(
+        self, block: RowBlock, k: int, threshold: float, allowed: Allowed | None = None
+    ) -> Top:
+        """Return the labels of each row with at least a probability, and these."""
+        ids, p = self._probable_ids(block, k, allowed)
+        likely = p >= threshold
+        return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
+
+    def _probable_ids(self, block: RowBlock, k: int, allowed: Allowed | None = None) -> Top:
+        """Return the k best class ids by the calibrated ranking and their probabilities.
+
+        A label has the probability that it has among all of them, whichever may be said.
+        """
+        model = self._model
+        ids, scores = self.topk_ids(block, max(k, CANDIDATES), model.calibrated)
+        found, own = ids[:, :k], scores
+        if allowed is not None:
+            found, own = self.topk_ids(block, k, model.calibrated, allowed)
+        if model.listed:
+            p = label_probabilities(own, model.calibration, scores)
+        else:
+            p, left = class_probabilities(scores, model.spec.n_classes, model.calibration)
+            if allowed is not None:  # the same labels come first among the best of all
+                n = min(CANDIDATES, ids.shape[1])
+                first, own = allowed.packed(ids[:, :n], p[:, :n], found.shape[1])
+                p = np.where(first >= 0, own, left[:, None])
+        return found, np.where(found >= 0, p[:, : found.shape[1]], 0).astype(np.float32)
+
+    def _of(self, name: Ranker) -> tuple[Ranking, CandidateRanking]:
+        """Return how all classes are ranked, and how listed ones."""
+        if name not in self._rankings:
+            transform, backend = self._model.training.transform, self._backend
+            if name == BLEND:
+                assert self._scorer is not None
+                made = (
+                    by_counts(backend, self._scorer, transform),
+                    candidates_by_counts(backend, self._scorer, transform),
+                )
+            else:
+                made = (
+                    by_hashes(backend, name, transform),
+                    candidates_by_hashes(backend, name, transform, self._each),
+                )
+            self._rankings[name] = _all_numbers(made[0]), _some_numbers(made[1])
+        return self._rankings[name]
+
+    def _each(self, work: Callable[[int, int], None], n: int) -> None:
+        threads = self._workers.n_threads
+        self._workers.each(work, pieces_of(n, threads, a_thread=PIECES_A_THREAD))
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._workers.close()
+
+
+def _all_numbers(ranking: Ranking) -> Ranking:
+    """Return a ranking that raises DataError where scores are no numbers."""
+
+    # Weights and values that are finite may have sums that are not: no class is the best then.
+    def rank(block: RowBlock, k: int) -> Top:
+        ids, scores = ranking(block, k)
+        if ids.min(initial=0) < 0 or np.isnan(scores).any():
+            _refuse(block, (ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
+        return ids, scores
+
+    return rank
+
+
+def _some_numbers(ranking: CandidateRanking) -> CandidateRanking:
+    """Return the same for listed classes, of which there may be fewer than k: those score 0."""
+
+    def rank(block: RowBlock, k: int, lists: CandidateLists) -> Top:
+        ids, scores = ranking(block, k, lists)
+        wrong = (lists.last > lists.first) & (ids[:, 0] < 0)
+        if wrong.any():
+            _refuse(block, wrong)
+        return ids, np.where(ids < 0, np.float32(0), scores)
+
+    return rank
+
+
+def _refuse(block: RowBlock, wrong: Any) -> None:
+    row = int(np.flatnonzero(wrong)[0])
+    number = row if block.numbers is None else int(block.numbers[row])
+    raise DataError(
+        f"the scores of row {number:,} (counted from 0) are no numbers: its values or the model's "
+        "weights are too large",
+        hint="Scale the values as they were for the training.",
+    )

@@ -1,0 +1,47 @@
+"""Classes that are scored for each row, in place of all of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, Number, kernel
+
+
+class CandidateLists(NamedTuple):
+    """Which classes are scored for each of n rows; rows may share a list."""
+
+    first: Array  # int64 (n,): row i's classes lie in `classes[first[i]:last[i]]`
+    last: Array  # int64 (n,)
+    classes: Array  # int32 (m,): class ids, rising within a row, none twice
+    labels: Array  # int32 (m,): the class by whose label each is said
+
+    @classmethod
+    def shared(cls, n: int, classes: NDArray[Any], labels: NDArray[Any]) -> CandidateLists:
+        """Return one list for n rows."""
+        ends = np.zeros(n, np.int64), np.full(n, len(classes))
+        return cls(*ends, classes.astype(np.int32), labels.astype(np.int32))
+
+    def part(self, start: int, stop: int) -> CandidateLists:
+        """Return the lists of rows ``start:stop``."""
+        return self._replace(first=self.first[start:stop], last=self.last[start:stop])
+
+
+@kernel(inline=True)
+def offer_label(s: Number, label: Number, scores: Array, ids: Array) -> None:
+    """Insert a label with a score into the k best, if it belongs there, with its best score."""
+    # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first; of equal scores the first
+    # that came stays first.
+    k = scores.shape[0]
+    if s > scores[k - 1]:
+        j, better = k - 1, False
+        for q in range(k):
+            if ids[q] == label:
+                j, better = q, not s > scores[q]
+        if not better:
+            while j > 0 and s > scores[j - 1]:
+                scores[j], ids[j] = scores[j - 1], ids[j - 1]
+                j -= 1
+            scores[j], ids[j] = s, label

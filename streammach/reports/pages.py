@@ -26,10 +26,11 @@ from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.reports import html
 from streammach.reports.about import run_lines
+from streammach.reports.card import card as card_of
 from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
 from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
-from streammach.training.run import PAGE, Run
+from streammach.training.run import CARD, PAGE, Run
 from streammach.training.sweep import Sweep
 
 STAGES = {"rank": 2.0, "repetitions": 2.0, "queries": 0.2, "draw": 1.0}  # their times, relative
@@ -57,7 +58,8 @@ class Report:
 def report(
     run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *,
     on: str | os.PathLike[str] | None = None, rows: int = ROWS, memory: str | int | None = None,
-    threads: int | None = None, force: bool = False, progress: Wanted = None,
+    threads: int | None = None, card: str | os.PathLike[str] | None = None, force: bool = False,
+    progress: Wanted = None,
 ) -> Report:  # fmt: skip
     """Draw what a run planned, measured and reached: one HTML file with everything in it.
 
@@ -76,8 +78,10 @@ def report(
         Bytes that the process may take; otherwise 2 GB, or what is needed.
     threads : int, optional
         Threads that compute; all cores otherwise.
+    card : path-like, optional
+        Where a card of the model goes, in Markdown: data, figures, use and limits.
     force : bool
-        Whether a page that is there may be replaced.
+        Whether a page or a card that is there may be replaced.
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
         called with (stage, done, total).
@@ -96,6 +100,9 @@ def report(
     target = folder / "report.html" if out is None else Path(out)
     inputs = [folder / "model", *([] if on is None else [located(on)])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
+    beside = None
+    if card is not None:
+        beside = Destination(Path(card), CARD, force=force, inputs=[*inputs, target])
     found, query, projected = None, None, None
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
@@ -110,6 +117,9 @@ def report(
         told("draw", 0, 0)
         page = run_page(opened, found, query)
         destination.write(page.html.encode())
+        if beside is not None:
+            said = verdict(opened, opened.model, found, query)
+            beside.write(card_of(opened, said, found).encode())
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 

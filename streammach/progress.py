@@ -222,6 +222,15 @@ def shown(
             yield progress
 
 
+def watched() -> bool:
+    """Return whether a person may watch: there is a terminal, or a notebook."""
+    return _in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _in_notebook() -> bool:
+    return "ipykernel" in sys.modules
+
+
 def clock_text(seconds: float) -> str:
     """Return a duration as on a clock: ``0:07``, ``12:30``, ``1:02:03``."""
     whole = round(seconds)
@@ -237,7 +246,7 @@ def _mode(wanted: bool | str | None) -> str:
         raise UsageError(f"'{clean(mode)}' is not one of {known}: progress")
     if mode != "auto":
         return mode
-    if "ipykernel" in sys.modules:  # rich draws with widgets there, where they are installed
+    if _in_notebook():  # rich draws with widgets there, where they are installed
         return "bar" if importlib.util.find_spec("ipywidgets") else "plain"
     return "bar" if sys.stderr is not None and sys.stderr.isatty() else "plain"
 

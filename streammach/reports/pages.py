@@ -30,10 +30,11 @@ from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
 from streammach.reports import html
 from streammach.reports.about import run_lines
+from streammach.reports.card import card as card_of
 from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
 from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
-from streammach.training.run import PAGE, Run
+from streammach.training.run import CARD, PAGE, Run
 from streammach.training.sweep import Sweep
 
 SHOWN_CLASSES = 50  # of the worst, and of the most frequent
@@ -63,7 +64,8 @@ class Report:
 def report(
     run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *,
     on: str | os.PathLike[str] | None = None, rows: int = ROWS, memory: str | int | None = None,
-    threads: int | None = None, force: bool = False, progress: Wanted = None,
+    threads: int | None = None, card: str | os.PathLike[str] | None = None, force: bool = False,
+    progress: Wanted = None,
 ) -> Report:  # fmt: skip
     """Draw what a run planned, measured and reached: one HTML file with everything in it.
 
@@ -82,8 +84,10 @@ def report(
         Bytes that the process may take; otherwise 2 GB, or what is needed.
     threads : int, optional
         Threads that compute; all cores otherwise.
+    card : path-like, optional
+        Where a card of the model goes, in Markdown: data, figures, use and limits.
     force : bool
-        Whether a page that is there may be replaced.
+        Whether a page or a card that is there may be replaced.
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
         called with (stage, done, total).
@@ -102,6 +106,9 @@ def report(
     target = folder / "report.html" if out is None else Path(out)
     inputs = [folder / "model", *([] if on is None else [located(on)])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
+    beside = None
+    if card is not None:
+        beside = Destination(Path(card), CARD, force=force, inputs=[*inputs, target])
     found, query, projected = None, None, None
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
@@ -124,6 +131,9 @@ def report(
         told("draw", 0, 0)
         page = run_page(opened, found, query)
         destination.write(page.html.encode())
+        if beside is not None:
+            said = verdict(opened, opened.model, found, query)
+            beside.write(card_of(opened, said, found).encode())
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 

@@ -19,13 +19,16 @@ from sklearn.utils.validation import (
 
 from streammach.data.given import kind_of, listed, without_weightless
 from streammach.data.memory_rows import given
-from streammach.data.source_options import TableOptions
+from streammach.data.source_options import TableOptions, several
 from streammach.data.tables.memory_tables import as_rows, is_recipe_table
 from streammach.model.model import Model
+from streammach.progress import Wanted
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
 from streammach.sklearn.fits import SEVERAL, Passes, new_labels, threads_of, trained
 from streammach.sklearn.rows import Rows, Targets, by_class, exact, label_names, places, summed
+
+ROLES = "text", "category", "number", "date"
 
 
 @dataclass(eq=False, repr=False)
@@ -76,6 +79,10 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Which rows are held out: ``auto``, whole documents where rows are near-duplicates, else
         random ones; ``random``; or the namespace, a column of a table, whose values are the
         documents.
+    text, category, number, date : str or list of str, default=None
+        Columns of a table by what becomes of them; all are looked at where none is named.
+    progress : bool, str or callable, default=None
+        Whether a fit tells how it goes, as for :func:`streammach.training.trainer.train`.
 
     Attributes
     ----------
@@ -121,6 +128,11 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     random_state: Any = None
     callbacks: Sequence[object] | None = None
     hold_out_by: str = "auto"
+    text: str | Sequence[str] | None = None
+    category: str | Sequence[str] | None = None
+    number: str | Sequence[str] | None = None
+    date: str | Sequence[str] | None = None
+    progress: Wanted = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MACHClassifier:
         """Train on rows.
@@ -202,7 +214,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             If a class is new and the model has a bucket for each.
         """
         first = not hasattr(self, "_answers_")
-        if is_recipe_table(as_rows(X), None, TableOptions()):
+        if is_recipe_table(as_rows(X), None, self._roles):
             raise ValueError("rows of numbers are expected, not text: partial_fit")
         rows = self._checked(X, y, sample_weight, reset=first)
         known = None if first else self._labels_by_id()
@@ -338,8 +350,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         return self._answers_.model
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True) -> Rows:
-        X = as_rows(X)
-        if is_recipe_table(X, None, TableOptions()):
+        X, roles = as_rows(X), self._roles
+        if roles != TableOptions() or is_recipe_table(X, None, roles):
             return self._table(X, y, sample_weight)
         if listed(y) is None:
             X, y = validate_data(
@@ -364,12 +376,18 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             weights = by_class(targets, weights, self.class_weight)
         return Rows(X, targets, weights)
 
+    @property
+    def _roles(self) -> TableOptions:
+        named = {name: getattr(self, name) for name in ROLES}
+        said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
+        return TableOptions(**said)
+
     def _table(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Return rows of a table or text, which become features as in a conversion."""
         y = np.asarray(y) if listed(y) is None else y
         if sample_weight is not None:
             X, y, sample_weight = without_weightless(X, y, sample_weight)
-        targets, found = Targets.of(y), given(X, y, sample_weight)
+        targets, found = Targets.of(y), given(X, y, sample_weight, options=self._roles)
         check_consistent_length(found.rows.matrix, y)
         assert found.recipe is not None, "a table has a recipe"
         columns = [column.name for column in found.recipe.columns]

@@ -17,12 +17,13 @@ from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints
 from streammach.prediction.in_memory import ModelRows
+from streammach.progress import ProgressBar
 from streammach.rows.names import Names, TrainedColumns
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
 from streammach.spec.optimizers import OPTIMIZERS, USUAL
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.training.callbacks import EarlyStopping
+from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.run import Run
 from streammach.training.stream import WEIGHTS, Stream, begun
 from streammach.training.trainer import Trainer, planned
@@ -48,6 +49,9 @@ def trained(given: Parameters, rows: Rows, names: Names | None, start: Model | N
         plan = plan if start is None else replace(plan, model=start.spec)
         stopping = [EarlyStopping(given["n_iter_no_change"])] if given["early_stopping"] else []
         watching: list[object] = [*stopping, *(given["callbacks"] or [])]
+        if given["progress"]:
+            bar = closing.enter_context(ProgressBar(given["progress"], ""))
+            watching.append(Progress(bar=bar))
         options = _options(given, rows, plan, seed)
         return Trainer(plan, options, callbacks=watching, start=start).fit(dataset)
 

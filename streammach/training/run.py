@@ -7,6 +7,7 @@ import re
 import weakref
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,7 @@ from streammach.training.events import LOG
 MAX_DOCUMENT = 16 << 20
 MAX_PAGE = 256 << 20
 MARK = '<meta name="generator" content="streammach">'
+CARD_MARK = "---\nlibrary_name: streammach\n"
 PART_OF_RUN = "part"  # what the marker of such a folder says
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
 SAVED = (".json", ".safetensors")  # what lies among checkpoints
@@ -245,14 +247,15 @@ def check_request(folder: Path, request: str, kind: str = "run") -> None:
         )
 
 
-def _foreign_page(path: Path) -> str | None:
+def _foreign(what: str, mark: str, path: Path) -> str | None:
     ours, why = False, not_regular(path)
     with suppress(DiskError):
-        ours = why is None and MARK.encode() in read_small(path, MAX_PAGE)[:1000]
-    return None if ours else why or "it is no page that streammach made"
+        ours = why is None and mark.encode() in read_small(path, MAX_PAGE)[:1000]
+    return None if ours else why or f"it is no {what} that streammach made"
 
 
-PAGE = Product("a page", _foreign_page)
+PAGE = Product("a page", partial(_foreign, "page", MARK))
+CARD = Product("a card", partial(_foreign, "card", CARD_MARK))
 WITHIN = {"model": MODEL, "train.zarr": STORE, "validation.zarr": STORE, REPORT: PAGE}
 
 

@@ -28,7 +28,7 @@ from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
 from streammach.processes import StopSignals
-from streammach.progress import ProgressBar, Wanted
+from streammach.progress import ProgressBar, Wanted, watched
 from streammach.rows.names import Label
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
@@ -254,7 +254,7 @@ def train(
         As for :class:`streammach.training.trainer.Trainer`.
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total).
+        called with (stage, done, total). It is on a terminal and in a notebook otherwise.
     seed : int
         Decides hashes, and the order of the rows.
     **options
@@ -297,6 +297,7 @@ def train(
                 validation = (validation, y)
             training["validation"], n = _validation(validation, memory, closing, table)
             constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
+        progress = watched() if progress is None else progress
         bar = closing.enter_context(ProgressBar(progress, ""))
         if progress:
             usual = (EarlyStopping(),) if callbacks is None else callbacks

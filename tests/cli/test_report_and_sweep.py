@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import streammach as sm
 from streammach.cli.main import main
 from tests.builders import TinyData
 
@@ -65,6 +66,31 @@ def test_report_writes_one_file_and_says_its_findings(job, capsys):
     assert document["rows"]["n_rows"] == 100
     assert set(document["plots"]) > {"reliability", "deciles", "repetitions"}
     assert (job / "r.html").stat().st_size == document["bytes"]
+
+
+def test_report_writes_a_card_of_the_model(job, capsys):
+    card, source = job / "card.md", job / "sw/4x3"
+    options = ["--on", job / "test.zarr", "--card", card]
+    assert run(capsys, "report", source, "--out", job / "with.html", *options)[0] == 0
+    lines, model = card.read_text().splitlines(), sm.Model.load(source)
+    assert lines[:2] == ["---", "library_name: streammach"]
+    assert f"{model.spec.n_classes:,} classes" in card.read_text()
+    rows = [line for line in lines if line.startswith("| ")]
+    found = sm.evaluate(model, job / "test.zarr")
+    assert [row.split(" | ")[0] for row in rows[1:]] == [
+        f"| held out: {sm.Run.open(source).settings.held_out}",
+        f"| {found.n_rows:,} rows of test.zarr",
+    ]  # fmt: skip
+    assert rows[2].split(" | ")[1:] == [f"{found.accuracy:.3f}", f"{found.top_5_accuracy:.3f} |"]
+    assert "Settings were chosen on the held-out rows" in card.read_text()
+    assert str(job) not in card.read_text()
+    own = job / "own.md"
+    own.write_text("mine")
+    code, _, err = run(capsys, "report", source, "--out", job / "w2.html", "--card", own, "--force")
+    assert code == 2
+    assert "it is no card that streammach made, and is not replaced" in err
+    assert own.read_text() == "mine"
+    assert not (job / "w2.html").exists()
 
 
 def test_report_needs_matplotlib_and_says_so(job, capsys, monkeypatch):

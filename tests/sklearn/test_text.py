@@ -9,6 +9,7 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 pytest.importorskip("sklearn")
 
+from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import cross_val_score  # noqa: E402
 
 import streammach as sm  # noqa: E402
@@ -62,3 +63,24 @@ def test_text_comes_whole(texts):
         sm.MACHClassifier(**FIXED).partial_fit(words, kinds)
     with pytest.raises(ValueError, match="inconsistent"):
         sm.MACHClassifier(**FIXED).fit(words, kinds[:5])
+
+
+def test_columns_have_roles_and_a_fit_tells_how_it_goes(texts):
+    words, kinds = texts
+    frame = pd.DataFrame({"title": words, "size": np.arange(800.0), "code": kinds % 3})
+    told = []
+    model = sm.MACHClassifier(
+        **FIXED, text="title", category=["code"], progress=lambda *state: told.append(state[0])
+    )
+    model = clone(model).fit(frame[:600], kinds[:600])
+    assert [(c.name, c.role) for c in model.model_.recipe.columns] == [
+        ("title", "text"), ("code", "category"),
+    ]  # fmt: skip
+    assert model.score(frame[600:], kinds[600:]) > 0.9
+    assert "epochs" in told
+    numbers = frame[["size", "code"]]  # a role makes a table of them
+    assert sm.MACHClassifier(**FIXED, category="code").fit(numbers, kinds % 3).score(
+        numbers, kinds % 3
+    ) == 1  # fmt: skip
+    with pytest.raises(ValueError, match="only a table has columns"):
+        sm.MACHClassifier(**FIXED, text="title").fit(np.eye(20), np.arange(20))

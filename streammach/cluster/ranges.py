@@ -74,9 +74,10 @@ def predict(
         The connection to the cluster; it stays open.
     out : path-like
         The table.
-    k, threshold, probabilities, only, never, explain, out_format, force, decode, progress
-        As there:
-        those of :func:`streammach.predict`.
+    k, threshold, probabilities, only, never, explain : as there
+        They are those of :func:`streammach.predict`.
+    out_format, force, decode, progress : as there
+        They, too.
     ranges : int, optional
         Into how many ranges rows are cut, at least; by default four a worker, or as many as their
         memory and 262,144 rows each ask for.

@@ -154,7 +154,7 @@ SHAPE: Options = (
     option("--exact", is_flag=True, help="A bucket for every class."),
     option("--features", type=int, metavar="N",
            help="Of sparse rows: hashed models know the N most frequent features; counts all.  "
-                "[default: all]"),
+                "[default: all, or as many as pay]"),
     option("--batch-size", type=int, metavar="N", help="Most rows of a batch."),
     option("--optimizer", type=choice(["auto", *OPTIMIZERS]), default="auto", show_default=True,
            help="auto: row-wise Adagrad for sparse rows, Adam for dense ones."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,10 @@ FITS = {  # by dense, of rows with one label
     False: Fit(columns=5.1, power=0.86, repetitions=73.12, buckets=18.53, error=0.41),
     True: Fit(columns=3.21, power=0.70, repetitions=1.14, buckets=93.83, error=1.18),
 }
+# Points lost by each share of all values that is of features which hashed models do not know, by
+# whether counts stand beside, which know them.
+LEFT_OUT = {False: 40.0, True: 6.0}
+TIE = 0.1  # points; options nearer than this to the best one are as good
 DELTA = 1e-3  # accepted chance that two classes share their bucket in every repetition
 DENSE_SHARE = 0.1  # from this density on, matrix products are faster than sparse loops
 MIN_BATCH = 16
@@ -74,12 +79,34 @@ class Weighing:
     speed: float  # how many times as fast as the reference machine a thread is
 
 
-def candidates(weighing: Weighing) -> list[Candidate]:
+def candidates(weighing: Weighing, *, fewer: bool = False) -> list[Candidate]:
     """Return every model worth weighing, whatever its bytes and time; at least one.
 
-    With a limit of time each loses the points of what there is no time for.
+    With a limit of time each loses the points of what there is no time for. Hashed models of fewer
+    features are among them where the best model that fits gains by that; with `fewer` where none
+    fits, too.
     """
-    ways, constraints = list(_ways(weighing)), weighing.constraints
+    facts, constraints = weighing.facts, weighing.constraints
+    whole = _of_features(weighing, constraints.hashed_features)
+    fixed = constraints.shaped or constraints.hashed_features is not None
+    if whole[0].option.config.dense or fixed or not (fewer or any(c.option.fits for c in whole)):
+        return whole
+    worth = _least(whole, weighing) - TIE
+    heads = [n for n in facts.heads if LEFT_OUT[True] * (1 - facts.share(n)) < worth]
+    cut = [one for n in heads for one in _of_features(weighing, n)]
+    cut = [one for one in cut if one.option.shape.cut and not one.option.shape.exact]
+    return [*whole, *cut] if _least(cut, weighing) < worth else whole
+
+
+def _least(weighed: Sequence[Candidate], weighing: Weighing) -> float:
+    """Return the least loss of what may be taken."""
+    allow = weighing.constraints.allow
+    return min((c.option.loss for c in weighed if allow(c.option)), default=math.inf)
+
+
+def _of_features(weighing: Weighing, hashed_features: int | None) -> list[Candidate]:
+    """Return the models of so many features; of all for None."""
+    ways, constraints = list(_ways(weighing, hashed_features)), weighing.constraints
     if constraints.weights != "float32" and ways[0].dense:
         raise UsageError(f"rows are dense: --weights {constraints.weights}")
     if constraints.hashed_features is not None and ways[0].dense:
@@ -160,8 +187,8 @@ def _weighed(
         loss += choice.loss
     if config.shape.unhashed:
         loss += next(c.alone for c in choices if c.alone is not None)
-    elif not config.shape.exact:
-        loss += hashed(config, next((c.fit for c in choices if c.fit is not None), None))
+    elif config.shape.cut or not config.shape.exact:
+        loss += hashed(facts, config, next((c.fit for c in choices if c.fit is not None), None))
     expected = cost(facts, config, speed)
     seconds, points = expected.within(weighing.constraints.seconds)
     loss += AccuracyDrop(points, points / 2)
@@ -175,13 +202,18 @@ def _weighed(
     return Candidate(option, lines, sentences(choices))
 
 
-def hashed(config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
-    """Return what hashing K classes to R times B buckets loses against many columns."""
+def hashed(facts: DataFacts, config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
+    """Return what R times B buckets over d' features lose against many columns over all."""
     listed = config.batching.batch_labels > 0 and not config.dense
-    fit, shape = fit or (LISTS if listed else FITS[config.dense]), config.shape
+    shape, beside = config.shape, fit is not None
+    fit = fit or (LISTS if listed else FITS[config.dense])
     wanted = shape.n_classes if config.dense else ENOUGH
-    points = fit.columns * (wanted / shape.n_columns) ** fit.power
-    points += fit.repetitions / shape.n_repetitions**2 + fit.buckets / shape.n_buckets
+    points = 0.0
+    if not shape.exact:
+        points = fit.columns * (wanted / shape.n_columns) ** fit.power
+        points += fit.repetitions / shape.n_repetitions**2 + fit.buckets / shape.n_buckets
+    if shape.cut:
+        points += LEFT_OUT[beside] * (1 - facts.share(shape.n_hashed_features))
     return AccuracyDrop(points, max(fit.error, points / 2))
 
 
@@ -199,7 +231,7 @@ def _way(
     return next(fitting, (last, least))
 
 
-def _ways(weighing: Weighing) -> Iterator[RunConfig]:
+def _ways(weighing: Weighing, few: int | None) -> Iterator[RunConfig]:
     """Yield the ways to run an exact model, the best first.
 
     Streamed rows, more waves, smaller pools and batches, at last without parts that are not
@@ -218,7 +250,6 @@ def _ways(weighing: Weighing) -> Iterator[RunConfig]:
     tf32 = constraints.tf32
     if tf32 is None:
         tf32 = dense and kind.tf32 is not None and kind.tf32()
-    few = constraints.hashed_features
     shape = ModelShape(
         n_classes=facts.n_classes, n_features=facts.n_features,
         n_buckets=facts.n_classes, n_repetitions=1,

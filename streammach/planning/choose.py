@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from streammach.errors import BudgetError
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
 from streammach.machine import MemoryLimit, advised, budget, memory_limit, size_text, time_text
 from streammach.parts.registry import weighed_parts
-from streammach.planning.candidates import Candidate, Weighing, candidates
+from streammach.planning.candidates import TIE, Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
 from streammach.planning.ledger import kernels, ledger
@@ -25,7 +26,6 @@ from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.plan import Option, Plan
 
-TIE = 0.1  # points; options nearer than this to the best one are as good
 SHOWN = 9
 NOTHING_DONE = "Nothing was allocated"
 
@@ -39,8 +39,9 @@ def plan(
     Weighed are a bucket for every class, counts without hashed models, and B of 8 to 1,024 with R
     up to 4,096 columns B*R that tell all classes apart with probability 0.999; with counts of all
     pairs beside them, of a half, a quarter or an eighth, or without (sparse rows); exact weights
-    with a closed form or without (dense rows). With `n_buckets` and `n_repetitions` that model is
-    taken, if the budget allows it.
+    with a closed form or without (dense rows). Where all features leave no room for columns that
+    pay, hashed models of the most frequent ones are weighed, too. With `n_buckets` and
+    `n_repetitions` that model is taken, if the budget allows it.
 
     Parameters
     ----------
@@ -78,6 +79,11 @@ def plan(
     config = found.option.config
     model, more = _with_hashes(config.shape, constraints.seed)
     reasons = (*_why(found, weighed, constraints, weighing.limits.spare), *found.reasons)
+    if model.cut:
+        share = f"{100 * facts.share(model.n_hashed_features):.2g}% of all values"
+        asked = ", as asked" if constraints.hashed_features else ""
+        n = f"{model.n_hashed_features:,} of {model.n_features:,}"
+        reasons += (f"hashed models know {n} features, the most frequent ones: {share}{asked}",)
     reasons += (f"{config.optimizer} for {'dense' if config.dense else 'sparse'} rows",)
     if config.dense and weighing.limits.device:
         rows, moved = config.batching.batch_size, size_text(moved_bytes(config))
@@ -144,9 +150,9 @@ def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Lim
 
 def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:
     """Weigh models beside a compiler, whether kernels are kept or not; without one if none fits."""
-    for spare in (TRAINING_COMPILER_BYTES, 0):
+    for fewer, spare in itertools.product((False, True), (TRAINING_COMPILER_BYTES, 0)):
         weighing = replace(weighing, limits=replace(weighing.limits, spare=spare))
-        found = candidates(weighing)
+        found = candidates(weighing, fewer=fewer)
         if any(one.option.fits for one in found):
             break
     return weighing, found

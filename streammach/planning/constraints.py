@@ -32,7 +32,8 @@ class Constraints:
     exact : bool
         Ask for a bucket for every class.
     hashed_features : int, optional
-        Features of sparse rows that hashed models know, the most frequent ones; otherwise all.
+        Features of sparse rows that hashed models know, the most frequent ones; otherwise all, or
+        as many as pay.
     batch_size : int, optional
         Most rows of a batch.
     optimizer : str

@@ -165,13 +165,19 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
     return forms * rows * query(facts, config, speed) / threads + CODED * n_bytes
 
 
+def values_of(facts: DataFacts, config: RunConfig) -> float:
+    """Return about how many values a row has that hashed models know."""
+    shape = config.shape
+    return facts.nnz / facts.n_rows * (facts.share(shape.n_hashed_features) if shape.cut else 1.0)
+
+
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
     """Return the seconds that a row of many takes one thread to predict; beside counts, at most."""
     shape, device = config.shape, rates_of(config.placement.device)
     if device is not None:
         return _device_row(facts, config, device)[1] + ASKED
     values = (
-        config.weight_rows * QUERY_DENSE if config.dense else facts.nnz / facts.n_rows * FORWARD
+        config.weight_rows * QUERY_DENSE if config.dense else values_of(facts, config) * FORWARD
     )
     seconds = shape.n_columns * (values + QUERY_COLUMN)
     scoring = [part.work(facts, config).scoring for part in planned(config)]
@@ -197,7 +203,7 @@ def _hashed(facts: DataFacts, config: RunConfig, scale: float) -> tuple[float, f
 
 def _device_row(facts: DataFacts, config: RunConfig, device: Rates) -> tuple[float, float]:
     """Return the seconds of a device for a row: in a step, and until its best classes are found."""
-    columns, values = config.shape.n_columns, facts.nnz / facts.n_rows
+    columns, values = config.shape.n_columns, values_of(facts, config)
     decoded = SCORED * config.shape.n_classes * config.shape.n_repetitions * device.byte
     if config.dense:
         product = config.weight_rows * columns * device.product
@@ -219,7 +225,7 @@ def _step(facts: DataFacts, config: RunConfig) -> float:
     columns = config.shape.n_columns
     if config.dense:
         return columns * (facts.n_features * DENSE + COLUMN[config.shape.exact])
-    return facts.nnz / facts.n_rows * (columns * STEP + VALUE)
+    return values_of(facts, config) * columns * STEP + facts.nnz / facts.n_rows * VALUE
 
 
 @dataclass(frozen=True)

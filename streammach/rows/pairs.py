@@ -58,6 +58,7 @@ class PairTable:
                 for name, (dtype, form) in cls.forms().items()}  # fmt: skip
 
     @classmethod
+    @cache
     def footprint(cls, *, features: int = 0, classes: int = 0, pairs: int = 0) -> int:
         """Return the bytes of a table of this size, without the last end and gains in `wide`."""
         sizes = {"features": features, "ends": features, "classes": classes, "pairs": pairs}

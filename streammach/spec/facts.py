@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from streammach.spec.types import Count, Index, Size
+
+HEADS = (0.8, 0.9, 0.95, 0.98)  # shares of all values that the first features make up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,8 @@ class DataFacts:
     intake_bytes: Count = 0  # the memory that it took to bring them there, those bytes included
     # the memory of libraries that the rows came by; 0 where these are not known
     libraries_bytes: Count = 0
+    # how many of the most frequent features make up each of HEADS; none where that is not known
+    heads: tuple[Index, ...] = ()
 
     @property
     def listed(self) -> bool:
@@ -58,6 +64,11 @@ class DataFacts:
         """Whether every row has all features."""
         d = self.n_features
         return self.nnz == self.n_rows * d and self.max_row_nnz == d
+
+    def share(self, n_features: int) -> float:
+        """Return about what share of all values the first features make up."""
+        known = np.log([1, *self.heads, self.n_features])
+        return float(np.interp(math.log(n_features), known, [0.0, *HEADS[: len(known) - 2], 1.0]))
 
     def first(self, n_rows: int) -> DataFacts:
         """Return about what is known of a sample of so many rows."""

@@ -71,6 +71,26 @@ def test_the_plan_is_the_best_of_those_that_fit(counts):
         assert found.expected.seconds == min(option.seconds for option in good)
 
 
+def test_hashed_models_know_fewer_features_where_all_leave_no_room():
+    heads = (40_000, 100_000, 200_000, 600_000)
+    known, unknown = (facts(n_features=2_000_000, heads=h) for h in (heads, ()))
+    for memory in ("1GB", "2GB", "3GB"):
+        found, whole = plan(known, memory=memory), plan(unknown, memory=memory)
+        assert found.model.hashed_features in heads
+        assert found.expected.loss < whole.expected.loss - TIE
+        assert found.projected_bytes <= parse_size(memory)
+        assert any("of 2,000,000 features, the most frequent" in why for why in found.reasons)
+    with pytest.raises(BudgetError):
+        plan(unknown, memory="700MB", counts="off")
+    assert plan(known, memory="700MB", counts="off").model.cut
+    assert plan(known, memory="12GB").config == plan(unknown, memory="12GB").config
+    fixed = plan(known, memory="3GB", hashed_features=300_000)
+    assert fixed.model.hashed_features == 300_000
+    assert known.share(200_000) == pytest.approx(0.95)
+    shares = [known.share(n) for n in (200_000, 300_000, 600_000, 2_000_000)]
+    assert shares == sorted({*shares})
+
+
 def test_a_time_limit_is_kept_or_refused():
     free = plan(facts(), memory="2GB").expected.seconds
     hurried = plan(facts(), memory="2GB", time=free * 0.8)

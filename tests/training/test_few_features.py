@@ -12,6 +12,7 @@ from streammach.cli.main import main
 from streammach.errors import Interrupted, UsageError
 from streammach.model.shrink import Size, frequent, of_features, shrink
 from streammach.prediction.predictor import Predictor
+from streammach.spec.facts import HEADS
 from tests.builders import TinyData, fit, listed_lines, stop_after
 from tests.training.test_parts import files_of, parts_of
 
@@ -108,6 +109,13 @@ def test_the_plan_counts_what_is_held(data):
     assert lines["weights"] == 4 * (FIRST + 1) * few.model.n_columns
     assert json.loads(few.to_json())["chosen"]["hashed_features"] == FIRST
     assert not sm.plan(data, n_repetitions=0, hashed_features=FIRST).model.cut
+
+
+def test_what_the_first_features_make_up_is_known(data):
+    counts, facts = data.feature_counts, data.facts
+    for share, n in zip(HEADS, facts.heads, strict=True):
+        assert counts[: n - 1].sum() < share * data.nnz <= counts[:n].sum()
+        assert facts.share(n) == pytest.approx(share)
 
 
 def test_the_commands(run, data, tmp_path, capsys):

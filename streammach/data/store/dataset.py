@@ -32,7 +32,7 @@ from streammach.progress import Told, Wanted, shown
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
 from streammach.rows.names import MINUS, Names, TrainedColumns
-from streammach.spec.facts import DataFacts
+from streammach.spec.facts import HEADS, DataFacts
 from streammach.spec.reported import Reported
 
 MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
@@ -153,7 +153,7 @@ class Dataset(StoredRows, Reported):
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
             held_bytes=self.held_bytes, intake_bytes=self.intake_bytes,
-            libraries_bytes=self.libraries_bytes,
+            libraries_bytes=self.libraries_bytes, heads=self._heads,
         )  # fmt: skip
 
     @property
@@ -186,6 +186,12 @@ class Dataset(StoredRows, Reported):
         rows = self.feature_counts.astype(np.float64)
         most = np.minimum(rows, self.n_classes)
         return int(product(most, rows) / max(most.sum(), 1.0) * self.root.pairs / self.n_rows)
+
+    @cached_property
+    def _heads(self) -> tuple[int, ...]:
+        """How many of the first features make up each share of the values."""
+        values = np.cumsum(self.feature_counts)
+        return tuple((np.searchsorted(values, values[-1] * np.array(HEADS)) + 1).tolist())
 
     @property
     def n_labels(self) -> int:

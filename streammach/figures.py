@@ -109,7 +109,7 @@ class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
     value: float
     contribution: float
     # where its words stand in the row's cell of text, as that is given: from and to which character
-    places: list[tuple[int, int]] = []
+    places: tuple[tuple[int, int], ...] = ()
 
 
 class Explanation(msgspec.Struct, frozen=True):

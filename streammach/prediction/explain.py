@@ -32,8 +32,9 @@ from streammach.spec.types import Ranker
 LINES = ("prior", "bias", "cosines", "normaliser", "rest")
 REST = LINES.index("rest")
 ROUNDING = 1e-9  # what is less is no rest
-PIECE_BYTES = 8 << 20  # of weights of features that are worked on at once
-WORK = 4  # such pieces: weights, times values, and what is between
+PIECE_BYTES = 1 << 20  # of weights of features that are worked on at once
+# Such pieces: weights, times values, and what is between; and what long rows take.
+WORK_BYTES = 4 * PIECE_BYTES + (8 << 20)
 JOINS: dict[int, Callable[[Any], Any]] = {
     SUM: lambda v: v.sum(axis=1),
     MINIMUM: lambda v: v.min(axis=1),
@@ -119,8 +120,8 @@ class Explainer:
         """Add what counts say: the terms of :class:`streammach.rows.pairs.CountWeights`."""
         logs = counts.log_values[ids].astype(np.float64)
         own = -counts.penalty[features].astype(np.float64)[:, None] * logs
-        gains = [gains_at(counts, f, ids) for f in features.tolist()]
-        own += float(STEP) * np.array(gains).reshape(own.shape)
+        for i, f in enumerate(features.tolist()):
+            own[i] += float(STEP) * gains_at(counts, f, ids)
         out.parts[:] += own
         out.lines[LINES.index("prior")] = counts.base[ids]
         out.scores[:] += counts.base[ids] + own.sum(axis=0)
@@ -259,7 +260,7 @@ def explanations(
     def one(reason: Any, label: Any, where: Places) -> Explanation:
         every = (reason[name].tolist() for name in ("features", "values", "contributions"))
         found = [
-            Contribution(names[f], x, y, where.get(str(names[f]), []))
+            Contribution(names[f], x, y, tuple(where.get(str(names[f]), ())))
             for f, x, y in zip(*every, strict=True)
             if f >= 0
         ]

@@ -26,7 +26,7 @@ from streammach.files.writing import Writer
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
 from streammach.prediction.allowed import Allowed, LabelFile, labels_in
-from streammach.prediction.explain import LINES, PIECE_BYTES, WORK
+from streammach.prediction.explain import LINES, WORK_BYTES
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
@@ -249,13 +249,13 @@ class PredictionRequest:
 
     @property
     def cells(self) -> int:
-        """Classes that are ranked of each row, and contributions and lines that explain some."""
-        return self.best + self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
+        """Cells of a row: classes that are ranked, two for what adds to the score of each."""
+        return self.best + 2 * self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
 
     @property
     def beside(self) -> dict[str, int]:
         """Memory that explaining takes, by name."""
-        return {"explanations": WORK * PIECE_BYTES} if self.explain else {}
+        return {"explanations": WORK_BYTES} if self.explain else {}
 
     def shape(self, model: Model, allowed: Allowed | None) -> Shape:
         """Return what all rows of the table have in common."""

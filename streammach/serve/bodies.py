@@ -19,6 +19,8 @@ from msgspec import UNSET
 from streammach.errors import BudgetError, clean
 from streammach.machine import give_back, size_text
 from streammach.model.calibration import CANDIDATES
+from streammach.prediction.explain import LINES
+from streammach.prediction.explain import WORK_BYTES as EXPLAINING_BYTES
 from streammach.rows.names import MAX_NAME
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, FeatureRows, FieldRows
@@ -72,9 +74,11 @@ class Question:
 
     @property
     def answer_bytes(self) -> int:
-        """Bytes of the answer at most, beside what texts are to its features' places."""
-        each = ANSWER_BYTES + (self.explain > 0) * EXPLAINED_BYTES * (2 * self.explain + 5)
-        return each * len(self.rows) * self.k
+        """Bytes of the answer, and of the work on explanations, at most."""
+        if not self.explain:
+            return ANSWER_BYTES * len(self.rows) * self.k
+        each = ANSWER_BYTES + EXPLAINED_BYTES * (2 * self.explain + len(LINES))
+        return each * len(self.rows) * self.k + EXPLAINING_BYTES
 
 
 class RequestReader:

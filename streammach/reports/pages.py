@@ -123,7 +123,7 @@ def report(
             query = query_time(opened.model, on)
         told("draw", 0, 0)
         page = run_page(opened, found, query)
-        destination.write(page.html.encode())
+        destination.write([page.html.encode()])
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 

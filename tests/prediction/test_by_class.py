@@ -219,6 +219,12 @@ def test_rows_in_memory_and_their_labels_come_in_any_form(one, tiny):
             found = evaluate(model, *given, by_class=True)
             assert (found.accuracy, found.log_loss) == (wanted.accuracy, wanted.log_loss)
             assert found.classes == wanted.classes
+    for i in (0, 1):
+        found = evaluate(model, dicts[i : i + 1], truth[i : i + 1], by_class=True)
+        alone = evaluate(model, frame[i : i + 1], truth[i : i + 1], by_class=True)
+        assert alone.classes == found.classes
+        missed = sum(map(len, found.classes["examples"]))
+        assert missed == sum(found.classes["rows"]) - found.accuracy
     assert [*pandas.DataFrame(wanted.classes)["label"]] == wanted.classes["label"]
 
 

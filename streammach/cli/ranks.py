@@ -92,9 +92,9 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     if file is not None:
         table = Destination(file, TABLE, force=given.force, inputs=[run, store])
     given = given.but(by_class=file is not None)
-    asked = EvaluationRequest(**given.of(EvaluationRequest))
+    request = EvaluationRequest(**given.of(EvaluationRequest))
     room = room_before(
-        run, "evaluate", store, asked.best, options=given.source(), beside=asked.beside,
+        run, "evaluate", store, request.best, options=given.source(), beside=request.beside,
         **given.of(room_before),
     )  # fmt: skip
     with ProgressBar(given.progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:

@@ -306,6 +306,9 @@ def test_two_models_of_any_make_compare(kind, one, listed, trained):
 
 def test_scores_that_cannot_be_read_are_refused():
     scores = np.eye(3)
+    frame = pytest.importorskip("pandas").DataFrame(scores, columns=["a", "b", "c"])
+    assert sm.metrics(["a", "b", "b"], frame).accuracy == pytest.approx(2 / 3)
+    assert sm.metrics([2.0, 5.0], scores[:2], labels=np.array([2.0, 5.0, 9.0])).accuracy == 1
     sparse = pytest.importorskip("scipy.sparse").csr_array(scores)
     assert sm.metrics([0, 1, 2], sparse, at=(2,)).at["R@2"] == 1
     assert sm.metrics([0, 1, 0], sparse).top_5_accuracy == pytest.approx(2 / 3)  # others: unranked
@@ -313,8 +316,8 @@ def test_scores_that_cannot_be_read_are_refused():
     assert sm.metrics(["b", "c"], named, by_class=True).classes["predicted"] == [1, 1, 0]
     for true, given, options, error in (
         ([0, 1], scores, {}, "2 labels for 3 rows"),
-        ([0, 1, 2], scores, {"labels": "aa"}, "1 labels for 3 columns"),
-        ([0, 1, 2], scores, {"labels": "ab"}, "2 labels for 3 columns"),
+        ([0, 1, 2], scores, {"labels": ["a", "a"]}, "1 labels for 3 columns"),
+        ([0, 1, 2], scores, {"labels": ["a", "b"]}, "2 labels for 3 columns"),
         ([0, 1, 2], scores * np.nan, {}, "NaN"),
         ([0, 1], ([[0], [1]], [0, 1]), {}, "shape"),
         ([0, 1, 2], scores, {"at": (0,)}, "0 is not a number from 1"),

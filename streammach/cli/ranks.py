@@ -50,19 +50,10 @@ ONE_LABEL = (
 @click.option("--estimators", is_flag=True, help="Rank by all estimators, too, side by side.")
 @click.option("--by", metavar="NAMESPACE",
               help="Accuracy by the values of a namespace, or of a column of a table.")  # fmt: skip
-@click.option(
-    "--at",
-    metavar="LIST",
-    default="",
-    callback=options.numbers,
-    help="Places at which precision, nDCG, recall and F1 are told, such as 1,10.",
-)
-@click.option(
-    "--by-class",
-    metavar="FILE",
-    type=options.PATH,
-    help="Write rows, precision, recall, F1 and top confusion of each class: CSV.",
-)
+@click.option("--at", metavar="LIST", default="", callback=options.numbers,
+              help="Places at which precision, nDCG, recall and F1 are told: 1,10.")  # fmt: skip
+@click.option("--by-class", metavar="FILE", type=options.PATH,
+              help="Write precision, recall, top confusion and more by class: CSV.")  # fmt: skip
 @click.option("--confusions", type=click.IntRange(min=0), default=0, metavar="N",
               help="Tell the N most frequent confusions.")  # fmt: skip
 @options.shared(
@@ -101,9 +92,9 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     if file is not None:
         table = Destination(file, TABLE, force=given.force, inputs=[run, store])
     given = given.but(by_class=file is not None)
-    asked = EvaluationRequest(**given.of(EvaluationRequest))
+    request = EvaluationRequest(**given.of(EvaluationRequest))
     room = room_before(
-        run, "evaluate", store, asked.best, options=given.source(), beside=asked.beside,
+        run, "evaluate", store, request.best, options=given.source(), beside=request.beside,
         **given.of(room_before),
     )  # fmt: skip
     with ProgressBar(given.progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
@@ -116,7 +107,7 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
         else:
             found = elsewhere.evaluate(run, store, given, shown)
     if table is not None and found.by_class is not None:
-        table.write(*found.by_class.csv())
+        table.write(found.by_class.csv())
     found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
     warn_of_skipped(found.skipped, store, given.rejects)
     if found.n_unseen:

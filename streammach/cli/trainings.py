@@ -353,7 +353,7 @@ def _draw(found: Sweep, out: Path) -> Path | None:
         content = sweep_page(found, out)
         # The sweep goes on, and so does it.
         page = Destination(out / "sweep.html", PAGE, force=True)
-        page.write(content.encode())
+        page.write([content.encode()])
     except UsageError as error:
         warnings.warn(f"no page was drawn: {error}", stacklevel=1)
         return None

@@ -343,7 +343,7 @@ def _commit(folder: ConversionFolder, store: Destination, listed: Destination) -
     write_atomic(folder.written)
     rejects = folder.listed.exists()
     if rejects:
-        listed.write(*file_pieces(folder.listed))
+        listed.write(file_pieces(folder.listed))
     elif listed.path.exists():
         listed.check()
         remove_file(listed.path)

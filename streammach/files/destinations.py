@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,7 +98,7 @@ class Destination:
         except OSError as error:
             raise disk_error(error, self.path) from error
 
-    def write(self, *pieces: Buffer) -> None:
+    def write(self, pieces: Iterable[Buffer]) -> None:
         """Write a file, whole or not at all, or raise UsageError or DiskError."""
         with self.scratch() as content:
             with Writer(content) as out:

@@ -71,9 +71,9 @@ class PairCounts(Summed):
         first = np.flatnonzero(np.diff(ids, prepend=-1))
         ids, n = ids[first], np.add.reduceat(n, first) if len(n) else n
         if len(ids) > MOST_PAIRS:
-            kept = np.sort(np.argsort(-n, kind="stable")[: MOST_PAIRS // 2])
-            self.n_left_out += int(n.sum() - n[kept].sum())
-            ids, n = ids[kept], n[kept]
+            top = np.sort(np.argsort(-n, kind="stable")[: MOST_PAIRS // 2])
+            self.n_left_out += int(n.sum() - n[top].sum())
+            ids, n = ids[top], n[top]
         self._counts = IdCounts(ids, n)
         return self._counts
 
@@ -82,7 +82,7 @@ class ClassAnswers(NamedTuple):
     """The true classes of rows, each with what is said in its place: (m,) each."""
 
     classes: NDArray[np.int32]  # their ids
-    missed: NDArray[np.bool_]  # whether it is not predicted
+    misses: NDArray[np.bool_]  # whether it is not predicted
     p: NDArray[np.float64] | None  # its probability, from 0 to 1; None where that is not known
     wrong: NDArray[np.int64]  # the best class that is none of the row's, below 0 without one
     rows: NDArray[np.int64]  # number of the row
@@ -93,24 +93,24 @@ class ByClass(Summed):
 
     def __init__(self, names: Names, confusions: int = 0) -> None:
         self.names, self.pairs, n = names, PairCounts(), len(names)
-        self.p, self.stated = np.zeros(n, np.int64), False
+        self.p, self.has_p = np.zeros(n, np.int64), False
         self.examples = np.zeros((n, EXAMPLES), np.int64)  # number of the row, from 1
         self._confusions = confusions
 
     def block_sums(self, answers: ClassAnswers) -> BlockSums:
         """Return what the answers to rows of a block add."""
-        classes, missed, p, wrong, rows = answers
-        confused = missed & (wrong >= 0)
-        pairs = classes[confused].astype(np.int64) * len(self.names) + wrong[confused]
-        own, order = classes[missed], np.argsort(classes[missed], kind="stable")
+        classes, misses, p, wrong, rows = answers
+        some = misses & (wrong >= 0)
+        pairs = classes[some].astype(np.int64) * len(self.names) + wrong[some]
+        own, order = classes[misses], np.argsort(classes[misses], kind="stable")
         place = _places(own[order])
         order = order[place < EXAMPLES]
-        found: dict[str, Any] = {"pairs": pairs, "examples": (own[order], rows[missed][order] + 1)}
+        sums: dict[str, Any] = {"pairs": pairs, "examples": (own[order], rows[misses][order] + 1)}
         if p is not None:
             ids, where = np.unique(classes, return_inverse=True)
-            sums = np.bincount(where, np.rint(p * UNIT), len(ids))
-            found["p"] = IdCounts(ids.astype(np.int64), sums.astype(np.int64))
-        return found
+            n = np.bincount(where, np.rint(p * UNIT), len(ids))
+            sums["p"] = IdCounts(ids.astype(np.int64), n.astype(np.int64))
+        return sums
 
     def take(self, more: BlockSums) -> None:
         """Add what a block adds; the rows that come first are examples."""
@@ -121,15 +121,15 @@ class ByClass(Summed):
         self.examples[classes[free], place[free]] = rows[free]
         if "p" in more:
             self.p[more["p"].ids] += more["p"].n
-            self.stated = True
+            self.has_p = True
 
     def fields(
-        self, there: NDArray[Any], said: NDArray[Any], right: NDArray[Any]
+        self, rows: NDArray[Any], predictions: NDArray[Any], hits: NDArray[Any]
     ) -> dict[str, Any]:
         """Return the figures of all classes, of which so much is counted: int (K,) each."""
         each = EachClass(
-            names=self.names, there=there, said=said, right=right, examples=self.examples,
-            p=self.p if self.stated else None, pairs=self.pairs.counts(),
+            names=self.names, rows=rows, predictions=predictions, hits=hits, examples=self.examples,
+            p=self.p if self.has_p else None, pairs=self.pairs.counts(),
             n_left_out=self.pairs.n_left_out,
         )  # fmt: skip
         return {"by_class": each, "confusions": each.confusions(self._confusions)}
@@ -145,10 +145,10 @@ class EachClass:
     """What is reached for each class."""
 
     names: Names
-    # there, said, right: int (K,): rows with it, rows for which it is predicted, and both
-    there: NDArray[Any]
-    said: NDArray[Any]
-    right: NDArray[Any]
+    # rows, predictions, hits: int (K,): rows with it, rows for which it is predicted, and both
+    rows: NDArray[Any]
+    predictions: NDArray[Any]
+    hits: NDArray[Any]
     p: NDArray[np.int64] | None  # int64 (K,): its probabilities in `UNIT`; None where not known
     examples: NDArray[np.int64]  # int64 (K, 3): rows that miss it, counted from 1; 0 for none
     pairs: IdCounts  # how often a class (times K) is missed and another one said in its place
@@ -160,19 +160,18 @@ class EachClass:
     @cached_property
     def ids(self) -> NDArray[np.int64]:
         """The classes that occur or are predicted, frequent ones of training first: int64 (m,)."""
-        return np.flatnonzero((self.there > 0) | (self.said > 0))
+        return np.flatnonzero((self.rows > 0) | (self.predictions > 0))
 
-    def confused(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def confusion(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return what is said most often in the place of classes, -1 for none, and how often."""
-        true, other, n = self._confused
-        place = np.minimum(np.searchsorted(true, ids), max(len(true) - 1, 0))
-        known = np.isin(ids, true)
-        found = np.full((2, len(ids)), [[-1], [0]], np.int64)
-        found[:, known] = other[place[known]], n[place[known]]
-        return found[0], found[1]
+        true, other, n = self._top
+        some = np.isin(ids, true)
+        place, top = np.searchsorted(true, ids[some]), np.full((2, len(ids)), [[-1], [0]], np.int64)
+        top[:, some] = other[place], n[place]
+        return top[0], top[1]
 
     @cached_property
-    def _confused(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _top(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         true, other = np.divmod(self.pairs.ids, len(self.names))
         order = np.lexsort((other, -self.pairs.n, true))
         true, first = np.unique(true[order], return_index=True)
@@ -180,22 +179,22 @@ class EachClass:
 
     def figures(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the numbers of some classes by the names of their columns: (m,) each."""
-        there, said, right = (x[ids].astype(np.int64) for x in (self.there, self.said, self.right))
-        p, rows = np.nan if self.p is None else self.p[ids] / UNIT, np.maximum(there, 1)
+        n, m, hits = (x[ids].astype(np.int64) for x in (self.rows, self.predictions, self.hits))
+        p, some = np.nan if self.p is None else self.p[ids] / UNIT, np.maximum(n, 1)
         return {
-            "rows": there, "predicted": said, "precision": right / np.maximum(said, 1),
-            "recall": right / rows, "f1": 2 * right / np.maximum(there + said, 1),
-            "probability": np.where(there > 0, p / rows, np.nan),
-            "share": self.confused(ids)[1] / rows,
+            "rows": n, "predicted": m, "precision": hits / np.maximum(m, 1), "recall": hits / some,
+            "f1": 2 * hits / np.maximum(n + m, 1),
+            "probability": np.where(n > 0, p / some, np.nan),
+            "share": self.confusion(ids)[1] / some,
         }  # fmt: skip
 
     def table(self, ids: NDArray[np.int64] | None = None) -> FigureTable:
         """Return some classes as a table, or all that occur or are predicted."""
         own = self.ids if ids is None else ids
-        other, said = self.confused(own)[0], np.full(len(own), None, object)
-        said[other >= 0] = self.names.values(other[other >= 0])
+        other, labels = self.confusion(own)[0], np.full(len(own), None, object)
+        labels[other >= 0] = self.names.values(other[other >= 0])
         cells = {name: values.tolist() for name, values in self.figures(own).items()}
-        cells["label"], cells["confusion"] = self.names.values(own), said.tolist()
+        cells["label"], cells["confusion"] = self.names.values(own), labels.tolist()
         cells["examples"] = [
             [row - 1 for row in rows if row] for rows in self.examples[own].tolist()
         ]
@@ -213,10 +212,10 @@ class EachClass:
         """Return the most frequent confusions, so many at most."""
         order = np.lexsort((self.pairs.ids, -self.pairs.n))[:most]
         n, pairs = self.pairs.n[order], np.divmod(self.pairs.ids[order], len(self.names))
-        labels, share = [self.names.values(own) for own in pairs], n / self.there[pairs[0]]
+        labels, share = [self.names.values(own) for own in pairs], n / self.rows[pairs[0]]
         return tuple(
-            Confusion(label=label, predicted=said, n_rows=rows, share=own)
-            for label, said, rows, own in zip(*labels, n.tolist(), share.tolist(), strict=True)
+            Confusion(label=label, predicted=other, n_rows=rows, share=own)
+            for label, other, rows, own in zip(*labels, n.tolist(), share.tolist(), strict=True)
         )
 
 

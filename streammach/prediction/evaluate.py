@@ -267,7 +267,7 @@ def _labelled_rows(
         block = with_labels(block, given_labels(rows[1]).labels, predictor.model.labels)
     seen.rows += block.n_rows
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
-    return block
+    return block if block.numbers is not None else replace(block, numbers=np.arange(block.n_rows))
 
 
 def with_labels(block: RowBlock, found: Labels | LabelSets, names: Names) -> RowBlock:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.given import given_labels
-from streammach.data.label_arrays import Labels, LabelSets, raw_name
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError, UsageError
 from streammach.prediction.evaluate import Evaluation, evaluation_of, with_labels
 from streammach.prediction.inputs import InputCounts
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums, Judged
+from streammach.prediction.reached import ClassFacts, EvaluationRequest, EvaluationSums
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.prediction.sums import RankedRows
 from streammach.rows.arrays import is_sparse
@@ -71,19 +71,21 @@ def metrics(
         confusions=confusions,
     )  # fmt: skip
     rankings = _Rankings.of(scores, labels)
-    own = rankings.named(true)
-    learnt = None if train is None else rankings.named(train)
-    names, counts = _ordered(rankings, own, learnt)
+    own = rankings.labels_of(true)
+    training = None if train is None else rankings.labels_of(train)
+    names, counts = _ordered(rankings, own, training)
     rows = with_labels(_without_features(rankings.scores.shape[0]), own, names)
-    listed = isinstance(own, LabelSets) or isinstance(learnt, LabelSets)
-    judged = Judged(names, 0, counts if listed else None, 0 if learnt is None else len(learnt))
-    sums, ids = EvaluationSums(judged, request), names.ids_of(Names.of(rankings.names))
-    for start, stop, codes, found in rankings.pieces():
-        best = np.where(np.isfinite(found), ids[codes], NOTHING).astype(np.int64)
-        sums.take(sums.block_sums(RankedRows(None, rows.part(start, stop), best, best, found)))
+    listed = isinstance(own, LabelSets) or isinstance(training, LabelSets)
+    facts = ClassFacts(
+        names, 0, counts if listed else None, 0 if training is None else len(training)
+    )
+    sums, ids = EvaluationSums(facts, request), names.ids_of(Names.of(rankings.names))
+    for start, stop, codes, values in rankings.pieces():
+        best = np.where(np.isfinite(values), ids[codes], NOTHING).astype(np.int64)
+        sums.take(sums.block_sums(RankedRows(None, rows.part(start, stop), best, best, values)))
     done = evaluation_of(sums, InputCounts(rows=rows.n_rows), GIVEN)
     done = replace(done, seconds=time.monotonic() - began)
-    return _unlearnt(done) if learnt is None else done
+    return _without_training(done) if training is None else done
 
 
 def _without_features(n: int) -> RowBlock:
@@ -98,16 +100,16 @@ def _without_features(n: int) -> RowBlock:
 
 
 def _ordered(
-    rankings: _Rankings, own: Labels | LabelSets, learnt: Labels | LabelSets | None
+    rankings: _Rankings, own: Labels | LabelSets, training: Labels | LabelSets | None
 ) -> tuple[Names, NDArray[np.int64]]:
     """Return the names of all labels, frequent ones of training first, and rows with each there."""
     counts: dict[bytes, int] = {}
-    if learnt is not None:
-        some, n = np.unique(_codes(learnt), return_counts=True)
+    if training is not None:
+        some, n = np.unique(_codes(training), return_counts=True)
         order = np.argsort(-n, kind="stable")
-        counts = dict(zip(learnt.raws(some[order].tolist()), n[order].tolist(), strict=True))
+        counts = dict(zip(training.raws(some[order].tolist()), n[order].tolist(), strict=True))
     more = rankings.names
-    if learnt is None and rankings.codes is not None:  # the rest of the labels is not known
+    if training is None and rankings.codes is not None:  # the rest of the labels is not known
         more = [*more, *own.raws(np.unique(_codes(own)).tolist())]
     counts |= {name: 0 for name in more if name and name not in counts}
     return Names.of(counts), np.array([*counts.values()], np.int64)
@@ -117,13 +119,13 @@ def _codes(labels: Labels | LabelSets) -> NDArray[Any]:
     return labels.codes if isinstance(labels, Labels) else labels.lists.classes
 
 
-def _unlearnt(found: Evaluation) -> Evaluation:
+def _without_training(done: Evaluation) -> Evaluation:
     """Return figures without those that need the labels of the training."""
-    nan, sets = float("nan"), found.sets
+    nan, sets = float("nan"), done.sets
     if sets is not None:
         unknown = dict.fromkeys(sets.psp, nan)
         sets = replace(sets, psp=unknown, psndcg=unknown, decile_recall=())
-    return replace(found, majority=nan, recall_by_decile=(), sets=sets)
+    return replace(done, majority=nan, recall_by_decile=(), sets=sets)
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,7 @@ class _Rankings:
 
     scores: Any  # array or sparse matrix (n, k)
     names: list[bytes]  # names of labels
-    codes: (
-        NDArray[np.int64] | None
-    )  # int64 (n, k): the label of each score; None: that of the column
+    codes: NDArray[np.int64] | None  # int64 (n, k): labels of the scores; None: of the columns
 
     @classmethod
     def of(cls, scores: Any, labels: Sequence[Label] | None) -> _Rankings:
@@ -142,49 +142,50 @@ class _Rankings:
         if isinstance(scores, tuple):
             if len(scores) != 2 or labels is not None:
                 raise UsageError("a pair of labels and their scores is expected: scores")
-            found, values = np.asarray(scores[0]), np.asarray(scores[1], np.float64)
-            if found.ndim != 2 or found.shape != values.shape:
-                raise DataError(f"labels have the shape {found.shape}, their scores {values.shape}")
-            own = given_labels(found.reshape(-1), strict=False).labels
+            given, values = np.asarray(scores[0]), np.asarray(scores[1], np.float64)
+            if given.ndim != 2 or given.shape != values.shape:
+                raise DataError(f"labels have the shape {given.shape}, their scores {values.shape}")
+            own = given_labels(given.reshape(-1), strict=False).labels
             assert isinstance(own, Labels), "they are no lists"
-            return cls(values, own.names, own.codes.reshape(found.shape))
+            return cls(values, own.names, own.codes.reshape(given.shape))
         if labels is None and hasattr(scores, "columns"):
             labels = list(scores.columns)
         matrix = scores.tocsr() if is_sparse(scores) else np.asarray(scores)
         if matrix.ndim != 2:
             raise DataError(f"scores have the shape {matrix.shape}, (rows, labels) is expected")
         n = matrix.shape[1]
-        names = [b"%d" % i for i in range(n)] if labels is None else [*map(raw_name, labels)]
+        own = given_labels(np.arange(n) if labels is None else labels).labels
+        names = own.raws(own.codes.tolist()) if isinstance(own, Labels) else []
         if len(names) != n or len({*names}) != n:
             raise UsageError(f"{len({*names}):,} labels for {n:,} columns: labels")
         return cls(matrix, names, None)
 
-    def named(self, labels: Any) -> Labels | LabelSets:
+    def labels_of(self, labels: Any) -> Labels | LabelSets:
         """Return labels of rows that were given; columns of a matrix are those of the scores."""
-        found = given_labels(labels).labels
-        if isinstance(found, Labels):
-            return found
-        if found.names is None and self.codes is None:
-            if found.lists.classes.max(initial=-1) >= len(self.names):
+        own = given_labels(labels).labels
+        if isinstance(own, Labels):
+            return own
+        if own.names is None and self.codes is None:
+            if own.lists.classes.max(initial=-1) >= len(self.names):
                 raise DataError(f"labels have more columns than the {len(self.names):,} of scores")
-            found = replace(found, names=self.names)
-        return found.asked("auto", PLACE, "labels")
+            own = replace(own, names=self.names)
+        return own.asked("auto", PLACE, "labels")
 
     def pieces(self) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.float64]]]:
         """Yield rows ``start:stop`` with their labels and scores, best first, -inf without one."""
         n, k = self.scores.shape
-        step = max(1, CELLS // max(k, 1))
+        step, columns = max(1, CELLS // max(k, 1)), np.arange(k)
         for start in range(0, n, step):
             stop = min(start + step, n)
-            found, codes = self.scores[start:stop], np.broadcast_to(np.arange(k), (stop - start, k))
-            if is_sparse(found):
-                some, found = found.tocoo(), np.full(found.shape, -np.inf)
-                found[some.row, some.col] = some.data
+            values, codes = self.scores[start:stop], np.broadcast_to(columns, (stop - start, k))
+            if is_sparse(values):
+                some, values = values.tocoo(), np.full(values.shape, -np.inf)
+                values[some.row, some.col] = some.data
             if self.codes is not None:
                 codes = self.codes[start:stop]
-            found = np.where([not name for name in self.names], -np.inf, 0)[codes] + found
-            if np.isnan(found).any():
+            values = np.where([not name for name in self.names], -np.inf, 0)[codes] + values
+            if np.isnan(values).any():
                 raise DataError("a score is NaN", path=PLACE)
-            order = np.argsort(-found, axis=1, kind="stable")
+            order = np.argsort(-values, axis=1, kind="stable")
             yield (start, stop, np.take_along_axis(codes, order, 1),
-                   np.take_along_axis(found, order, 1))  # fmt: skip
+                   np.take_along_axis(values, order, 1))  # fmt: skip

@@ -288,7 +288,7 @@ class EvaluationRequest:
         return {"figures by class": EACH_BYTES * n_classes + PAIR_BYTES * pairs}
 
 
-class Judged(NamedTuple):
+class ClassFacts(NamedTuple):
     """What is known of classes whose scores another system gives; as of a :class:`Model`."""
 
     labels: Names
@@ -306,7 +306,7 @@ class EvaluationSums(Figures):
     `rows` are rows, labels that training never saw, and rows with the most frequent class of it.
     """
 
-    def __init__(self, model: Model | Judged, request: EvaluationRequest) -> None:
+    def __init__(self, model: Model | ClassFacts, request: EvaluationRequest) -> None:
         self._majority, self._request = model.majority, request
         by_class = ByClass(model.labels, request.confusions) if request.classes else None
         if model.label_counts is not None:

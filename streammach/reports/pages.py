@@ -130,10 +130,10 @@ def report(
             query = query_time(opened.model, on)
         told("draw", 0, 0)
         page = run_page(opened, found, query)
-        destination.write(page.html.encode())
+        destination.write([page.html.encode()])
         if beside is not None:
             said = verdict(opened, opened.model, found, query)
-            beside.write(card_of(opened, said, found).encode())
+            beside.write([card_of(opened, said, found).encode()])
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 

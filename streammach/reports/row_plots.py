@@ -307,7 +307,7 @@ def _draw_groups(
 def classes_plot(found: Diagnosis) -> Plot | None:
     """Return recall by the rows of a class; None where no row has a known label."""
     each = found.by_class
-    ids = np.zeros(0, np.int64) if each is None else each.ids[each.there[each.ids] > 0]
+    ids = np.zeros(0, np.int64) if each is None else each.ids[each.rows[each.ids] > 0]
     if each is None or not len(ids):
         return None
     figures = each.figures(ids)

@@ -219,6 +219,12 @@ def test_rows_in_memory_and_their_labels_come_in_any_form(one, tiny):
             found = evaluate(model, *given, by_class=True)
             assert (found.accuracy, found.log_loss) == (wanted.accuracy, wanted.log_loss)
             assert found.classes == wanted.classes
+    for i in (0, 1):
+        found = evaluate(model, dicts[i : i + 1], truth[i : i + 1], by_class=True)
+        alone = evaluate(model, frame[i : i + 1], truth[i : i + 1], by_class=True)
+        assert alone.classes == found.classes
+        missed = sum(map(len, found.classes["examples"]))
+        assert missed == sum(found.classes["rows"]) - found.accuracy
     assert [*pandas.DataFrame(wanted.classes)["label"]] == wanted.classes["label"]
 
 
@@ -300,6 +306,9 @@ def test_two_models_of_any_make_compare(kind, one, listed, trained):
 
 def test_scores_that_cannot_be_read_are_refused():
     scores = np.eye(3)
+    frame = pytest.importorskip("pandas").DataFrame(scores, columns=["a", "b", "c"])
+    assert sm.metrics(["a", "b", "b"], frame).accuracy == pytest.approx(2 / 3)
+    assert sm.metrics([2.0, 5.0], scores[:2], labels=np.array([2.0, 5.0, 9.0])).accuracy == 1
     sparse = pytest.importorskip("scipy.sparse").csr_array(scores)
     assert sm.metrics([0, 1, 2], sparse, at=(2,)).at["R@2"] == 1
     assert sm.metrics([0, 1, 0], sparse).top_5_accuracy == pytest.approx(2 / 3)  # others: unranked
@@ -307,8 +316,8 @@ def test_scores_that_cannot_be_read_are_refused():
     assert sm.metrics(["b", "c"], named, by_class=True).classes["predicted"] == [1, 1, 0]
     for true, given, options, error in (
         ([0, 1], scores, {}, "2 labels for 3 rows"),
-        ([0, 1, 2], scores, {"labels": "aa"}, "1 labels for 3 columns"),
-        ([0, 1, 2], scores, {"labels": "ab"}, "2 labels for 3 columns"),
+        ([0, 1, 2], scores, {"labels": ["a", "a"]}, "1 labels for 3 columns"),
+        ([0, 1, 2], scores, {"labels": ["a", "b"]}, "2 labels for 3 columns"),
         ([0, 1, 2], scores * np.nan, {}, "NaN"),
         ([0, 1], ([[0], [1]], [0, 1]), {}, "shape"),
         ([0, 1, 2], scores, {"at": (0,)}, "0 is not a number from 1"),

@@ -117,7 +117,7 @@ def test_classes_are_those_of_the_diagnosis_and_can_be_sorted(pages, lists, list
         assert len(pairs) <= 20
         assert pairs == [row[:3] for row in Reader(page).table("true")] if pairs else True
         plot = classes_plot(found)
-        there = each.there[each.ids]
+        there = each.rows[each.ids]
         assert plot.rows[0][:2] == ("1", f"{np.count_nonzero(there == 1):,}")
         one = each.figures(each.ids[there == 1])["recall"].mean()
         assert plot.rows[0][2] == f"{100 * one:.1f}"

@@ -39,6 +39,12 @@ class Shape:
     k: int  # classes a row
     labels: Names  # the labels by class id
     word: str = "score"  # what stands beside a label: `score` or `probability`
+    titles: Names | None = None  # what labels are called in words, by class id, if that is known
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What stands in a row for each label, in its order."""
+        return ("label", *(() if self.titles is None else ("title",)), self.word)
 
     @property
     def plural(self) -> str:
@@ -160,22 +166,27 @@ class TextOutput(OutputFormat):
         if not np.isfinite(scores).all():
             number, texts = "%s", [self.number(score) for score in scores.ravel().tolist()]
             scores = np.array(texts, object).reshape(n, k)
-        given = np.empty((n, 2 + 2 * k), object)
+        names = [shape.labels, *([] if shape.titles is None else [shape.titles])]
+        width = len(names) + 1
+        given = np.empty((n, 2 + width * k), object)
         tags = [""] * n if part.tags is None else self._cells(part.tags.raws())
         given[:, 0], given[:, 1] = part.rows, [self.tag(cell) for cell in tags]
-        labels, beside = slice(2, 2 + k), slice(2 + k, None)
+        places = [slice(2 + i * k, 2 + (i + 1) * k) for i in range(width)]
         if self.paired:
-            labels, beside = slice(2, None, 2), slice(3, None, 2)
+            places = [slice(2 + i, None, width) for i in range(width)]
         unique, where = np.unique(part.ids[there], return_inverse=True)
-        cells = np.array([*self._cells(shape.labels.raws(unique)), None], object)
-        places = np.full((n, k), -1)
-        places[there] = where.ravel()
-        given[:, labels], given[:, beside] = cells[places], scores
+        which = np.full((n, k), -1)
+        which[there] = where.ravel()
+        for place, own in zip(places, names, strict=False):
+            cells = np.array([*self._cells(own.raws(unique)), None], object)
+            given[:, place] = cells[which]
+        given[:, places[-1]] = scores
         if there.all():
             lines, values = self.line(k, shape, number) * n, given.ravel()
         else:
             used = np.ones(given.shape, bool)
-            used[:, labels] = used[:, beside] = there
+            for place in places:
+                used[:, place] = there
             templates = [self.line(m, shape, number) for m in range(k + 1)]
             lines = "".join([templates[m] for m in there.sum(axis=1).tolist()])
             values = given[used]
@@ -199,19 +210,20 @@ class Delimited(TextOutput):
 
     def heading(self, shape: Shape) -> bytes:
         """Return the names of the columns as a line."""
-        pairs = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in ("label", shape.word)]
+        pairs = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in shape.columns]
         return (self.delimiter.join(("row", "tag", *pairs)) + "\n").encode()
 
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
         """Return the template of a row."""
-        pairs = ["%s", number] * n_labels + ["", ""] * (shape.k - n_labels)
+        own = [*["%s"] * (len(shape.columns) - 1), number]
+        pairs = own * n_labels + [""] * len(own) * (shape.k - n_labels)
         return self.delimiter.join(("%d", "%s", *pairs)) + "\n"
 
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a text starts with a heading of ours."""
         cells = start.partition(b"\n")[0].decode("utf-8", "replace").split(self.delimiter)
         return cells[:4] in [
-            ["row", "tag", "label_1", word] for word in ("score_1", "probability_1")
+            ["row", "tag", "label_1", word] for word in ("score_1", "probability_1", "title_1")
         ]
 
 
@@ -264,8 +276,12 @@ class JsonLinesOutput(TextOutput):
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
         """Return the template of a row."""
         label = "%s" if shape.labels.kind == "integer" else '"%s"'
-        labels, scores = (",".join([cell] * n_labels) for cell in (label, number))
-        return f'{{"row":%d,"tag":%s,"labels":[{labels}],"{shape.plural}":[{scores}]}}\n'
+        cells = (label, '"%s"', number) if shape.titles else (label, number)
+        lists = [",".join([cell] * n_labels) for cell in cells]
+        titles = f',"titles":[{lists[1]}]' if shape.titles else ""
+        return (
+            f'{{"row":%d,"tag":%s,"labels":[{lists[0]}]{titles},"{shape.plural}":[{lists[-1]}]}}\n'
+        )
 
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a text starts with the names of ours, in their order."""
@@ -289,14 +305,17 @@ class ParquetOutput(OutputFormat):
         unique, where = np.unique(part.ids[there], return_inverse=True)
         places = np.zeros(part.ids.shape, np.int64)
         places[there] = where.ravel()
-        labels = pa.array(shape.labels.values(unique), schema.field("label_1").type)
+        names = [pa.array(shape.labels.values(unique), schema.field("label_1").type)]
+        if shape.titles is not None:
+            titles = [raw.decode("utf-8", "backslashreplace") for raw in shape.titles.raws(unique)]
+            names.append(pa.array(titles, pa.string()))
         raws = [b""] * len(part.rows) if part.tags is None else part.tags.raws()
         tags = [raw.decode("utf-8", "backslashreplace") or None for raw in raws]
         columns = [pa.array(part.rows), pa.array(tags, pa.string())]
         for i in range(shape.k):
             lacking = ~there[:, i]
             columns += [
-                labels.take(pa.array(places[:, i], mask=lacking)),
+                *(own.take(pa.array(places[:, i], mask=lacking)) for own in names),
                 pa.array(np.ascontiguousarray(part.scores[:, i]), mask=lacking),
             ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -340,7 +359,8 @@ def _schema(shape: Shape) -> Any:
     label = {"integer": pa.int64(), "utf8": pa.string()}.get(shape.labels.kind, pa.binary())
     fields = [("row", pa.int64()), ("tag", pa.string())]
     for i in range(1, shape.k + 1):
-        fields += [(f"label_{i}", label), (f"{shape.word}_{i}", pa.float32())]
+        kinds = (label, pa.string(), pa.float32())[:: 1 if shape.titles else 2]
+        fields += [(f"{what}_{i}", kind) for what, kind in zip(shape.columns, kinds, strict=True)]
     return pa.schema(fields, metadata=MARK)
 
 

@@ -82,7 +82,7 @@ class ClassFigures(Figures):
     def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""
         model, classes, best = self._model, rows.block.classes, rows.best
-        known, n_classes = classes >= 0, model.spec.n_classes
+        known, n_classes = classes >= 0, model.n_labels
         own = rows.candidates[known] == classes[known][:, None]
         before, after = (
             binned(class_probabilities(rows.scores[known], n_classes, map_)[0][:, 0], own[:, 0])

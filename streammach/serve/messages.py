@@ -49,13 +49,14 @@ class FieldRows(PredictRequest, frozen=True):
     rows: list[dict[str, Any] | str]
 
 
-class RowPrediction(msgspec.Struct, frozen=True):
+class RowPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """The best labels of a row."""
 
     labels: list[int | str]  # the best first
     scores: list[float]  # their scores: what the model ranks by, or probabilities
     # features of the row that the model does not know, and fields that it does not read
     unknown: int
+    titles: list[str] | None = None  # what the labels are called in words, if the model knows it
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ class Served:
             kind = "text" if len(recipe.columns) == len(recipe.texts) == 1 else "fields"
         columns = () if recipe is None else recipe.columns
         self.about = About(
-            name=name, version=version, classes=model.spec.n_classes,
+            name=name, version=version, classes=model.n_labels,
             features=len(model.features), scores=self._predictor.estimator,
             rows=kind, columns=[ModelColumn(c.name, c.role) for c in columns],
             bytes=model.n_bytes,
@@ -70,6 +70,7 @@ class Served:
         one = questions[0]
         k = max(question.k for question in questions)
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
+        titles = list[list[str] | None]()
         try:
             allowed = self._predictor.allowed(one.only, one.never, len(rows))
             for some in _slices([size for question in questions for size in question.sizes]):
@@ -80,6 +81,7 @@ class Served:
                 )  # fmt: skip
                 there = (ids >= 0).sum(axis=1).tolist()
                 labels += self._labels(ids, there)
+                titles += self._titles(ids, there)
                 values += [row[:n] for row, n in zip(scores.tolist(), there, strict=True)]
                 unknown += strange.tolist()
         except (DataError, UsageError) as error:
@@ -87,11 +89,16 @@ class Served:
         except (BudgetError, MemoryError) as error:
             raise Refused(503, f"memory is short: {error}", retry=1) from None
         # Each question takes as many of them as it has rows.
-        every = zip(labels, values, unknown, strict=True)
+        every = zip(labels, values, unknown, titles, strict=True)
         return [
             [
-                RowPrediction(best[: question.k], scores[: question.k], n + more)
-                for more, (best, scores, n) in zip(question.unknown, every, strict=False)
+                RowPrediction(
+                    best[: question.k],
+                    scores[: question.k],
+                    n + more,
+                    None if words is None else words[: question.k],
+                )
+                for more, (best, scores, n, words) in zip(question.unknown, every, strict=False)
             ]
             for question in questions
         ]
@@ -120,6 +127,13 @@ class Served:
             return found
         return [[label.decode("utf-8", "backslashreplace") for label in row] for row in found]
 
+    def _titles(self, ids: NDArray[np.int64], there: list[int]) -> list[list[str]] | list[None]:
+        names = self._predictor.model.titles
+        if names is None:
+            return [None] * len(ids)
+        raws = (names.raws(row[:n]) for row, n in zip(ids, there, strict=True))
+        return [[raw.decode("utf-8", "backslashreplace") for raw in row] for row in raws]
+
     def warm(self) -> None:
         """Answer rows of its kind, so that all kernels are compiled."""
         model = self._predictor.model
@@ -129,7 +143,8 @@ class Served:
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
-            for only in (None, [model.labels[0]]):
+            first = int(np.flatnonzero(model.says >= 0)[0]) if model.says is not None else 0
+            for only in (None, [model.labels[first]]):
                 asked = Question([row] * n, [0] * n, [1] * n, DEFAULT_K, False, only=only)
                 self.predicted([asked])
         for some_labels in (False, True):

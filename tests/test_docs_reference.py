@@ -72,6 +72,7 @@ def printed(tmp_path_factory):
     wide = [f"c{i % 7} |w w{i % 7} x{i % 83}\n" for i in range(300)]
     (folder / "wide.vw").write_text("".join(wide))
     (folder / "new.vw").write_text("new |w w1 x9\n")
+    (folder / "changes.tsv").write_text("c1\tc2\n")
     small = "--buckets 4 --repetitions 3 --epochs 1 --memory 1GB"
     jobs = {
         "explore": "explore rows.vw",
@@ -89,6 +90,7 @@ def printed(tmp_path_factory):
         "predict": "predict run rows.vw --out best.tsv",
         "shrink": "shrink run --out small --on rows.zarr",
         "add": "add run new.vw --out more --on rows.zarr",
+        "labels": "labels run --rename changes.tsv --out labels",
         "info, a store": "info rows.zarr",
         "info, a run": "info run",
         "info, a run that is not finished": "info begun",

@@ -1,4 +1,4 @@
-"""The commands that change a trained model: shrink, and add classes that it does not know."""
+"""The commands that change a trained model: shrink, add classes, and change its labels."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from streammach.cli.console import (
     short_path,
     warn_of_unknown,
 )
+from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.files.destinations import Destination
 from streammach.machine import size_text
@@ -164,6 +165,51 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
         f"new, from {found.n_rows:,} rows"
     )
     _say_compared(measured, given.on)
+
+
+@command("streammach labels runs/odp --rename changes.tsv --out renamed")
+@click.argument("run", metavar="RUN", type=options.PATH)
+@click.option("--out", required=True, metavar="MODEL", type=options.PATH,
+              help="Folder of the changed model.")  # fmt: skip
+@click.option("--rename", metavar="FILE", type=options.PATH,
+              help="Old label, a tab, new label in each line: two with one new label are merged, "
+                   "one without a new label is said no more.")  # fmt: skip
+@click.option("--vocabulary", metavar="FILE", type=options.PATH,
+              help="Label, a tab and its title in words in each line.")  # fmt: skip
+@options.shared(LAST[1], options.memory_option, options.progress_option)
+def labels(*, run: Path, out: Path, given: Arguments) -> None:
+    """Rename, merge or remove labels of a trained model, and give them titles.
+
+    No score changes. A merged label has the score and the probability of the best of its classes.
+    A name that was merged or removed is not given to another label. Titles stand beside labels in
+    predictions.
+    """
+    from streammach.model.document import MODEL
+    from streammach.model.label_changes import LabelChanges, entitle, rename
+    from streammach.model.model import Model, folder_of  # compiled code loads on demand
+
+    ways = {"renamed": (rename, given.rename), "titles": (entitle, given.vocabulary)}
+    files = [path for _, path in ways.values() if path is not None]
+    if not files:
+        raise UsageError("nothing is to be changed: --rename, --vocabulary")
+    Destination(out, MODEL, force=given.force, inputs=[folder_of(run), *files])
+    projected = _projected(run, given.but(on=None))
+    with ProgressBar(given.progress, {}, {"open": 0.5, "write": 1.0}) as shown:
+        shown("open", 0, 0)
+        model, done = Model.load(run), LabelChanges()
+        for change, path in ways.values():
+            if path is not None:
+                model, more = change(model, path)
+                done = dataclasses.replace(done, **{k: n for k, n in vars(more).items() if n})
+        shown("write", 0, 0)
+        model.save(out, force=given.force)
+    found = {"model": str(out), "labels": model.n_labels, **vars(done)}
+    if given.as_json:
+        say_json(found | {"projected_bytes": projected, "peak_bytes": peak_of(projected)})
+        return
+    words = ", ".join(f"{n:,} {what}" for what, n in vars(done).items() if n)
+    words = words.replace("titles", "with a title")
+    say(f"{short_path(out)}: {model.n_labels:,} labels; {words or 'none changed'}")
 
 
 def _reached(models: Sequence[Model], given: Arguments, shown: ProgressBar) -> list[Evaluation]:

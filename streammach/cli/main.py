@@ -25,7 +25,8 @@ COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completion
 COMMANDS = {  # by their modules, in the order of the job
     "explore": "data", "convert": "data", "verify": "data", "info": "info", "fit": "start",
     "plan": "trainings", "train": "trainings", "merge": "trainings", "evaluate": "ranks",
-    "predict": "ranks", "add": "changes", "shrink": "changes", "sweep": "trainings",
+    "predict": "ranks", "add": "changes", "labels": "changes", "shrink": "changes",
+    "sweep": "trainings",
     "compile": "start", "demo": "start",
 }  # fmt: skip
 NAMED = {"compile": "compile_"}  # whose function has another name: Python's own has this one

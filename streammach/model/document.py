@@ -32,7 +32,8 @@ FIELDS = {"format", "spec", "training", "tensors"}  # of every version
 LABELS, LABEL_OFFSETS = "label_bytes", "label_offsets"
 COLUMNS = "feature_columns"
 PROJECTION = "projection"
-LABEL_COUNTS = "label_counts"
+LABEL_COUNTS, LABEL_SAYS = "label_counts", "label_says"
+TITLES, TITLE_OFFSETS = "title_bytes", "title_offsets"
 MOST_MORE = 2**20  # columns beyond the features
 Stored = Literal["float32", "float16", "int8", "int4"]
 Width = Stored | Literal["float10"]  # float16 with four bits of the mantissa, stored as float16
@@ -77,6 +78,8 @@ class Document(
     n_rows: Annotated[int, msgspec.Meta(ge=0, le=2**48)] = 0
     # how rows of tables become features; None where it was trained on no table
     recipe: Recipe | None = None
+    relabelled: bool = False  # whether labels were renamed, merged or removed
+    title_kind: Kind | None = None  # that of titles of labels; None without any
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
@@ -120,6 +123,10 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found |= {COUNTS + name: facts for name, facts in counts.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
+    if document.relabelled:
+        found[LABEL_SAYS] = ((k,), np.int32)
+    if document.title_kind is not None:
+        found |= {TITLE_OFFSETS: ((k + 1,), np.int64), TITLES: ((None,), np.uint8)}
     if document.calibration.points:
         found |= dict.fromkeys((STATED, RIGHT), ((None,), np.float32))
     if document.n_columns:

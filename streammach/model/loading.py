@@ -17,9 +17,12 @@ from streammach.model.coding import COUNTS, STARTS, Bytes, Coded, decode, values
 from streammach.model.document import (
     COLUMNS,
     LABEL_OFFSETS,
+    LABEL_SAYS,
     LABELS,
     NARROW,
     TENSORS,
+    TITLE_OFFSETS,
+    TITLES,
     Document,
     arrays_of,
 )
@@ -36,7 +39,7 @@ COUNTED = (STARTS, CLASSES, GAINS, WIDE)
 # Counts are packed where that saves so much: else the kernels of a training, which are compiled, do
 # as well: 7 s of a first prediction, and as many rows a second.
 LEAST_SAVED = 16_000_000
-LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes")  # of names
+LISTS = (LABEL_OFFSETS, LABELS, "feature_offsets", "feature_bytes", TITLE_OFFSETS, TITLES)  # names
 
 
 def load_arrays(folder: Path, document: Document) -> Arrays:
@@ -59,6 +62,11 @@ def decode_arrays(document: Document, arrays: Arrays) -> None:
             look_at_numbers(np.ascontiguousarray(arrays[name]).reshape(-1), NO_SIGN, largest)
             if largest[0] >= INFINITE:
                 raise ValueError(f"the {name} are not finite")
+    if LABEL_SAYS in arrays:
+        says = arrays[LABEL_SAYS]
+        inside = says.min() >= -1 and 0 <= says.max() < len(says)
+        if not inside or (says[says] != says)[says >= 0].any():
+            raise ValueError("the labels by which classes are said are wrong")
     if COLUMNS in arrays:
         positions = arrays[COLUMNS]
         known = positions[positions >= 0]

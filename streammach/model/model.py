@@ -29,10 +29,13 @@ from streammach.model.document import (
     DOCUMENT,
     LABEL_COUNTS,
     LABEL_OFFSETS,
+    LABEL_SAYS,
     LABELS,
     MODEL,
     PROJECTION,
     TENSORS,
+    TITLE_OFFSETS,
+    TITLES,
     WEIGHTS_ARE,
     CalibrationScale,
     Document,
@@ -110,6 +113,11 @@ class Model(Reported):
         Rows of the training store then; 0 otherwise.
     recipe : Recipe or None
         How rows of tables become features; None where it was trained on no table.
+    says : int32 (K,) or None
+        The class by whose label each class is said, -1 where it is not; None where each is by its
+        own.
+    titles : Names or None
+        What labels are called in words, by class id, empty where that is not known; None without.
     label_kind : str
         The type in which labels are given back: that of those it was trained on, while these are
         known; otherwise integers where all labels are, else strings. It is no part of the files.
@@ -135,6 +143,8 @@ class Model(Reported):
     label_counts: NDArray[np.int64] | None = None
     n_rows: int = 0
     recipe: Recipe | None = None
+    says: NDArray[np.int32] | None = None
+    titles: Names | None = None
     label_kind: str = ""
     _lock: Any = field(default_factory=Turn, repr=False, compare=False)
 
@@ -142,7 +152,9 @@ class Model(Reported):
     def n_bytes(self) -> int:
         """Bytes of the arrays in memory, and on disk unless they are coded there."""
         names = self.labels.n_bytes + self.features.n_bytes
+        names += 0 if self.titles is None else self.titles.n_bytes
         arrays = [*self.hashed.values(), *self.calibration.arrays.values()]
+        arrays += [] if self.says is None else [self.says]
         return sum(a.nbytes for a in arrays) + self.counts_bytes + names
 
     @property
@@ -161,6 +173,13 @@ class Model(Reported):
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
         return self.training.label_share is not None
+
+    @property
+    def n_labels(self) -> int:
+        """How many labels are said: K, or fewer where some were merged or removed."""
+        if self.says is None:
+            return self.spec.n_classes
+        return int(np.count_nonzero(self.says == np.arange(len(self.says))))
 
     @property
     def n_more(self) -> int:
@@ -236,6 +255,9 @@ class Model(Reported):
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
             **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
+            **({} if self.says is None else {LABEL_SAYS: self.says}),
+            **({} if self.titles is None else
+               {TITLE_OFFSETS: self.titles.offsets, TITLES: self.titles.data}),
             **self.calibration.arrays,
         }  # fmt: skip
 
@@ -272,6 +294,8 @@ class Model(Reported):
             majority=self.majority, validation=self.validation, tensors=tensors,
             stored=self.stored, coded=coded, n_columns=self.columns.n_columns,
             n_more=self.n_more, n_rows=self.n_rows, recipe=self.recipe,
+            relabelled=self.says is not None,
+            title_kind=None if self.titles is None else cast("Kind", self.titles.kind),
         )  # fmt: skip
 
     @classmethod
@@ -319,7 +343,8 @@ class Model(Reported):
                 bias=arrays["bias"], scale=arrays.get("scale"), stored=document.stored,
                 columns=TrainedColumns(document.n_columns, arrays.get(COLUMNS)),
                 projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
-                n_rows=document.n_rows, recipe=document.recipe,
+                n_rows=document.n_rows, recipe=document.recipe, says=arrays.get(LABEL_SAYS),
+                titles=document.title_kind and names_in("title", document.title_kind, arrays),
             )  # fmt: skip
 
     def predict(

@@ -11,7 +11,7 @@ import numpy as np
 from streammach.errors import clean
 from streammach.model import loading
 from streammach.model.coding import COUNTS, PIECE_WORDS
-from streammach.model.document import LABELS, TENSORS, Document, arrays_of, read_document
+from streammach.model.document import LABELS, TENSORS, TITLES, Document, arrays_of, read_document
 from streammach.model.model import Model, folder_of
 from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
@@ -39,13 +39,15 @@ class ModelSize:
     # bytes taken beside these while a smaller model is made of it, by name; of a model in a file
     smaller: dict[str, int] = field(default_factory=dict)
     listed: bool = False  # whether its rows have lists of labels
+    title_bytes: int = 0  # bytes of the titles of its labels
+    relabelled: bool = False  # whether labels were renamed, merged or removed
     n_wide: int = 0  # features that have a gain for each class in its counts
 
     @property
     def label_bytes(self) -> float:
-        """Bytes of a label's name, in the mean."""
+        """Bytes of a label's name and title, in the mean."""
         n, n_bytes = self.names[0]
-        return n_bytes / max(n, 1)
+        return (n_bytes + self.title_bytes) / max(n, 1)
 
 
 def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
@@ -74,7 +76,8 @@ def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=n_bytes, names=names, n_more=document.n_more,
         loading=_loading(document, sizes), smaller=_smaller(sizes, plain),
-        listed=document.listed, n_wide=shapes[loading.WIDE][0] if loading.WIDE in shapes else 0,
+        listed=document.listed, relabelled=document.relabelled, title_bytes=sizes.get(TITLES, 0),
+        n_wide=shapes[loading.WIDE][0] if loading.WIDE in shapes else 0,
     )  # fmt: skip
 
 
@@ -107,5 +110,7 @@ def size_in_memory(model: Model) -> ModelSize:
     return ModelSize(
         spec=model.spec, dense=model.dense, counted=model.counts is not None, store=model.store,
         n_bytes=model.n_bytes, names=(label, feature), n_more=model.n_more,
-        listed=model.listed, n_wide=0 if model.counts is None else len(model.counts.wide),
+        listed=model.listed, relabelled=model.says is not None,
+        title_bytes=0 if model.titles is None else model.titles.text_bytes,
+        n_wide=0 if model.counts is None else len(model.counts.wide),
     )  # fmt: skip

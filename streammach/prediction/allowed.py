@@ -148,8 +148,15 @@ class KnownLabels:
     """Finds a model's labels, and says which of its classes may be said."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
-        self.every = Allowed(np.ones(model.spec.n_classes, np.bool_))
+        self._model, says = model, model.says
+        if says is None:
+            self._every = Allowed(np.ones(model.spec.n_classes, np.bool_))
+        else:
+            own = np.flatnonzero(says >= 0)
+            merged = (says[own] != own).any()
+            self._every = Allowed(says >= 0, says if merged else None)
+        # What may be said where nothing is asked for; None for all classes.
+        self.usual = None if says is None else self._every
 
     @cached_property
     def _index(self) -> NameIndex:
@@ -166,7 +173,7 @@ class KnownLabels:
             If the model knows none of the labels that alone may be said of all rows, or lists are
             not one for each row.
         """
-        found = self.every
+        found = self._every
         for word, given in (("only", only), ("never", never)):
             rows = None if given is None or n_rows is None else listed(given)
             if rows is not None:
@@ -183,13 +190,13 @@ class KnownLabels:
                 found = replace(found, classes=found.classes & (own if word == "only" else ~own))
         if not found.n_classes:
             raise UsageError("no label that the model knows may be said: only, never")
-        return None if found is self.every else found
+        return self.usual if found is self._every else found
 
     def _ids(self, labels: SomeLabels) -> list[int]:
         """Return the ids by which labels are said; those that are not known are left out."""
         names = Names.of([raw_name(label) for label in labels])
         ids = self._index.ids_of(names.offsets, names.data) if len(names) else np.zeros(0, int)
-        says = self.every.says
+        says = self._model.says
         found = np.unique(ids if says is None else np.where(ids < 0, -1, says[ids]))
         known: list[int] = found[found >= 0].tolist()
         return known

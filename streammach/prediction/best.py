@@ -67,6 +67,7 @@ class BestLabels:
     ) -> Top:  # fmt: skip
         """Return class ids int64 (n, k) and scores, best first, or raise DataError."""
         rank, score = self._of(estimator or self._named or self._model.estimator)
+        allowed = allowed or self.known.usual
         if allowed is None:
             return rank(block, k)
         return allowed.best(block, k, rank, score)
@@ -92,7 +93,7 @@ class BestLabels:
         if model.listed:
             p = label_probabilities(own, model.calibration, scores)
         else:
-            p, left = class_probabilities(scores, model.spec.n_classes, model.calibration)
+            p, left = class_probabilities(scores, model.n_labels, model.calibration)
             if allowed is not None:  # the same labels come first among the best of all
                 n = min(CANDIDATES, ids.shape[1])
                 first, own = allowed.packed(ids[:, :n], p[:, :n], found.shape[1])

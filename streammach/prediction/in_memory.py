@@ -117,9 +117,8 @@ class ModelRows:
             self._vocabulary = None if labelled else vocabulary
         multilabel: Multilabel = "on" if model.listed else "off"
         table = MemorySource(rows, SourceOptions(recipe=model.recipe, multilabel=multilabel))
-        return canonicalize(
-            table.block(vocabulary, label_needed=labelled, unknown=unknown, bad_rows=bad_rows)
-        )
+        block = table.block(vocabulary, label_needed=labelled, unknown=unknown, bad_rows=bad_rows)
+        return canonicalize(block, None, model.says)
 
 
 class _Compressed(NamedTuple):

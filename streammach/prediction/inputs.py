@@ -134,6 +134,9 @@ class StoreRows:
             )
         if label_needed and (other or met is not None):
             labels = _ids_of_labels(dataset, model.labels, met, other=other)
+        if label_needed and met is None and model.says is not None:
+            own = np.arange(len(dataset.labels)) if labels is None else labels
+            labels = np.where(own >= 0, model.says[own], -1)
         same = features is None or np.array_equal(features, np.arange(len(features)))
         self._dataset, self._labels = dataset, labels
         self._features = None if same else features
@@ -189,7 +192,7 @@ def _file_rows(
         raise no_recipe(path)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
         for part in room.cut(block):
-            yield canonicalize(part)
+            yield canonicalize(part, None, model.says if met is None else None)
     seen.unknown_values += bad_rows.unknown_values
     if met is not None:
         met.names = vocabulary.label_names()

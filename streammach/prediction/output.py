@@ -42,12 +42,14 @@ class Shape:
     k: int  # classes a row
     labels: Names  # the labels by class id
     word: str = "score"  # what stands beside a label: `score` or `probability`
+    titles: Names | None = None  # what labels are called in words, by class id, if that is known
     features: Names | None = None  # features by id, where scores are explained
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """What there is of each class of a row."""
-        return ("label", self.word, *["explanation"] * (self.features is not None))
+    def columns(self) -> tuple[str, ...]:
+        """What stands in a row for each label, in its order."""
+        titled, explained = self.titles is not None, self.features is not None
+        return ("label", *["title"] * titled, self.word, *["explanation"] * explained)
 
     @property
     def plural(self) -> str:
@@ -173,28 +175,31 @@ class TextOutput(OutputFormat):
         if not np.isfinite(scores).all():
             number, texts = "%s", [self.number(score) for score in scores.ravel().tolist()]
             scores = np.array(texts, object).reshape(n, k)
-        width = len(shape.words)
+        names = [shape.labels, *([] if shape.titles is None else [shape.titles])]
+        width = len(shape.columns)
         given = np.empty((n, 2 + width * k), object)
         tags = [""] * n if part.tags is None else self._cells(part.tags.raws())
         given[:, 0], given[:, 1] = part.rows, [self.tag(cell) for cell in tags]
-        own = [slice(2 + k * j, 2 + k * (j + 1)) for j in range(width)]
+        places = [slice(2 + i * k, 2 + (i + 1) * k) for i in range(width)]
         if self.paired:
-            own = [slice(2 + j, None, width) for j in range(width)]
+            places = [slice(2 + i, None, width) for i in range(width)]
         unique, where = np.unique(part.ids[there], return_inverse=True)
-        cells = np.array([*self._cells(shape.labels.raws(unique)), None], object)
-        places = np.full((n, k), -1)
-        places[there] = where.ravel()
-        given[:, own[0]], given[:, own[1]] = cells[places], scores
+        which = np.full((n, k), -1)
+        which[there] = where.ravel()
+        for place, own in zip(places, names, strict=False):
+            cells = np.array([*self._cells(own.raws(unique)), None], object)
+            given[:, place] = cells[which]
+        given[:, places[len(names)]] = scores
         if shape.features is not None:
             why = explained(part.ids, part.reasons, shape.labels, shape.features)
             why[there] = self.explained(why[there].tolist())
-            given[:, own[2]] = why
+            given[:, places[-1]] = why
         if there.all():
             lines, values = self.line(k, shape, number) * n, given.ravel()
         else:
             used = np.ones(given.shape, bool)
-            for some in own:
-                used[:, some] = there
+            for place in places:
+                used[:, place] = there
             templates = [self.line(m, shape, number) for m in range(k + 1)]
             lines = "".join([templates[m] for m in there.sum(axis=1).tolist()])
             values = given[used]
@@ -218,21 +223,20 @@ class Delimited(TextOutput):
 
     def heading(self, shape: Shape) -> bytes:
         """Return the names of the columns as a line."""
-        columns = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in shape.words]
+        columns = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in shape.columns]
         return (self.delimiter.join(("row", "tag", *columns)) + "\n").encode()
 
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
         """Return the template of a row."""
-        more = len(shape.words) - 2
-        cells = ["%s", number, *["%s"] * more] * n_labels
-        cells += ["", "", *[""] * more] * (shape.k - n_labels)
+        own = [number if what == shape.word else "%s" for what in shape.columns]
+        cells = own * n_labels + [""] * len(own) * (shape.k - n_labels)
         return self.delimiter.join(("%d", "%s", *cells)) + "\n"
 
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a text starts with a heading of ours."""
         cells = start.partition(b"\n")[0].decode("utf-8", "replace").split(self.delimiter)
         return cells[:4] in [
-            ["row", "tag", "label_1", word] for word in ("score_1", "probability_1")
+            ["row", "tag", "label_1", word] for word in ("score_1", "probability_1", "title_1")
         ]
 
 
@@ -288,9 +292,12 @@ class JsonLinesOutput(TextOutput):
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
         """Return the template of a row."""
         label = "%s" if shape.labels.kind == "integer" else '"%s"'
-        labels, scores, why = (",".join([cell] * n_labels) for cell in (label, number, "%s"))
-        more = "" if shape.features is None else f',"explanations":[{why}]'
-        return f'{{"row":%d,"tag":%s,"labels":[{labels}],"{shape.plural}":[{scores}]{more}}}\n'
+        cells = {"label": label, "title": '"%s"', shape.word: number, "explanation": "%s"}
+        names = {"label": "labels", "title": "titles", shape.word: shape.plural}
+        names["explanation"] = "explanations"
+        lists = [(names[what], ",".join([cells[what]] * n_labels)) for what in shape.columns]
+        own = ",".join(f'"{name}":[{each}]' for name, each in lists)
+        return f'{{"row":%d,"tag":%s,{own}}}\n'
 
     def is_ours(self, path: Path, start: bytes) -> bool:
         """Return whether a text starts with the names of ours, in their order."""
@@ -314,7 +321,10 @@ class ParquetOutput(OutputFormat):
         unique, where = np.unique(part.ids[there], return_inverse=True)
         places = np.zeros(part.ids.shape, np.int64)
         places[there] = where.ravel()
-        labels = pa.array(shape.labels.values(unique), schema.field("label_1").type)
+        names = [pa.array(shape.labels.values(unique), schema.field("label_1").type)]
+        if shape.titles is not None:
+            titles = [raw.decode("utf-8", "backslashreplace") for raw in shape.titles.raws(unique)]
+            names.append(pa.array(titles, pa.string()))
         raws = [b""] * len(part.rows) if part.tags is None else part.tags.raws()
         tags = [raw.decode("utf-8", "backslashreplace") or None for raw in raws]
         columns = [pa.array(part.rows), pa.array(tags, pa.string())]
@@ -324,7 +334,7 @@ class ParquetOutput(OutputFormat):
         for i in range(shape.k):
             lacking = ~there[:, i]
             columns += [
-                labels.take(pa.array(places[:, i], mask=lacking)),
+                *(own.take(pa.array(places[:, i], mask=lacking)) for own in names),
                 pa.array(np.ascontiguousarray(part.scores[:, i]), mask=lacking),
             ]
             if why is not None:
@@ -390,9 +400,10 @@ def _schema(shape: Shape) -> Any:
     label = {"integer": pa.int64(), "utf8": pa.string()}.get(shape.labels.kind, pa.binary())
     fields = [("row", pa.int64()), ("tag", pa.string())]
     for i in range(1, shape.k + 1):
-        fields += [(f"label_{i}", label), (f"{shape.word}_{i}", pa.float32())]
+        kinds = {"label": label, "title": pa.string(), shape.word: pa.float32()}
         if shape.features is not None:
-            fields.append((f"explanation_{i}", _explanation_type(shape.features)))
+            kinds["explanation"] = _explanation_type(shape.features)
+        fields += [(f"{what}_{i}", kinds[what]) for what in shape.columns]
     return pa.schema(fields, metadata=MARK)
 
 

@@ -260,9 +260,11 @@ class PredictionRequest:
     def shape(self, model: Model, allowed: Allowed | None) -> Shape:
         """Return what all rows of the table have in common."""
         word = "probability" if self.probabilities else "score"
-        most = model.spec.n_classes if allowed is None else allowed.n_labels
-        features = model.features if self.explain else None
-        return Shape(k=min(self.k, most), labels=model.labels, word=word, features=features)
+        most = model.n_labels if allowed is None else allowed.n_labels
+        return Shape(
+            k=min(self.k, most), labels=model.labels, word=word, titles=model.titles,
+            features=model.features if self.explain else None,
+        )  # fmt: skip
 
 
 def write_table(

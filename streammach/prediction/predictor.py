@@ -363,10 +363,12 @@ class Predictor:
         """Return how many labels there are of k, or raise UsageError for less than one."""
         if k < 1:
             raise UsageError(f"k is {k}: 1 or more labels are asked for")
+        allowed = allowed or self._best.known.usual
         return min(k, self.model.spec.n_classes if allowed is None else allowed.n_labels)
 
     def _n_ranked(self, k: int, allowed: Allowed | None, *, probabilities: bool) -> int:
         """Return how many classes of a row are ranked for its k best labels."""
+        allowed = allowed or self._best.known.usual
         best = k if allowed is None else allowed.n_ranked(k)
         return max(best, CANDIDATES) if probabilities else best
 

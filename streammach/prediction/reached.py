@@ -77,7 +77,7 @@ class ClassFigures(Figures):
 
     def __init__(
         self, n: int, calibration: Calibration | None, at: Sequence[int] = (),
-        by_class: ByClass | None = None,
+        by_class: ByClass | None = None, n_labels: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             n_rows=np.zeros((), np.int64),
@@ -88,7 +88,8 @@ class ClassFigures(Figures):
             logs=np.zeros(()), before=np.zeros((3, BINS)), after=np.zeros((3, BINS)),
             **({} if by_class is None else {"said": np.zeros(n, np.int32), "by_class": by_class}),
         )  # fmt: skip
-        self._n, self._calibration, self._at, self._by_class = n, calibration, at, by_class
+        self._n = n if n_labels is None else n_labels  # fewer where some were merged
+        self._calibration, self._at, self._by_class = calibration, at, by_class
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""
@@ -297,6 +298,11 @@ class ClassFacts(NamedTuple):
     n_rows: int  # rows of training then
     calibration: Calibration | None = None  # the scores are no probabilities
 
+    @property
+    def n_labels(self) -> int:
+        """How many labels are said."""
+        return len(self.labels)
+
 
 class EvaluationSums(Figures):
     """All figures of an evaluation. Of a model there may be more than of the scores of others.
@@ -316,7 +322,9 @@ class EvaluationSums(Figures):
                 LabelFigures(len(model.labels), model.calibration, request.threshold, by_class),
             ]
         else:
-            own = [ClassFigures(len(model.labels), model.calibration, request.at, by_class)]
+            own = [ClassFigures(
+                len(model.labels), model.calibration, request.at, by_class, model.n_labels
+            )]  # fmt: skip
         if request.estimators and isinstance(model, Model):
             own.append(RankingFigures(model))
         if request.by is not None and isinstance(model, Model):

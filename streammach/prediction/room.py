@@ -142,7 +142,7 @@ def room_for(
 
     With `some_labels` only some of the labels may be said.
     """
-    given = given or Input(is_store=True)
+    given, some_labels = given or Input(is_store=True), some_labels or held.relabelled
     kind = (
         task, given.is_store, held.dense, held.counted, held.spec.exact, device, threads > 1,
         held.spec.n_buckets > 256, held.loading > 0, *(["some labels"] if some_labels else []),

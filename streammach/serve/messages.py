@@ -53,13 +53,14 @@ class FieldRows(PredictRequest, frozen=True):
     rows: list[dict[str, Any] | str]
 
 
-class RowPrediction(msgspec.Struct, frozen=True):
+class RowPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """The best labels of a row."""
 
     labels: list[int | str]  # the best first
     scores: list[float]  # their scores: what the model ranks by, or probabilities
     # features of the row that the model does not know, and fields that it does not read
     unknown: int
+    titles: list[str] | None = None  # what the labels are called in words, if the model knows it
     # why each label has its score, by what the model ranks by; where it is asked for
     explanations: list[Explanation] | msgspec.UnsetType = msgspec.UNSET
 

@@ -61,7 +61,7 @@ class Served:
             kind = "text" if len(recipe.columns) == len(recipe.texts) == 1 else "fields"
         columns = () if recipe is None else recipe.columns
         self.about = About(
-            name=name, version=version, classes=model.spec.n_classes,
+            name=name, version=version, classes=model.n_labels,
             features=len(model.features), scores=self._predictor.estimator,
             rows=kind, columns=[ModelColumn(c.name, c.role) for c in columns],
             bytes=model.n_bytes,
@@ -73,7 +73,7 @@ class Served:
         one = questions[0]
         k = max(question.k for question in questions)
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
-        why = list[list[Explanation]]()
+        why, titles = list[list[Explanation]](), list[list[str] | None]()
         try:
             allowed = self._predictor.allowed(one.only, one.never, len(rows))
             for some in _slices([size for question in questions for size in question.sizes]):
@@ -85,6 +85,7 @@ class Served:
                 there = (ids >= 0).sum(axis=1).tolist()
                 named = self._labels(ids, there)
                 why += self._explained(one, block, ids, named, rows[some])
+                titles += self._titles(ids, there)
                 labels += named
                 values += [row[:n] for row, n in zip(scores.tolist(), there, strict=True)]
                 unknown += strange.tolist()
@@ -93,14 +94,17 @@ class Served:
         except (BudgetError, MemoryError) as error:
             raise Refused(503, f"memory is short: {error}", retry=1) from None
         # Each question takes as many of them as it has rows.
-        every = zip(labels, values, unknown, why, strict=True)
+        every = zip(labels, values, unknown, titles, why, strict=True)
         return [
             [
                 RowPrediction(
                     best[: question.k], scores[: question.k], n + more,
+                    None if words is None else words[: question.k],
                     own[: question.k] if question.explain else msgspec.UNSET,
                 )
-                for more, (best, scores, n, own) in zip(question.unknown, every, strict=False)
+                for more, (best, scores, n, words, own) in zip(
+                    question.unknown, every, strict=False
+                )
             ]
             for question in questions
         ]  # fmt: skip
@@ -144,6 +148,13 @@ class Served:
             return found
         return [[label.decode("utf-8", "backslashreplace") for label in row] for row in found]
 
+    def _titles(self, ids: NDArray[np.int64], there: list[int]) -> list[list[str]] | list[None]:
+        names = self._predictor.model.titles
+        if names is None:
+            return [None] * len(ids)
+        raws = (names.raws(row[:n]) for row, n in zip(ids, there, strict=True))
+        return [[raw.decode("utf-8", "backslashreplace") for raw in row] for row in raws]
+
     def warm(self) -> None:
         """Answer rows of its kind, so that all kernels are compiled."""
         model = self._predictor.model
@@ -153,7 +164,8 @@ class Served:
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
-            for only in (None, [model.labels[0]]):
+            first = int(np.flatnonzero(model.says >= 0)[0]) if model.says is not None else 0
+            for only in (None, [model.labels[first]]):
                 asked = Question([row] * n, [0] * n, [1] * n, DEFAULT_K, False, only=only)
                 self.predicted([asked])
         for some_labels in (False, True):

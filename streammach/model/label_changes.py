@@ -1,0 +1,109 @@
+"""Labels of a trained model are renamed, merged, removed, and get titles: no score changes.
+
+Classes keep their ids. A class whose label was merged is said by the label of another class, and a
+label has the score and the probability of the best of its classes. A class whose label was removed
+is said no more; its name and that of a merged one are not given to others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from streammach.errors import DataError, UsageError, clean
+from streammach.files.reading import read_small
+from streammach.model.model import Model
+from streammach.rows.names import MAX_NAME, Names
+
+MAX_FILE = 1 << 30  # bytes of a file of labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelChanges:
+    """What became of labels."""
+
+    renamed: int = 0  # labels that have another name
+    merged: int = 0  # labels that are said by another one
+    removed: int = 0  # labels that are said no more
+    titles: int = 0  # labels that have a title
+
+
+def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChanges]:
+    """Return the model with the labels that a file gives: old, a tab, new; empty for none.
+
+    All lines hold at once. Raises DataError for a label that the model does not say, or a new name
+    that was merged or removed, and UsageError if no label is left.
+    """
+    k, index = model.spec.n_classes, model.labels.index()
+    says = np.arange(k, dtype=np.int32) if model.says is None else model.says
+    names, new = model.labels.raws(np.arange(k)), dict[int, bytes]()
+    for number, old, name in _pairs_in(path):
+        (i,) = index.ids([old]).tolist()
+        known = i >= 0 and says[i] == i
+        wrong = "it is there twice" if i in new else "" if known else "it is no label of the model"
+        if wrong:
+            raise DataError(f"{wrong}: '{clean(old, 60)}'", path=clean(path, 300), line=number)
+        new[i] = name
+    said, first = np.arange(k, dtype=np.int32), dict[bytes, int]()  # by which class each is said
+    for i in sorted(new, key=lambda i: (new[i] != names[i], i)):
+        (there,) = index.ids([new[i]]).tolist() if new[i] else (-1,)
+        stays = there >= 0 and says[there] == there and there not in new
+        said[i] = first.setdefault(new[i], there if stays else i) if new[i] else -1
+    renamed = [i for i, name in new.items() if said[i] == i and name != names[i]]
+    for i in renamed:
+        names[i] = new[i]
+    for i in renamed:
+        (there,) = index.ids([new[i]]).tolist()
+        if there not in (-1, i) and names[there] == new[i]:
+            what = f"a label that was merged or removed has that name: '{clean(new[i], 60)}'"
+            raise DataError(what, path=clean(path, 300))
+    says = np.where(says >= 0, said[np.maximum(says, 0)], -1).astype(np.int32)
+    if (says < 0).all():
+        raise UsageError("no label is left", path=clean(path, 300))
+    majority = int(says[model.majority])
+    done = LabelChanges(
+        renamed=len(renamed), removed=sum(not name for name in new.values()),
+        merged=len([i for i, name in new.items() if name and said[i] != i]),
+    )  # fmt: skip
+    return replace(
+        model, labels=Names.of(names), says=says,
+        majority=majority if majority >= 0 else int(says.max()),
+    ), done  # fmt: skip
+
+
+def entitle(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChanges]:
+    """Return the model with titles of its labels from a file: label, a tab, title.
+
+    A URI may stand in angle brackets. What the model does not know is left out; raises UsageError
+    if it knows no label.
+    """
+    lines, index = list(_pairs_in(path)), model.labels.index()
+    labels = [label for _, label, _ in lines]
+    bare = [label.removeprefix(b"<").removesuffix(b">") for label in labels]
+    ids = [np.asarray(index.ids(one)) for one in (labels, bare)]
+    found = [b""] * model.spec.n_classes
+    for i, (_, _, title) in zip(np.where(ids[0] < 0, ids[1], ids[0]).tolist(), lines, strict=True):
+        own = i if model.says is None or i < 0 else int(model.says[i])
+        if own >= 0:
+            found[own] = title
+    n = sum(map(bool, found))
+    if not n:
+        raise UsageError("the model knows no label of it", path=clean(path, 300))
+    return replace(model, titles=Names.of(found)), LabelChanges(titles=n)
+
+
+def _pairs_in(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield number, first and second cell of each line of a file that is not empty."""
+    lines = read_small(Path(path), MAX_FILE).replace(b"\r\n", b"\n").split(b"\n")
+    for number, line in enumerate(lines, 1):
+        label, tab, rest = line.partition(b"\t")
+        second = rest.partition(b"\t")[0].strip()
+        if line and (not tab or not label or len(second) > MAX_NAME):
+            what = f"it is not a label, a tab and a name: '{clean(line, 60)}'"
+            raise DataError(what, path=clean(path, 300), line=number)
+        if line:
+            yield number, label, second

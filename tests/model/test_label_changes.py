@@ -1,0 +1,190 @@
+"""Labels are renamed, merged, removed and get titles; what they score does not change."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import streammach as sm
+from streammach.cli.main import main
+from streammach.errors import DataError, ModelError, UsageError
+from streammach.model.calibration import Calibration
+from streammach.model.label_changes import LabelChanges, entitle, rename
+from streammach.model.model import Model
+from streammach.model.shrink import Size, shrink
+from streammach.model.size import size_in_file, size_in_memory
+from streammach.prediction.predictor import Predictor
+from tests.builders import block_of
+from tests.prediction.test_allowed import LIMITS, MODELS, NAMES, D, K, N, reference, said, ways
+
+CHANGES = {
+    3: "label 7", 5: "label 7", 11: "new", 12: "new", 13: "", 14: "", 20: "label 21",
+    21: "label 20", 30: "label 30", 31: "label 30", 40: "ä name",
+}  # fmt: skip
+
+
+def written(path, changes):
+    path.write_text("".join(f"{NAMES[i]}\t{name}\n" for i, name in changes.items()) + "\r\n")
+    return path
+
+
+def as_changed(labels, scores):
+    """What all labels of rows become: each once, at its best place."""
+    ids = {name: i for i, name in enumerate(NAMES)}
+    for row, own in zip(labels.tolist(), scores.tolist(), strict=True):
+        found = {}
+        for label, score in zip(row, own, strict=True):
+            name = CHANGES.get(ids[label], label)
+            if name:
+                found.setdefault(name, score)
+        yield list(found.items())
+
+
+@pytest.fixture
+def changes(tmp_path):
+    return written(tmp_path / "changes.tsv", CHANGES)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tmp_path):
+    model, block = MODELS[name](rng), block_of(rng, N, D, K)
+    changed, done = rename(model, changes)
+    assert done == LabelChanges(renamed=4, merged=4, removed=2)
+    assert changed.n_labels == K - 6
+    changed.save(tmp_path / "saved")
+    forms = [changed, Model.load(tmp_path / "saved")]
+    for estimator, decode in ways(model, name):
+        with Predictor(model, estimator=estimator, threads=1, decode=decode) as predictor:
+            every = list(as_changed(*predictor.topk(block, K)))
+        for form in forms:
+            with Predictor(form, estimator=estimator, threads=2, decode=decode) as predictor:
+                for k in (1, 4, K):
+                    found = predictor.topk(block, k)
+                    assert found[0].shape == (N, min(k, K - 6))
+                    assert list(said(*found)) == [row[:k] for row in every]
+        if decode != "auto":
+            continue
+        labels, scores = np.array([[*zip(*row, strict=True)] for row in every], object).swapaxes(
+            0, 1
+        )
+        with Predictor(changed, estimator=estimator, threads=1) as predictor:
+            for limit in ("few", "both", "own never"):
+                wanted = LIMITS[limit](rng)
+                # A label that was merged is the one by which it is said.
+                own = {word: [[new(x) for x in row] if isinstance(row, list) else new(row)
+                              for row in given] for word, given in wanted.items()}  # fmt: skip
+                found = said(*predictor.topk(block, 4, **wanted))
+                assert list(found) == reference(labels, scores, 4, **own)
+
+
+def new(label):
+    """The label by which what is now called so is said; of a name that is gone, nothing."""
+    merged = {"label 3": "label 7", "label 5": "label 7", "label 12": "new", "label 31": "label 30"}
+    return "" if label in ("label 11", "label 40") else merged.get(label, label)
+
+
+@pytest.mark.parametrize("name", ["hashed", "lists", "blend"])
+def test_probabilities_fall_and_add_up(name, changes, rng):
+    model, block = MODELS[name](rng), block_of(rng, N, D, K)
+    if not model.listed:
+        line = Calibration(1.5, -3.0, (0.0, 0.4, 1.0), (0.0, 0.2, 1.0))
+        model = replace(model, calibration=line)
+    with Predictor(rename(model, changes)[0], threads=1) as predictor:
+        p = predictor.topk(block, K, probabilities=True)[1]
+    assert (np.diff(p, axis=1) <= 0).all()
+    assert model.listed or p.sum(axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_changes_follow_one_another_and_a_smaller_model_has_them(changes, rng, tmp_path):
+    model, block = MODELS["blend"](rng), block_of(rng, N, D, K)
+    changed, _ = rename(model, changes)
+    (tmp_path / "more.tsv").write_text("new\tlabel 7\nlabel 20\t\n")
+    changed, done = rename(changed, tmp_path / "more.tsv")
+    assert done == LabelChanges(merged=1, removed=1)
+    (tmp_path / "titles.tsv").write_text("label 7\tseven\n<label 12>\ttwelve\tn\nother\tx\n")
+    changed, done = entitle(changed, tmp_path / "titles.tsv")
+    assert done == LabelChanges(titles=1)  # label 12 is said by label 7
+    small = shrink(changed, Size("int4", 3, changed.n_pairs))
+    small.save(tmp_path / "small")
+    small = Model.load(tmp_path / "small")
+    assert np.array_equal(small.says, changed.says)
+    assert small.titles.same_as(changed.titles)
+    assert size_in_file(tmp_path / "small").n_bytes == size_in_memory(small).n_bytes
+    for form in (changed, small):
+        with Predictor(form, threads=1) as predictor:
+            labels = {*predictor.topk(block, K)[0].ravel().tolist()}
+        assert labels.isdisjoint({"new", "label 3", "label 13", "label 20", "label 11"})
+        assert len(labels) == form.n_labels == K - 8
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label 1\tx\nother\tx\n", "it is no label of the model: 'other'.*2"),
+        ("label 1\tx\nlabel 1\ty\n", "it is there twice"),
+        ("label 1\n", "it is not a label, a tab and a name"),
+        ("label 1\tlabel 2\nlabel 3\tlabel 1\n", "merged or removed has that name: 'label 1'"),
+        ("label 1\t\nlabel 3\tlabel 1\n", "merged or removed has that name: 'label 1'"),
+        ("".join(f"{name}\t\n" for name in NAMES), "no label is left"),
+    ],
+)
+def test_changes_that_cannot_be_are_refused(text, message, rng, tmp_path):
+    (tmp_path / "changes.tsv").write_text(text)
+    with pytest.raises((DataError, UsageError), match=message):
+        rename(MODELS["hashed"](rng), tmp_path / "changes.tsv")
+
+
+def test_a_file_with_wrong_labels_of_classes_is_refused(changes, rng, tmp_path):
+    model, _ = rename(MODELS["hashed"](rng), changes)
+    for wrong in (K, -2, 13):  # 13 is said no more
+        says = model.says.copy()
+        says[0] = wrong
+        replace(model, says=says).save(tmp_path / "model", force=True)
+        with pytest.raises(ModelError, match="labels by which classes are said are wrong"):
+            Model.load(tmp_path / "model")
+
+
+def test_the_command_changes_what_all_doors_say(tiny, monkeypatch, capsys):
+    monkeypatch.chdir(tiny.folder)
+    tiny.store(n_rows=300, n_classes=12)
+    train = ["train", "train.zarr", "--out", "run", "--buckets", "8", "--repetitions", "4"]
+    assert main([*train, "--epochs", "1", "--transform", "binary", "--progress", "none"]) == 0
+    (tiny.folder / "c.tsv").write_text("class-1\tclass-2\nclass-3\tdrei\nclass-4\t\n")
+    (tiny.folder / "v.tsv").write_text('class-2\ttwo words\ndrei\tthree, "in" German\n')
+    rows = tiny.lines(60, 12)
+    tiny.text("rows.vw", rows)
+    capsys.readouterr()
+    asked = ["labels", "run", "--rename", "c.tsv", "--vocabulary", "v.tsv", "--out", "changed"]
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    counted = {"labels": 10, "renamed": 1, "merged": 1, "removed": 1, "titles": 2}
+    assert {name: found[name] for name in counted} == counted
+    assert main(asked) != 0  # it is there
+    assert main(["labels", "run", "--out", "none"]) != 0
+    before, after = (sm.evaluate(run, "rows.vw") for run in ("run", "changed"))
+    gone = sum(row.split()[0] in ("class-3", "class-4") for row in rows)
+    assert after.n_unseen == gone  # rows of class-1 are rows of class-2
+    assert after.accuracy >= before.accuracy - gone / 60
+    for name in ("t.tsv", "t.csv", "t.jsonl", "t.parquet"):
+        sm.predict("changed", "rows.vw", name, k=20, threshold=0.001)
+        sm.predict("changed", "rows.vw", name, k=20, threshold=0.001, force=True)  # it is ours
+    table = pq.read_table("t.parquet")
+    assert table.column_names[:5] == ["row", "tag", "label_1", "title_1", "score_1"]
+    lines = [line.split("\t") for line in (tiny.folder / "t.tsv").read_text().splitlines()]
+    assert lines[0] == table.column_names
+    objects = [json.loads(line) for line in (tiny.folder / "t.jsonl").read_text().splitlines()]
+    titles = {"class-2": "two words", "drei": 'three, "in" German'}
+    for line, own, row in zip(lines[1:], objects, table.to_pylist(), strict=True):
+        n = len(own["labels"])
+        assert own["titles"] == [titles.get(label, "") for label in own["labels"]]
+        assert [row[f"title_{i + 1}"] for i in range(10)] == [*own["titles"], *[None] * (10 - n)]
+        assert line[2::3] == [*own["labels"], *[""] * (10 - n)]
+        assert line[3::3] == [*own["titles"], *[""] * (10 - n)]
+    tiny.text("new.vw", ["thirteen |w own5_1 pair2 |x noise3", "thirteen |w own5_2"])
+    assert main(["add", "changed", "new.vw", "--out", "more"]) == 0
+    more = Model.load("more")
+    assert more.n_labels == 11
+    assert "thirteen" in more.predict([{"w^own5_1": 1.0}], k=11)
+    assert [more.titles[i] for i in (1, 12)] == ["two words", ""]

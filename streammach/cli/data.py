@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streammach.data.convert import Conversion
     from streammach.data.explore import Exploration, SourceFacts
 
+SINGLE_SHARE = 0.1  # of the features, from which on those of one row are spoken of
 LABELS = {"integer": "integers", "utf8": "text", "bytes": "bytes that are not all UTF-8"}
 VALUES = {
     "uint8": "integers from 0 to 255: a byte each",
@@ -96,6 +97,8 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
     options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
     click.option("--like", metavar="TRAIN.zarr", type=options.STORE_PATH,
                  help="Use this store's labels and features: for test data."),
+    click.option("--min-rows", type=int, default=1, show_default=True, metavar="N",
+                 help="Leave out features that fewer rows hold."),
     *options.BAD_ROWS,
     click.option("--memory", metavar="SIZE",
                  help="Memory to work in, such as 1GB.  [default: 2GB, or what is needed]"),
@@ -153,6 +156,17 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
         )
     if done.duplicates:
         say(f"added up {done.duplicates:,} values of a feature that its row held already")
+    if done.rare_features:
+        say(
+            f"left out {done.rare_features:,} features of fewer than {given.min_rows:,} rows, with "
+            f"{done.rare_values:,} values"
+        )
+    elif done.single_row_features > SINGLE_SHARE * done.n_features and given.like is None:
+        share = 100 * done.single_row_features / done.nnz
+        say(
+            f"{done.single_row_features:,} features are of one row, {share:.2g}% of the values: "
+            "--min-rows 2 leaves them out"
+        )
     if done.unknown_values:
         say(
             f"dropped {done.unknown_values:,} values of features that "

@@ -74,6 +74,10 @@ class Conversion:
         Rows whose label the store given by `like` does not have.
     weightless_rows : int
         Rows of importance 0, which are left out.
+    rare_features, rare_values : int
+        Features of fewer rows than `min_rows`, and their values, which are left out.
+    single_row_features : int
+        Features of one row among all that were met.
     formats : tuple of str
         The format of each source.
     notes : tuple of str
@@ -105,6 +109,9 @@ class Conversion:
     projected_bytes: int
     seconds: float = 0.0
     weightless_rows: int = 0
+    rare_features: int = 0
+    rare_values: int = 0
+    single_row_features: int = 0
 
 
 @at_urls
@@ -117,7 +124,7 @@ def convert(
     names: str | Sequence[str] = (), weight: str | None = None, tag: str | None = None,
     label_separator: str | None = None, ngrams: int | None = None, chars: str | None = None,
     quotes: Quotes = "auto", header: bool = True, columns: str | Sequence[str] = (),
-    like: str | os.PathLike[str] | None = None, on_bad_row: str = "error",
+    like: str | os.PathLike[str] | None = None, min_rows: int = 1, on_bad_row: str = "error",
     max_bad: int | None = None, memory: str | int | float | None = None, threads: int | None = None,
     seed: int = 0, force: bool = False, progress: Wanted = None,
 ) -> Conversion:  # fmt: skip
@@ -177,6 +184,8 @@ def convert(
     like : path-like, optional
         A store whose labels and features are used: for test data. Other features are dropped, rows
         with other labels are kept, both are counted.
+    min_rows : int
+        Leave out features that fewer rows hold. Rows that lose all stay.
     on_bad_row : str
         ``error`` or ``skip``: then they are listed in a file beside the store, its name followed by
         ``.rejects.tsv``.
@@ -218,6 +227,10 @@ def convert(
         raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
     if threads is not None and threads < 1:
         raise UsageError(f"{threads} threads cannot work: --threads")
+    if min_rows < 1:
+        raise UsageError(f"{min_rows} is too small: --min-rows")
+    if min_rows > 1 and like is not None:
+        raise UsageError("features are those of a store: --min-rows, --like")
     if target.exists() and not force:
         tidy(target)
     recipe = None
@@ -249,7 +262,8 @@ def convert(
             held = [source.held() for source in opened]
             ConversionMemory.of(memory, held, threads or cores(), code).room(0, LOOK_BYTES)
         request = ConversionRequest(
-            options=agreed(opened, options, recipe), like=like, on_bad_row=on_bad_row,
+            options=agreed(opened, options, recipe), like=like, min_rows=min_rows,
+            on_bad_row=on_bad_row,
             max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
             progress=told,
         )  # fmt: skip
@@ -270,6 +284,7 @@ def convert(
     return Conversion(
         path=str(target), digest=root.manifest, n_rows=root.rows, n_classes=root.classes,
         n_features=root.features, nnz=root.nnz, skipped=root.skipped, **root.counts,
+        single_row_features=made.single_row_features,
         formats=tuple(source.form for source in opened), notes=tuple(notes), rejects=rejects,
         resumed=resumed, projected_bytes=made.memory, seconds=time.monotonic() - began,
     )  # fmt: skip

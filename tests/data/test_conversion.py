@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import streammach as sm
+from streammach.cli.main import main
 from streammach.data.bad_rows import LIST
 from streammach.data.conversion import build, folder, intake, spills
 from streammach.data.convert import convert
@@ -15,6 +17,7 @@ from streammach.data.store.opening import STORE
 from streammach.errors import BudgetError, DataError, DiskError, Interrupted, StoreError, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.folders import SCRATCH
+from tests.builders import listed_lines
 from tests.data.test_convert import names_in, rows_by_name
 
 
@@ -417,3 +420,64 @@ def test_text_is_read_from_standard_input(tiny):
         assert a.root.nnz == b.root.nnz
     assert wanted
     assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "b")
+
+
+@pytest.mark.parametrize("least", [2, 20])
+@pytest.mark.parametrize("listed", [False, True])
+def test_rare_features_are_left_out(least, listed, tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    lines = listed_lines(tiny.rng, 900) if listed else mixed_lines(tiny, 900)
+    lines = [line + f" |u only{i}" * (i % 3 == 0) for i, line in enumerate(lines)]
+    source, few = tiny.text("r.vw", lines), tiny.folder / "few"
+    how = {"multilabel": "on" if listed else "off"}
+    whole, digests = convert(source, tiny.folder / "whole", **how), set()
+    for n_bytes, threads in ((1 << 30, 2), (60_000, 1)):
+        room(n_bytes)
+        done = convert(source, few, min_rows=least, threads=threads, force=True, **how)
+        digests.add(done.digest)
+    assert len(digests) == 1
+    with Dataset.open(tiny.folder / "whole") as data:
+        counts = data.feature_counts
+        rare = {data.features.raw(i) for i in np.flatnonzero(counts < least)}
+    rows = rows_by_name(tiny.folder / "whole")
+    wanted = [(*row[:2], tuple(v for v in row[2] if v[0] not in rare)) for row in rows]
+    assert rows_by_name(few) == sorted(wanted, key=str)
+    assert len(rare) >= 300
+    assert (done.rare_features, done.rare_values) == (len(rare), counts[counts < least].sum())
+    assert done.single_row_features == whole.single_row_features == (counts == 1).sum()
+    assert done.n_features + done.rare_features == whole.n_features
+    with Dataset.open(few) as data:
+        assert data.verify() == []
+        assert data.facts.max_row_nnz == max(len(row[2]) for row in wanted)
+        assert data.root.options["min_rows"] == least
+
+
+def test_columns_of_a_matrix_may_be_rare(tiny, rng):
+    x = (rng.random((200, 12)) < 0.5).astype(np.float32)
+    x[:, 3] = x[:, 7] = 0
+    x[5, 3] = x[9, 7] = 1
+    np.save(tiny.folder / "X.npy", x)
+    np.save(tiny.folder / "y.npy", x[:, 0].astype(int))
+    done = convert(tiny.folder / "X.npy", tiny.folder / "m.zarr", min_rows=2)
+    assert (done.n_features, done.rare_features, done.rare_values) == (10, 2, 2)
+    plan = sm.plan(tiny.folder / "m.zarr", exact=True)
+    model = sm.Trainer(plan, sm.TrainingOptions(epochs=2)).fit(tiny.folder / "m.zarr").model
+    without = x.copy()
+    without[:, [3, 7]] = 0
+    assert (model.predict_topk(x, 2)[1] == model.predict_topk(without, 2)[1]).all()
+
+
+def test_how_many_rows_a_feature_needs_must_be_possible(tiny, capsys):
+    source, out = tiny.text("r.vw", tiny.lines(90, 5)), tiny.folder / "out"
+    with pytest.raises(UsageError, match="0 is too small: min_rows"):
+        convert(source, out, min_rows=0)
+    with pytest.raises(UsageError, match="features are those of a store: min_rows, like"):
+        convert(source, out, min_rows=2, like=tiny.store())
+    with pytest.raises(DataError, match="no feature occurs in 91 rows: min_rows 91"):
+        convert(source, out, min_rows=91)
+    lines = [f"class{i % 5} |w a b |u only{i}" for i in range(90)]
+    tiny.text("r.vw", lines)
+    assert main(["convert", str(source), str(out)]) == 0
+    assert "90 features are of one row, 33% of the values: --min-rows 2" in capsys.readouterr().out
+    assert main(["convert", str(source), str(out), "--min-rows", "2", "--force"]) == 0
+    assert "left out 90 features of fewer than 2 rows, with 90 values" in capsys.readouterr().out

@@ -48,6 +48,7 @@ class Made:
     root: Root
     memory: int
     held: HeldDataset | None = None
+    single_row_features: int = 0  # features of one row that were met
 
 
 class Build:
@@ -71,7 +72,9 @@ class Build:
             listed=None if held else folder.listed,
         )  # fmt: skip
         # what decides the store beside sources and seed
-        self.decided = decided(request.options, request.on_bad_row, self._known.digest)
+        self.decided = decided(
+            request.options, request.on_bad_row, self._known.digest, request.min_rows
+        )
 
     def run(self, *, resume: bool) -> Made:
         """Make the store, or raise ChangedError, DataError, BudgetError or DiskError."""
@@ -127,11 +130,14 @@ class Build:
         intake.forget()  # the tables go before names are put into order
         labels = self._known.ranked_labels(names[0], counts[0])
         features = self._known.ranked_features(names[1], counts[1])
+        once, n_met = int(np.count_nonzero(features.counts == 1)), len(features.names)
+        features = self._frequent(features)
         _warn_of_spellings(labels.names)
         groups = [features.rank[ids] for ids in groups] or [features.rank]
         told = self._told(WRITE)
         shuffle = Shuffle(
-            labels.rank, Ids.of(groups), len(features.names), block_rows(tally), workers,
+            labels.rank, Ids.of(groups), (n_met, len(features.names)),
+            block_rows(tally.rows, int(features.counts.sum())), workers,
             lambda done: told(done, tally.rows),
         )  # fmt: skip
         if not spills and not self._request.held_bytes:
@@ -145,9 +151,20 @@ class Build:
                 shuffle.write(rows, writer)
             root = self._finished(writer, tally, shuffle, labels, features)
             held = writer.dataset(root) if isinstance(writer, HeldWriter) else None
-            return Made(root, self._memory.n_bytes, held)
+            return Made(root, self._memory.n_bytes, held, once)
         finally:
             writer.release()
+
+    def _frequent(self, features: RankedNames) -> RankedNames:
+        """Return the features that occur in enough rows, or raise DataError."""
+        least = self._request.min_rows
+        if least == 1:
+            return features
+        found = features.frequent(least)
+        if not len(found.names):
+            place = clean(self._sources[0].path, 300)
+            raise DataError(f"no feature occurs in {least:,} rows: --min-rows {least}", path=place)
+        return found
 
     def _writer(self, tally: Tally, workers: Workers) -> StoreWriter | HeldWriter:
         types, labels = value_type(tally), None
@@ -183,7 +200,7 @@ class Build:
         known = len(labels.names if self._known.labels is None else self._known.labels)
         root = writer.finish(RootFacts(
             rows=tally.rows, classes=len(labels.names), features=len(features.names),
-            max_row_nnz=tally.longest, **shuffle.said(), columns=columns.n_columns,
+            **shuffle.said(), columns=columns.n_columns,
             seed=self._request.seed, options=self.decided, recipe=self._request.options[0].recipe,
             source=[
                 StoredSource(**msgspec.structs.asdict(facts), rows=n)
@@ -195,6 +212,7 @@ class Build:
                 "unknown_values": self._bad_rows.unknown_values,
                 "unseen_label_rows": int(labels.counts[known:].sum()),
                 **({"weightless_rows": tally.left} if tally.left else {}),
+                **shuffle.left_out,
             },
         ))  # fmt: skip
         keep_compiled(*self._kind)
@@ -241,6 +259,6 @@ def value_type(tally: Tally) -> type[np.generic]:
     return np.uint8 if fit_bytes(tally.integers, tally.largest) else np.float32
 
 
-def block_rows(tally: Tally) -> int:
+def block_rows(n_rows: int, nnz: int) -> int:
     """Return the rows of a block of a store."""
-    return min(max(1, BLOCK_VALUES * tally.rows // tally.nnz), MAX_BLOCK_ROWS)
+    return min(max(1, BLOCK_VALUES * n_rows // nnz), MAX_BLOCK_ROWS)

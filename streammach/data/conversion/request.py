@@ -29,7 +29,10 @@ from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
 
 @dataclass(frozen=True)
 class RankedNames:
-    """Names by final id, how often each occurs, and the final id of each provisional one."""
+    """Names by final id, how often each occurs, and the final id of each provisional one.
+
+    Ids from the number of names on are of those that are left out.
+    """
 
     names: Names
     counts: NDArray[np.int64]
@@ -48,6 +51,12 @@ class RankedNames:
         rank = np.empty(len(order), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         return cls(permuted(names, order), counts[order], rank)
+
+    def frequent(self, least: int) -> RankedNames:
+        """Return the names that occur so often, the first ones; the ids of others lie behind."""
+        n, names = int(np.count_nonzero(self.counts >= least)), self.names
+        kept = Names(names.offsets[: n + 1], names.data[: names.offsets[n]], names.kind)
+        return RankedNames(kept, self.counts[:n], self.rank)
 
 
 @dataclass(frozen=True)
@@ -89,9 +98,10 @@ class ConversionRequest:
     """What a conversion is made with."""
 
     options: list[SourceOptions]  # how each source is read
-    # like, on_bad_row, max_bad, seed, memory, progress: as for
+    # like, min_rows, on_bad_row, max_bad, seed, memory, progress: as for
     # :func:`streammach.data.convert.convert`
     like: str | os.PathLike[str] | None = None
+    min_rows: int = 1
     on_bad_row: str = "error"
     max_bad: int | None = None
     seed: int = 0
@@ -105,7 +115,9 @@ class ConversionRequest:
     held_bytes: int = 0
 
 
-def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Decided:
+def decided(
+    options: Sequence[SourceOptions], on_bad_row: str, like: str, min_rows: int = 1
+) -> Decided:
     """Return what decides a store beside sources and seed, as its root document keeps it."""
     first = options[0]
     files = [given.labels for given in options if given.labels is not None]
@@ -118,6 +130,7 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
         "quotes": None if first.layout.quotes == "auto" else first.layout.quotes,
         "no_header": not first.layout.header,
         "columns": ",".join(first.layout.columns),
+        "min_rows": min_rows if min_rows > 1 else None,
         "recipe": None if first.recipe is None or like
         else sha256([msgspec.json.encode(first.recipe)])[:16],
     }  # fmt: skip
@@ -128,7 +141,7 @@ def decided(options: Sequence[SourceOptions], on_bad_row: str, like: str) -> Dec
 def difference_from(
     store: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]],
     options: Sequence[SourceOptions], *, like: str | os.PathLike[str] | None, on_bad_row: str,
-    seed: int,
+    seed: int, min_rows: int = 1,
 ) -> str | None:  # fmt: skip
     """Return why a store is not the one that a conversion would make; None if it is.
 
@@ -141,7 +154,7 @@ def difference_from(
     if like is not None:
         with Dataset.open(like) as dataset:
             recipe, digest = dataset.root.recipe, dataset.digest
-    wanted = decided(agreed(opened, options, recipe), on_bad_row, digest)
+    wanted = decided(agreed(opened, options, recipe), on_bad_row, digest, min_rows)
     return _other_sources(root, opened) or _other_options(root, wanted, seed)
 
 

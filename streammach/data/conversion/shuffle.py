@@ -28,38 +28,48 @@ class Shuffle:
     """Writes rows in the order of their keys."""
 
     def __init__(
-        self, classes: NDArray[np.int32], features: Ids, n_features: int, block_rows: int,
-        workers: Workers, progress: Callable[[int], None],
+        self, classes: NDArray[np.int32], features: Ids, n_features: tuple[int, int],
+        block_rows: int, workers: Workers, progress: Callable[[int], None],
     ) -> None:  # fmt: skip
         # the final id of each provisional one: of classes int32 (K,), of features by group
-        self._classes, self._features, self._n_features = classes, features, n_features
+        self._classes, self._features = classes, features
+        # how many ids of features there are, and how many of the first ones rows keep
+        self._n_features, self._n_kept = n_features
         self.block_rows = block_rows  # rows of a block
         self._workers = workers
         self._progress = here(progress)
         self._sketch = PairSketch()
         # values and labels of each block of rows; the last block may not be full
         self._nnz, self._labels = list[int](), list[int]()
-        self._longest_list = 0
+        self._longest = self._longest_list = self._n_cut = 0
 
     def said(self) -> dict[str, int]:
         """Return what the root of the store says of rows and their blocks."""
         nnz, labels = self._nnz, self._labels
         most = sum(nnz) * max(1, self._longest_list)
         return {
-            "nnz": sum(nnz), "pairs": min(self._sketch.estimate(), most), "labels": sum(labels),
+            "nnz": sum(nnz), "max_row_nnz": self._longest,
+            "pairs": min(self._sketch.estimate(), most), "labels": sum(labels),
             "max_row_labels": self._longest_list, "block_rows": self.block_rows,
             "max_block_nnz": max(nnz, default=0), "max_block_labels": max(labels, default=0),
         }  # fmt: skip
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many features were left out, and their values, if any were."""
+        n = self._n_features - self._n_kept
+        return {"rare_features": n, "rare_values": self._n_cut} if n else {}
 
     def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
         """Append rows in the order of their keys, or raise DiskError."""
         order = KeyOrder(rows, BIN_BITS)
 
-        def piece(bins: tuple[int, int]) -> tuple[RowBlock, NDArray[np.uint8]]:
+        def piece(bins: tuple[int, int]) -> tuple[RowBlock, NDArray[np.uint8], int]:
             return self._piece(rows, order.rows(*bins))
 
-        def append(made: tuple[RowBlock, NDArray[np.uint8]]) -> Chunks:
-            block, sketch = made
+        def append(made: tuple[RowBlock, NDArray[np.uint8], int]) -> Chunks:
+            block, sketch, n_cut = made
+            self._n_cut += n_cut
             self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
             self._sketch.merge(sketch)
             chunks = writer.append_rows(block)
@@ -85,8 +95,8 @@ class Shuffle:
 
     def _piece(
         self, rows: RowBuffer, chosen: NDArray[np.int64]
-    ) -> tuple[RowBlock, NDArray[np.uint8]]:
-        """Return the chosen rows with their final ids, and the sketch of their pairs."""
+    ) -> tuple[RowBlock, NDArray[np.uint8], int]:
+        """Return the chosen rows with their final ids, their pairs' sketch, values left out."""
         block = rows.copy(chosen, self._features, spare=1)
         longest, d = int(np.diff(block.indptr).max()), self._n_features
         sort_rows(block.indptr, block.features, block.values, d if DENSE_SHARE * longest > d else 0)
@@ -98,15 +108,19 @@ class Shuffle:
         block = replace(
             block, features=block.features[:-1], values=block.values[:-1], classes=classes
         ).with_labels(lists)
+        nnz = block.nnz
+        if self._n_kept < self._n_features:
+            block = block.with_values(block.features < self._n_kept)
         sketch = PairSketch()
         sketch.add(block.indptr, block.features, block.classes, block.labels)
-        return block, sketch.registers
+        return block, sketch.registers, nnz - block.nnz
 
     def _count_blocks(
         self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
     ) -> None:
         blocks = (first_row + np.arange(len(lengths))) // self.block_rows
         _add(self._nnz, blocks, lengths)
+        self._longest = max(self._longest, int(lengths.max()))
         if lists is not None:
             _add(self._labels, blocks, lists.lengths)
             self._longest_list = max(self._longest_list, int(lists.lengths.max()))

@@ -82,7 +82,6 @@ class Tally(msgspec.Struct, kw_only=True):
     column_names: str = ""
     rows: int = 0
     nnz: int = 0
-    longest: int = 0
     duplicates: int = 0
     integers: bool = True
     largest: float = 0.0
@@ -122,7 +121,6 @@ class Tally(msgspec.Struct, kw_only=True):
         self.left_bytes += int(np.diff(part.left).sum())
         self.rows += block.n_rows
         self.nnz += block.nnz
-        self.longest = max(self.longest, int(np.diff(block.indptr).max(initial=0)))
         self.weighted |= block.importance is not None and bool((block.importance != 1).any())
         self.tagged |= block.tags is not None
         if block.labels is not None:

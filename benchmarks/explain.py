@@ -3,10 +3,11 @@
     python -m benchmarks.explain RUN=TEST ... [--rows 1000] [--json FILE]
 
 Of the first rows of a store or a file, 3 labels each with 10 features that raise their score and 10
-that lower it, on one thread: microseconds of the processor a row, and the largest distance of their sum from the
-predictor's score. Then the row's feature that raises the best label most is left out: the largest
-distance of what the score loses (by `logsum` and `blend` but for the other lines) from what was
-said, for models that leave values as they are or make them 1, and labels that stay among 50.
+that lower it, on one thread: microseconds of the processor a row, and the largest distance of their
+sum from the predictor's score. Then the row's feature that raises the best label most is left out:
+the largest distance of what the score loses (by `logsum` and `blend` but for the other lines) from
+what was said, for models that leave values as they are or make them 1, and labels that stay among
+50.
 """
 
 import time

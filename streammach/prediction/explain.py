@@ -249,7 +249,7 @@ def explanations(
     reasons: NDArray[Any], labels: Sequence[Sequence[Any]], features: Names,
     places: Sequence[Places] = (),
 ) -> list[list[Explanation]]:  # fmt: skip
-    """Return reasons (n, k) of labels as records with the names of features, and their places."""
+    """Return reasons (n, k) of labels, k of each row or fewer, as records with names and places."""
     ids = np.unique(reasons["features"])
     ids = ids[ids >= 0]
     names = dict(zip(ids.tolist(), _readable(features.values(ids)), strict=True))
@@ -265,7 +265,7 @@ def explanations(
         return Explanation(label, float(reason["score"]), found, lines)
 
     return [
-        [one(*pair, where) for pair in zip(own, given, strict=True)]
+        [one(*pair, where) for pair in zip(own, given, strict=False)]
         for own, given, where in zip(reasons, labels, places or [{}] * len(reasons), strict=True)
     ]
 

@@ -148,7 +148,8 @@ class Served:
         else:
             row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
-            self.predicted([Question([row] * n, [0] * n, [1] * n, DEFAULT_K, probabilities=False)])
+            one = Question([row] * n, [0] * n, [1] * n, DEFAULT_K, probabilities=False, explain=1)
+            self.predicted([one])
         self._predictor.room("rows", None, self._limits.k).done()
 
     def close(self) -> None:

@@ -168,3 +168,4 @@ def compile_model(model: Model) -> None:
                     values=np.ones(len(features), np.float32), classes=np.full(n, -1, np.int32),
                 )  # fmt: skip
                 predictor.topk_ids(rows, ANSWERS)
+            predictor.explain(rows, n=1)

@@ -249,10 +249,7 @@ def explanations(
     reasons: NDArray[Any], labels: Sequence[Sequence[Any]], features: Names,
     places: Sequence[Places] = (),
 ) -> list[list[Explanation]]:  # fmt: skip
-    """Return reasons (n, k) of labels as records with the names of features, and their places.
-
-    A row may have fewer labels: its last reasons are nothing then.
-    """
+    """Return reasons (n, k) of labels, k of each row or fewer, as records with names and places."""
     ids = np.unique(reasons["features"])
     ids = ids[ids >= 0]
     names = dict(zip(ids.tolist(), _readable(features.values(ids)), strict=True))

@@ -166,8 +166,9 @@ class Served:
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
             first = int(np.flatnonzero(model.says >= 0)[0]) if model.says is not None else 0
             for only in (None, [model.labels[first]]):
-                asked = Question([row] * n, [0] * n, [1] * n, DEFAULT_K, False, only=only)
-                self.predicted([asked])
+                zeros = [0] * n
+                one = Question([row] * n, zeros, [1] * n, DEFAULT_K, False, only=only, explain=1)
+                self.predicted([one])
         for some_labels in (False, True):
             self._predictor.room("rows", None, self._limits.k, some_labels=some_labels).done()
 

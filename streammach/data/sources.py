@@ -40,6 +40,7 @@ ENDINGS = {
 }  # fmt: skip
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 SAMPLE_BYTES = 1 << 16
+SUBJECTS = re.compile(rb"[^\t]*\t *<[^<>\s]+>( +<[^<>\s]+>)*\s*")  # a line of Annif's corpora
 LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # that is not blank and no comment
 
 
@@ -116,9 +117,23 @@ def open_table(
     """Return a table as a source, or raise UsageError, DataError or DiskError."""
     others = ("labels", "y_path", "x_path", "first_label")
     _refuse(options, others, "the labels of a table are a column, --label", path)
+    if form == "tsv" and options.layout == Layout() and not (
+        options.table.features or options.table.label
+    ):
+        line, _ = _first_line(path, raw)
+        options = _corpus(options) if SUBJECTS.fullmatch(line) else options
     if form in PIPED_TABLES:
         return PIPED_TABLES[form](path, form, options, raw)
     return ARROW_TABLES[form](path, form, options)
+
+
+def _corpus(options: SourceOptions) -> SourceOptions:
+    """Return how a corpus of Annif is read: text, a tab, URIs of subjects, and no header."""
+    table = replace(options.table, label="subjects", label_separator=" ", text=("text",))
+    layout = Layout(quotes="off", header=False, columns=("text", "subjects"))
+    auto = options.multilabel == "auto" and not options.first_label
+    multilabel = "on" if auto else options.multilabel
+    return replace(options, table=table, layout=layout, multilabel=multilabel)
 
 
 def _refuse(options: SourceOptions, names: Sequence[str], what: str, path: Path) -> None:

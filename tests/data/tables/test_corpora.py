@@ -50,3 +50,48 @@ def test_what_a_user_says_of_a_table_holds(options, tmp_path):
     except StreammachError:
         return
     assert recipe.label != "subjects"
+
+
+@pytest.fixture
+def documents(tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for i in range(40):
+        (folder / f"d{i:02}.txt").write_text(f"word{i % 5}\ntopic ä\n" * (1 + i), "utf-8")
+        if i % 4:
+            name, line = [("tsv", "{}\ttitle"), ("key", "{}")][i % 2]
+            lines = [line.format(f"subject {j}") for j in (i % 5, 7)]
+            (folder / f"d{i:02}.{name}").write_text("\n".join(lines) + "\n\n")
+    (folder / "notes.md").write_text("no text of the corpus")
+    return folder
+
+
+def test_a_folder_of_documents_is_a_row_for_each_text(documents, tmp_path, monkeypatch):
+    monkeypatch.setattr("streammach.data.tables.document_folder.PIECE_BYTES", 300)
+    done = sm.convert(documents, tmp_path / "a.zarr")
+    assert done.notes == ("docs: label subjects; text text",)
+    rows = lists_by_name(tmp_path / "a.zarr")
+    for i in range(40):
+        wanted = [f"subject {i % 5}", "subject 7"] if i % 4 else []
+        assert sorted(rows[i][0]) == sorted(wanted)
+    table = [
+        {"text": (documents / f"d{i:02}.txt").read_text("utf-8"), "subjects": sorted(rows[i][0])}
+        for i in range(40)
+    ]
+    sm.convert(table, tmp_path / "b.zarr", label="subjects", text="text", multilabel="on")
+    assert lists_by_name(tmp_path / "b.zarr") == rows
+    with sm.Dataset.open(tmp_path / "a.zarr") as data:
+        numbers, tags = data.origins(0, 40)
+        assert [tag.decode() for tag in tags.raws()] == [f"d{i:02}" for i in numbers.tolist()]
+    sm.convert(documents, tmp_path / "c.zarr", like=tmp_path / "a.zarr", format="documents")
+    assert lists_by_name(tmp_path / "c.zarr") == rows
+
+
+def test_documents_that_are_no_text_are_bad_rows(documents, tmp_path, monkeypatch):
+    monkeypatch.setattr("streammach.data.tables.document_folder.MAX_CELL", 100)
+    (documents / "d00.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(StreammachError, match=r"d00\.txt"):
+        sm.convert(documents, tmp_path / "a.zarr")
+    done = sm.convert(documents, tmp_path / "a.zarr", on_bad_row="skip")
+    long = sum((documents / f"d{i:02}.txt").stat().st_size > 100 for i in range(40))
+    assert sum(done.skipped.values()) == 1 + long

@@ -125,8 +125,10 @@ def open_table(
     """Return a table as a source, or raise UsageError, DataError or DiskError."""
     others = ("labels", "y_path", "x_path", "first_label")
     _refuse(options, others, "the labels of a table are a column, --label", path)
-    if form == "tsv" and options.layout == Layout() and not (
-        options.table.features or options.table.label
+    if (
+        form == "tsv"
+        and options.layout == Layout()
+        and not (options.table.features or options.table.label)
     ):
         line, _ = _first_line(path, raw)
         options = _corpus(options) if SUBJECTS.fullmatch(line) else options

@@ -16,6 +16,11 @@ from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
+from streammach.data.tables.document_folder import (
+    DOCUMENTS,
+    DocumentFolder,
+    is_document_folder,
+)
 from streammach.data.tables.guess import no_label
 from streammach.data.tables.table_source import Table
 from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable
@@ -40,6 +45,7 @@ ENDINGS = {
 }  # fmt: skip
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 SAMPLE_BYTES = 1 << 16
+SUBJECTS = re.compile(rb"[^\t]*\t *<[^<>\s]+>( +<[^<>\s]+>)*\s*")  # a line of Annif's corpora
 LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # that is not blank and no comment
 
 
@@ -51,8 +57,9 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
         raise UsageError(f"'{clean(options.multilabel)}' is not one of auto, on, off: --multilabel")
     if options.first_label and options.multilabel == "on":
         raise UsageError("rows have one label or several: --first-label, --multilabel on")
-    if form is not None and form not in {**TEXT_FORMATS, **TABLE_FORMATS, **MATRIX_SOURCES}:
-        known = ", ".join((*TEXT_FORMATS, *TABLE_FORMATS, *MATRIX_SOURCES))
+    every = (*TEXT_FORMATS, *TABLE_FORMATS, DOCUMENTS, *MATRIX_SOURCES)
+    if form is not None and form not in every:
+        known = ", ".join(every)
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
     options.layout.check()
     found = _text_source(path, options) if is_piped(path) else _file_source(path, options)
@@ -65,7 +72,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
 
 def _file_source(path: Path, options: SourceOptions) -> Source[Any]:
     form = _form_of(path, options.form)
-    if form in TABLE_FORMATS:
+    if form in TABLE_FORMATS or form == DOCUMENTS:
         return open_table(path, form, options)
     matrix = MATRIX_SOURCES.get(form or "")
     if options.x_path is not None and not (matrix and matrix.has_paths):
@@ -77,6 +84,8 @@ def _form_of(path: Path, form: str | None) -> str | None:
     """Return the format of a file or folder, None for text whose lines tell it."""
     matrix, wrong = MATRIX_SOURCES.get(form or ""), ""
     if path.is_dir():
+        if form in (None, DOCUMENTS) and is_document_folder(path):
+            return DOCUMENTS
         if form is None:
             return next(name for name, known in MATRIX_SOURCES.items() if known.is_folder)
         wrong = "" if matrix and matrix.is_folder else f"it is a folder: --format {form}"
@@ -116,9 +125,27 @@ def open_table(
     """Return a table as a source, or raise UsageError, DataError or DiskError."""
     others = ("labels", "y_path", "x_path", "first_label")
     _refuse(options, others, "the labels of a table are a column, --label", path)
+    if (
+        form == "tsv"
+        and options.layout == Layout()
+        and not (options.table.features or options.table.label)
+    ):
+        line, _ = _first_line(path, raw)
+        options = _corpus(options) if SUBJECTS.fullmatch(line) else options
+    if form == DOCUMENTS:
+        return DocumentFolder(path, options)
     if form in PIPED_TABLES:
         return PIPED_TABLES[form](path, form, options, raw)
     return ARROW_TABLES[form](path, form, options)
+
+
+def _corpus(options: SourceOptions) -> SourceOptions:
+    """Return how a corpus of Annif is read: text, a tab, URIs of subjects, and no header."""
+    table = replace(options.table, label="subjects", label_separator=" ", text=("text",))
+    layout = Layout(quotes="off", header=False, columns=("text", "subjects"))
+    auto = options.multilabel == "auto" and not options.first_label
+    multilabel = "on" if auto else options.multilabel
+    return replace(options, table=table, layout=layout, multilabel=multilabel)
 
 
 def _refuse(options: SourceOptions, names: Sequence[str], what: str, path: Path) -> None:

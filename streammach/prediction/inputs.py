@@ -14,6 +14,7 @@ from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
+from streammach.data.tables.document_folder import is_document_folder
 from streammach.data.zarr_folders import is_matrix_folder
 from streammach.errors import UsageError, clean
 from streammach.files.urls import Url
@@ -85,7 +86,9 @@ class MetLabels:
 
 def is_store(path: Path) -> bool:
     """Return whether a path is a store, in a folder or at a URL, and no other rows."""
-    return isinstance(path, Url) or (path.is_dir() and not is_matrix_folder(path))
+    if isinstance(path, Url) or not path.is_dir():
+        return isinstance(path, Url)
+    return not (is_matrix_folder(path) or is_document_folder(path))
 
 
 def source_order(path: Path) -> Order | None:

@@ -512,7 +512,8 @@ def test_the_rows_of_a_folder_are_predicted(tmp_path):
     with Dataset.open(tmp_path / "o") as data:
         assert data.verify() == []
         model = SimpleNamespace(labels=data.labels, features=data.features, store="other",
-                                columns=data.columns, listed=False, recipe=None)  # fmt: skip
+                                columns=data.columns, listed=False, recipe=None,
+                                says=None)  # fmt: skip
         for source in (path, tmp_path / "o"):
             seen, room = InputCounts(), Room(rows=2, values=3, sorted_bytes=0, lines=())
             rows = [block.nnz for block in rows_of(source, model, seen, room)]

@@ -1,0 +1,97 @@
+"""Corpora for subject indexing, as other programs have them."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.data.source_options import Layout, SourceOptions, TableOptions
+from streammach.data.sources import open_source
+from streammach.errors import StreammachError
+from tests.data.test_lists import lists_by_name
+
+TEXTS = ['the "quoted title of a book', "maps, and seas", "salt\tno", "nothing"]
+URIS = [["http://e.org/a", "http://e.org/b"], ["http://e.org/b"], [], []]
+LINES = [
+    f'{TEXTS[0]}\t<{URIS[0][0]}>  <{URIS[0][1]}>', f"{TEXTS[1]}\t<{URIS[1][0]}>", "nothing\t",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.txt"])
+def test_a_corpus_of_annif_is_told_by_its_first_line(name, tmp_path):
+    text = ("\n".join(LINES) + "\n").encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    done = sm.convert(tmp_path / name, tmp_path / "a.zarr")
+    assert done.notes == (f"{name}: label subjects; text text",)
+    rows = lists_by_name(tmp_path / "a.zarr")
+    found = [sorted(labels) for labels, *_ in (rows[i] for i in range(3))]
+    assert found == [["<http://e.org/a>", "<http://e.org/b>"], ["<http://e.org/b>"], []]
+    with sm.Dataset.open(tmp_path / "a.zarr") as data:
+        assert data.listed
+        assert b"text^quoted" in data.features.raws(np.arange(len(data.features)))
+    again = tmp_path / "b.zarr"
+    sm.convert(tmp_path / name, again, like=tmp_path / "a.zarr")
+    assert lists_by_name(again) == rows
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SourceOptions(layout=Layout(header=False)),
+        SourceOptions(table=TableOptions(label="2", text=("1",))),
+        SourceOptions(table=TableOptions(text=("x",))),
+    ],
+)
+def test_what_a_user_says_of_a_table_holds(options, tmp_path):
+    (tmp_path / "a.tsv").write_text("x y\t<http://e.org/a>\nz w\t<http://e.org/b>\n")
+    try:
+        recipe = open_source(tmp_path / "a.tsv", options).recipe
+    except StreammachError:
+        return
+    assert recipe.label != "subjects"
+
+
+@pytest.fixture
+def documents(tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for i in range(40):
+        (folder / f"d{i:02}.txt").write_text(f"word{i % 5}\ntopic ä\n" * (1 + i), "utf-8")
+        if i % 4:
+            name, line = [("tsv", "{}\ttitle"), ("key", "{}")][i % 2]
+            lines = [line.format(f"subject {j}") for j in (i % 5, 7)]
+            (folder / f"d{i:02}.{name}").write_text("\n".join(lines) + "\n\n")
+    (folder / "notes.md").write_text("no text of the corpus")
+    return folder
+
+
+def test_a_folder_of_documents_is_a_row_for_each_text(documents, tmp_path, monkeypatch):
+    monkeypatch.setattr("streammach.data.tables.document_folder.PIECE_BYTES", 300)
+    done = sm.convert(documents, tmp_path / "a.zarr")
+    assert done.notes == ("docs: label subjects; text text",)
+    rows = lists_by_name(tmp_path / "a.zarr")
+    for i in range(40):
+        wanted = [f"subject {i % 5}", "subject 7"] if i % 4 else []
+        assert sorted(rows[i][0]) == sorted(wanted)
+    table = [
+        {"text": (documents / f"d{i:02}.txt").read_text("utf-8"), "subjects": sorted(rows[i][0])}
+        for i in range(40)
+    ]
+    sm.convert(table, tmp_path / "b.zarr", label="subjects", text="text", multilabel="on")
+    assert lists_by_name(tmp_path / "b.zarr") == rows
+    with sm.Dataset.open(tmp_path / "a.zarr") as data:
+        numbers, tags = data.origins(0, 40)
+        assert [tag.decode() for tag in tags.raws()] == [f"d{i:02}" for i in numbers.tolist()]
+    sm.convert(documents, tmp_path / "c.zarr", like=tmp_path / "a.zarr", format="documents")
+    assert lists_by_name(tmp_path / "c.zarr") == rows
+
+
+def test_documents_that_are_no_text_are_bad_rows(documents, tmp_path, monkeypatch):
+    monkeypatch.setattr("streammach.data.tables.document_folder.MAX_CELL", 100)
+    (documents / "d00.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(StreammachError, match=r"d00\.txt"):
+        sm.convert(documents, tmp_path / "a.zarr")
+    done = sm.convert(documents, tmp_path / "a.zarr", on_bad_row="skip")
+    long = sum((documents / f"d{i:02}.txt").stat().st_size > 100 for i in range(40))
+    assert sum(done.skipped.values()) == 1 + long

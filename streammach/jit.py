@@ -8,6 +8,7 @@ digest of every source file that a kernel can depend on, so an edit of one start
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import inspect
 import os
@@ -55,31 +56,47 @@ _FOLDER = cache_folder(numba.config.CACHE_DIR, numba.__version__)
 CACHE_DIR = None if _FOLDER is None else str(_FOLDER)
 
 
-class _FirstCompilation(Listener):  # type: ignore[misc]  # numba has no types
-    """Calls a function at the first kernel that is compiled rather than loaded."""
+class _Compilations(Listener):  # type: ignore[misc]  # numba has no types
+    """Calls a function at the first kernel that is compiled rather than loaded.
+
+    While one is compiled Python looks for no cycles: they take a tenth of its time, and there is
+    little to find. A kernel that is compiled compiles those that it calls; a lock is held.
+    """
 
     tell: Callable[[], None] | None = None
     _told = False
+    _depth, _collects = 0, False
 
-    def on_start(self, event: Event | None = None) -> None:
+    def announce(self) -> None:
         """Tell, unless that was told."""
         if self.tell is not None and not self._told:
             self._told = True
             self.tell()
 
+    def on_start(self, event: Event) -> None:
+        """Look for no cycles from now on."""
+        self.announce()
+        if self._depth == 0:
+            self._collects = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
     def on_end(self, event: Event) -> None:
-        """Do nothing: only the start is of interest."""
+        """Look for them as before."""
+        self._depth -= 1
+        if self._depth == 0 and self._collects:
+            gc.enable()
 
 
-_first_compilation = _FirstCompilation()
-register("numba:compile", _first_compilation)
+_compilations = _Compilations()
+register("numba:compile", _compilations)
 # Tells that kernels will be compiled, in another process.
-announce_compilation: Callable[[], None] = _first_compilation.on_start
+announce_compilation: Callable[[], None] = _compilations.announce
 
 
 def on_first_compilation(tell: Callable[[], None]) -> None:
     """Have `tell` called, once a process, when a kernel is compiled rather than loaded."""
-    _first_compilation.tell = tell
+    _compilations.tell = tell
 
 
 def compiler_bytes(*kind: object, n_bytes: int = COMPILER_BYTES) -> int:
@@ -130,7 +147,9 @@ def kernel(
     """Compile a function at its first call, without the GIL, cached between processes.
 
     What `allocates` arrays counts references, which takes time to compile; what is `inner` is
-    called by kernels alone and gets no wrapper for Python.
+    called by kernels alone and gets no wrapper for Python. What is `inline` is compiled anew as a
+    part of each of its callers, with their `fastmath`; if it is `inner`, too, it is compiled once
+    for all of them, which takes less time where they are long or many.
     """
 
     def compile_lazily(function: F) -> F:
@@ -146,7 +165,8 @@ def kernel(
                 nogil=True,
                 error_model="numpy",  # a division by zero gives infinity, it raises nothing
                 fastmath=FASTMATH if fastmath else False,
-                inline="always" if inline else "never",
+                inline="always" if inline and not inner else "never",
+                forceinline=inline and inner,
                 _nrt=allocates,
                 no_cfunc_wrapper=True,  # one more copy to compile, for callers in C
                 no_cpython_wrapper=inner,

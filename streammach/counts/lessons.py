@@ -157,7 +157,7 @@ def score_without(row: Array, weight: Number, c: int, scores: LearntScores) -> A
 @kernel(inline=True)
 def own_first(tops: Array, best: Array, own: Array, s: Array, rivals: Array) -> Any:
     """Write candidates and their scores, the row's own classes first; return how many each are."""
-    n, n_own, least = 0, 0, tops[0] - FAR
+    n, n_own, least = np.int64(0), np.int64(0), tops[0] - FAR  # no literals: see n_candidates
     for wanted in (True, False):
         for j in range(best.shape[0]):
             if tops[j] >= least and is_one(best[j], own) == wanted:

@@ -86,37 +86,44 @@ def look_at_numbers(numbers: Array, kept: Number, seen: Array) -> None:
 
 
 SHORT = 16  # numbers that are put in their places one by one
+DEPTH = 64  # parts that wait: each is at most half as long as the one before
 
 
-@kernel(fastmath=False, inner=True)
+@kernel(fastmath=False, inner=True, allocates=True)
 def sort_numbers(numbers: Array) -> None:
     """Sort numbers (n,) in place."""
-    # Numba's own `sort` is compiled anew for each kernel that calls it, which takes seconds.
-    while numbers.shape[0] > SHORT:
-        low, high = 0, numbers.shape[0] - 1
-        pivot = middle_of(numbers[0], numbers[high // 2], numbers[high])
-        while low <= high:
-            while numbers[low] < pivot:
-                low += 1
-            while numbers[high] > pivot:
-                high -= 1
-            if low <= high:
-                numbers[low], numbers[high] = numbers[high], numbers[low]
-                low += 1
-                high -= 1
-        smaller, larger = numbers[: high + 1], numbers[low:]
-        if smaller.shape[0] < larger.shape[0]:  # the shorter one is sorted by a call: few at a time
-            sort_numbers(smaller)
-            numbers = larger
-        else:
-            sort_numbers(larger)
-            numbers = smaller
-    sort_few(numbers)
+    # Numba's own `sort` is compiled anew for each kernel that calls it, which takes seconds; so
+    # does a function that calls itself.
+    first, last, n = 0, numbers.shape[0] - 1, 0
+    if last >= SHORT:
+        waiting = np.empty((DEPTH, 2), np.int64)
+        while n > 0 or last - first >= SHORT:
+            if last - first < SHORT:
+                n -= 1
+                first, last = waiting[n, 0], waiting[n, 1]
+                continue
+            low, high = first, last
+            pivot = middle_of(numbers[low], numbers[(low + high) // 2], numbers[high])
+            while low <= high:
+                while numbers[low] < pivot:
+                    low += 1
+                while numbers[high] > pivot:
+                    high -= 1
+                if low <= high:
+                    numbers[low], numbers[high] = numbers[high], numbers[low]
+                    low += 1
+                    high -= 1
+            if high - first < last - low:  # the longer part waits
+                waiting[n, 0], waiting[n, 1], last = low, last, high
+            else:
+                waiting[n, 0], waiting[n, 1], first = first, high, low
+            n += 1
+    sort_few(numbers)  # each is near its place
 
 
 @kernel(inline=True)
 def sort_few(numbers: Array) -> None:
-    """Sort a few numbers (n,) in place, one by one."""
+    """Sort a few numbers (n,), or ones near their places, in place, one by one."""
     for p in range(1, numbers.shape[0]):
         number, q = numbers[p], p
         while q > 0 and numbers[q - 1] > number:

@@ -55,12 +55,11 @@ class LessonRoom(NamedTuple):
     slot: Array  # uint8 (K,), zeros before and after
     tops: Array  # float32 (m,)
     best: Array  # int64 (m,)
-    rivals: Array  # int32 (m,)
 
 
 @kernel(fastmath=False)
 def propose_rows(
-    rows: RowLists, first: int, last: int, scores: LearntScores, room: LessonRoom, place: Array,
+    rows: RowLists, first: int, last: int, scores: LearntScores, room: LessonRoom, rivals: Array,
     residuals: Array, sizes: Array,
 ) -> None:  # fmt: skip
     """Find the candidates of rows ``first:last``, each row left out: nothing learnt is read.
@@ -73,13 +72,13 @@ def propose_rows(
         The rows; which of them.
     scores, room : LearntScores, LessonRoom
         What scores are made of; scratch.
-    place : int32 (nnz, m)
-        Receives the number of each pair within its feature's list; -1 where it is not counted.
+    rivals : int32 (n, m)
+        Receives the candidates, the row's own classes first; the rest is not written.
     residuals : float32 (n, m)
-        Receives the scores by weights by group, the row's own classes first, then zeros.
+        Receives their scores by weights by group, then zeros; zeros for a row that teaches nothing,
+        one whose classes are no candidates.
     sizes : int64 (n, 2)
-        Receives how many candidates are the row's own, and how many there are: zeros for a row that
-        teaches nothing, one whose classes are no candidates.
+        Receives how many candidates are the row's own, and how many there are.
     """
     tops, best = room.tops, room.best
     for i in range(first, last):
@@ -103,13 +102,31 @@ def propose_rows(
             score = score_without(row, weight, c, scores)
             if score > tops[tops.shape[0] - 1]:
                 insert(tops, best, score, c)
-        n_own, n = own_first(tops, best, own, residuals[i], room.rivals)
-        if n_own == 0:
+        sizes[i, 0], sizes[i, 1] = own_first(tops, best, own, residuals[i], rivals[i])
+        if sizes[i, 0] == 0:
             residuals[i] = 0
-            continue
-        sizes[i, 0], sizes[i, 1] = n_own, n
-        found = place[rows.indptr[i] : rows.indptr[i + 1]]
-        find_places(row, room.rivals, n, scores.pairs, room.slot, found)
+
+
+@kernel(fastmath=False)
+def place_rows(
+    rows: RowLists, first: int, last: int, pairs: CountedPairs, slot: Array, rivals: Array,
+    sizes: Array, place: Array,
+) -> None:  # fmt: skip
+    """Find where the pairs of rows ``first:last`` and of their candidates lie.
+
+    Parameters
+    ----------
+    rows, first, last, pairs, slot : RowLists, int, int, CountedPairs, uint8 (K,)
+        The rows; which of them; the table; scratch, zeros before and after.
+    rivals, sizes : int32 (n, m), int64 (n, 2)
+        What :func:`propose_rows` found.
+    place : int32 (nnz, m)
+        Receives the number of each pair within its feature's list; -1 where it is not counted.
+    """
+    for i in range(first, last):
+        if sizes[i, 0] > 0:
+            a, b = rows.indptr[i], rows.indptr[i + 1]
+            find_places(rows.features[a:b], rivals[i], sizes[i, 1], pairs, slot, place[a:b])
 
 
 @kernel(fastmath=False)
@@ -117,24 +134,23 @@ def compare_rows(
     rows: RowLists, first: int, last: int, scores: LearntScores, place: Array, residuals: Array,
     sizes: Array,
 ) -> None:  # fmt: skip
-    """Write ``w (n p - target)`` over the candidates of rows ``first:last``, each row left out.
+    """Write ``w (p - target)`` over the candidates of rows ``first:last``, each row left out.
 
-    A row counts w; n of its candidates are its own classes, whose target is 1 each.
+    A row counts w; its class, the first candidate, is the target.
 
     Parameters
     ----------
     rows, first, last, scores : RowLists, int, int, LearntScores
         As of :func:`propose_rows`.
     place, residuals, sizes : int32 (nnz, m), float32 (n, m), int64 (n, 2)
-        What that found; `residuals` receives the result.
+        What that and :func:`place_rows` found; `residuals` receives the result.
     """
     for i in range(first, last):
-        n_own, weight = sizes[i, 0], rows.weights[i]
-        if n_own > 0:
-            a, b = rows.indptr[i], rows.indptr[i + 1]
+        if sizes[i, 0] > 0:
+            a, b, weight = rows.indptr[i], rows.indptr[i + 1], rows.weights[i]
             s = residuals[i, : sizes[i, 1]]
-            add_learnt(rows.features[a:b], weight, n_own, place[a:b], scores, s)
-            set_residuals(s, n_own, weight)
+            add_learnt(rows.features[a:b], weight, place[a:b], scores, s)
+            set_residuals(s, weight)
 
 
 @kernel(fastmath=False)
@@ -176,9 +192,7 @@ def is_one(c: int, own: Array) -> Any:
 
 
 @kernel(inline=True)
-def add_learnt(
-    row: Array, weight: Number, n_own: int, found: Array, scores: LearntScores, s: Array
-) -> None:
+def add_learnt(row: Array, weight: Number, found: Array, scores: LearntScores, s: Array) -> None:
     """Add what was learnt of candidates to their scores; pairs without other rows become -1."""
     counts = scores.pairs.counts
     for j in range(row.shape[0]):
@@ -186,7 +200,7 @@ def add_learnt(
         for k in range(s.shape[0]):
             if found[j, k] >= 0:
                 z = first + found[j, k]
-                others = counts[z] - weight if k < n_own else np.float32(counts[z])
+                others = counts[z] - weight if k == 0 else np.float32(counts[z])
                 if others > 0:
                     s[k] += (scores.theta[z] + delta) * min(np.float32(others), np.float32(1))
                 else:
@@ -194,8 +208,8 @@ def add_learnt(
 
 
 @kernel(inline=True)
-def set_residuals(s: Array, true: int, weight: Number) -> None:
-    """Turn scores into ``w (true p - target)`` in place; the target of the first `true` is 1."""
+def set_residuals(s: Array, weight: Number) -> None:
+    """Turn scores into ``w (p - target)`` in place; the first is the target."""
     high, total = s[0], np.float32(0)
     for k in range(1, s.shape[0]):
         high = max(high, s[k])
@@ -203,9 +217,8 @@ def set_residuals(s: Array, true: int, weight: Number) -> None:
         s[k] = math.exp(s[k] - high)
         total += s[k]
     for k in range(s.shape[0]):
-        s[k] = s[k] / total * np.float32(true)
-    for k in range(true):
-        s[k] -= np.float32(1)
+        s[k] = s[k] / total
+    s[0] -= np.float32(1)
     for k in range(s.shape[0]):
         s[k] *= weight
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,26 +10,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists
-from streammach.counts.learning import GroupWeights, weigh
-from streammach.counts.lessons import (
-    LearntScores,
-    LessonRoom,
-    RowLists,
-    compare_rows,
-    learn_rows,
-    propose_rows,
-)
+from streammach.counts.learning import GroupWeights
+from streammach.counts.lessons import compare_rows, learn_rows
+from streammach.counts.rivals import CANDIDATES, RowRivals
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
-from streammach.threads import Workers, pieces_of
+from streammach.threads import pieces_of
 
-CANDIDATES = 40  # classes that a row is compared with, its own among them
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
 TOGETHER = 4  # batches whose candidates are found at once, since nothing learnt is asked for
-PIECES_A_THREAD = 8  # some rows take much longer than others
 
 
 class PairLearner:
@@ -39,32 +29,27 @@ class PairLearner:
     Softmax over a row's candidates, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join the
     score of class i for every counted pair of the row, which is scored as if it had not been
     counted, and whose step counts as often as the row. Rows whose class is not among the candidates
-    teach nothing; where rows have lists of labels, the target of each among the candidates is 1.
-    The rows of a batch are compared with the same weights, and their steps are taken in the order
-    of the rows: bytes depend on the rows and their batches, never on the number of threads.
+    teach nothing. The rows of a batch are compared with the same weights, and their steps are taken
+    in the order of the rows: bytes depend on the rows and their batches, never on the number of
+    threads.
     """
 
     def __init__(self, table: CountTable, weights: GroupWeights, *, threads: int) -> None:
-        self._workers = Workers(threads, "pairs")
-        self._table, self._weights, w = table, weights, weigh(table, weights, self._workers)
-        self._counts, self._m = w, min(CANDIDATES, w.n_classes)
+        self._table, self._weights = table, weights
         self._theta, self._theta_sum = (np.empty(table.n_pairs, np.float32) for _ in range(2))
         self._delta, self._delta_sum = (np.empty(table.n_features, np.float32) for _ in range(2))
-        self._scores = LearntScores(
-            table.pairs, ScoreLists.of(w), UNHASHED, weights.slope[weights.group],
-            weights.match[weights.group], np.float32(weights.prior), self._theta, self._delta,
-        )  # fmt: skip
+        self._rivals = RowRivals(
+            table, weights, threads=threads, theta=self._theta, delta=self._delta
+        )
         self.begin()
-        self._local = threading.local()
-        self._place = np.empty((0, self._m), np.int32)
+        self._place = np.empty((0, self._rivals.m), np.int32)
 
     @staticmethod
     def footprint(n_classes: int, n_wide: int, longest_row: int, threads: int, *, nnz: int) -> int:
         """Return the bytes of scratch, without those of the table and of its weights."""
         values = min(TOGETHER * max(BATCH_VALUES, longest_row), nnz)
-        batches = 4 * CANDIDATES * values + (4 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
-        room = n_classes + BoundRoom.footprint(n_classes, 0)
-        return batches + ScoreLists.footprint(n_classes, n_wide) + threads * room
+        batches = 4 * CANDIDATES * values + (8 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
+        return batches + RowRivals.footprint(n_classes, n_wide, threads)
 
     def __enter__(self) -> PairLearner:
         """Return the learner."""
@@ -72,7 +57,7 @@ class PairLearner:
 
     def __exit__(self, *error: object) -> Literal[False]:
         """Stop the threads."""
-        self._workers.close()
+        self._rivals.workers.close()
         return False
 
     def begin(self) -> None:
@@ -104,42 +89,24 @@ class PairLearner:
 
     def _learn(self, block: RowBlock, batches: list[tuple[int, int]]) -> None:
         """Find the candidates of rows; compare those of each batch, then take their steps."""
-        n, threads, each = block.n_rows, self._workers.n_threads, self._workers.each
+        workers = self._rivals.workers
         if len(self._place) < block.nnz:
-            self._place = np.empty((block.nnz, self._m), np.int32)
-        place, residuals = self._place[: block.nnz], np.empty((n, self._m), np.float32)
-        lists, longest = block.lists, int(np.diff(block.indptr).max(initial=0))
-        rows = RowLists(block.indptr, block.features, block.weights, lists.starts, lists.classes)
-        sizes = np.empty((n, 2), np.int64)
-
-        def propose(first: int, last: int) -> None:
-            room = self._room(longest)
-            propose_rows(rows, first, last, self._scores, room, place, residuals, sizes)
+            self._place = np.empty((block.nnz, self._rivals.m), np.int32)
+        place = self._place[: block.nnz]
+        rows, _, residuals, sizes = self._rivals.of(block, place)
 
         def compare(first: int, last: int) -> None:
-            compare_rows(rows, first, last, self._scores, place, residuals, sizes)
+            compare_rows(rows, first, last, self._rivals.scores, place, residuals, sizes)
 
-        each(propose, pieces_of(n, threads, a_thread=PIECES_A_THREAD))
         for a, b in batches:
-            each(compare, [(a + i, a + j) for i, j in pieces_of(b - a, threads)])
+            pieces = pieces_of(b - a, workers.n_threads)
+            workers.each(compare, [(a + i, a + j) for i, j in pieces])
             step = partial(
                 learn_rows, block.indptr[a : b + 1], block.features, self._table.starts, place,
                 residuals[a:b], self._theta, self._theta_sum, self._delta, self._delta_sum,
                 PAIR_RATE, FEATURE_RATE,
             )  # fmt: skip
-            each(step, [(part, threads) for part in range(threads)])
-
-    def _room(self, longest: int) -> LessonRoom:
-        """Return this thread's scratch for rows that are not longer."""
-        room: LessonRoom | None = getattr(self._local, "room", None)
-        if room is None or len(room.bound.columns) < longest:
-            bound, m = BoundRoom.of(self._counts, 0, self._m, longest), self._m
-            slot = np.zeros(self._counts.n_classes, np.uint8)
-            room = LessonRoom(
-                bound, slot, np.empty(m, np.float32), np.empty(m, np.int64), np.empty(m, np.int32)
-            )
-            self._local.room = room
-        return room
+            workers.each(step, [(part, workers.n_threads) for part in range(workers.n_threads)])
 
 
 def _batches(block: RowBlock) -> Iterator[tuple[int, int]]:

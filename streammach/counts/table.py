@@ -103,7 +103,7 @@ def count_pairs(
         _add_totals(block, rows, values, ~held)
     nothing = np.zeros(n_features, np.float32)
     model, least = gain_model or PairGainModel(nothing, nothing), 0
-    ranges = list(_ranges(feature_counts, mark_bytes // (MARK_BYTES * (1 + weighted))))
+    ranges = list(value_ranges(feature_counts, mark_bytes // (MARK_BYTES * (1 + weighted))))
     with contextlib.closing(Workers(threads, "count")) as workers:
 
         def lists(first: int, last: int) -> tuple[count_kernels.MarkedLists, list[tuple[int, int]]]:
@@ -154,9 +154,9 @@ def _bins(
     return total
 
 
-def _ranges(feature_counts: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of features with so many marks at most, at least one feature each."""
-    ends, first, done = np.cumsum(feature_counts), 0, 0
+def value_ranges(counts: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of units with so many values at most, at least one unit each."""
+    ends, first, done = np.cumsum(counts), 0, 0
     while first < len(ends):
         fits = int(np.searchsorted(ends, done + most, "right"))
         last = max(first + 1, fits)

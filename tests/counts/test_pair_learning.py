@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import count_kernels, lessons, pair_learning
+from streammach.counts import count_kernels, lessons, pair_learning, rivals
 from streammach.counts.count_kernels import bits, find_places
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
@@ -55,14 +55,11 @@ def test_lists_of_labels_are_counted_label_by_label(rng, monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("batch", [7, 200])
-@pytest.mark.parametrize("lists", [False, True])
-def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, monkeypatch, threads, batch, lists):
+def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, monkeypatch, threads, batch):
     monkeypatch.setattr(pair_learning, "BATCH_ROWS", batch)
-    monkeypatch.setattr(pair_learning, "CANDIDATES", 5)
+    monkeypatch.setattr(rivals, "CANDIDATES", 5)
     block = of_some_classes(rng)
-    if lists:
-        block = with_lists(rng, block)
-    table, weights = table_of_lists(block) if lists else counted(block), group_weights(rng)
+    table, weights = counted(block), group_weights(rng)
     with PairLearner(table, weights, threads=threads) as learner:
         learner.learn(block)
     found, scores = learner.weights(), reference.ReferenceScores(block, K, weights)

@@ -14,6 +14,7 @@ import scipy.optimize
 import scipy.special
 from numpy.typing import NDArray
 
+from streammach.counts.label_learning import LabelLearner
 from streammach.counts.learning import GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
@@ -24,7 +25,7 @@ from streammach.figures import Reached, words
 from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import PartSession
 from streammach.parts.counts import saved
-from streammach.parts.counts.count_bytes import WEIGHT_BYTES, pair_room
+from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
 from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
 from streammach.parts.counts.group_fit import (
     MATCH,
@@ -34,12 +35,14 @@ from streammach.parts.counts.group_fit import (
     in_order,
     start_weights,
 )
+from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import Counted
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
 from streammach.threads import ahead
 
-TABLE, LEARNT = UNFINISHED = "counted", "learnt"  # the names under which the work is kept
+TABLE = "counted"
+UNFINISHED = TABLE, LEARNT  # the names under which the work is kept
 Mask = NDArray[np.bool_]
 STAGE = "counts"  # of what is measured
 # Stages of the run.
@@ -242,13 +245,20 @@ class CountLearner:
     ) -> tuple[GroupWeights, int]:
         """Return the weights with those of features and pairs, and the rows they are learnt from.
 
-        Where time is short, the learning ends when only `spare` seconds and those of the hashed
-        models are left.
+        Rows with lists have classifiers of their labels. Where time is short, the learning ends
+        when only `spare` seconds and those of the hashed models are left.
         """
-        data, fitting = self._dataset, self._fitting
-        n_held = 0 if self._held.mask is None else int(self._held.mask.sum())
-        usual = min(int(USUAL_PASSES * (data.n_rows - n_held)), MOST_LESSONS)
-        self._learnt = StageRows(self._session, self._options.pair_rows or usual)
+        data, fitting, session = self._dataset, self._fitting, self._session
+        n_rows = data.n_rows - (0 if self._held.mask is None else int(self._held.mask.sum()))
+        if data.listed:
+            room = LABEL_BYTES * self._max_pairs
+            with LabelLearner(table, alone, data.facts, room, threads=self._threads) as labels:
+                n_rows = min(self._options.pair_rows or n_rows, n_rows, labels.most)
+                self._learnt = StageRows(session, 2 * n_rows)  # they are taken, and learnt from
+                n_rows = learn_from(session, labels, self._lessons, self._learnt.add, spare)
+            return labels.weights(), n_rows
+        usual = min(int(USUAL_PASSES * n_rows), MOST_LESSONS)
+        self._learnt = StageRows(session, self._options.pair_rows or usual)
         scorer = CountScorer(weigh(table, alone, fitting.workers), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
@@ -263,7 +273,7 @@ class CountLearner:
         del found
         with PairLearner(table, alone, threads=self._threads) as learner:
             n_rows = learn_while_it_pays(
-                self._session, learner, self._lessons, lambda: loss(learner.weights()), spare
+                session, learner, self._lessons, lambda: loss(learner.weights()), spare
             )
         scorer.close()
         return learner.weights(), n_rows

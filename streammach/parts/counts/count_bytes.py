@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streammach.counts.count_kernels import INDEX_BYTES
+from streammach.counts.label_learning import LabelLearner
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
@@ -14,6 +15,7 @@ from streammach.spec.facts import DataFacts
 
 # A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places; before: marks.
 WEIGHT_BYTES = 11 + INDEX_BYTES
+LABEL_BYTES = 8  # of the rows that labels are learnt from, a pair; they have no sums of squares
 # While forms of a model are judged: gain 2, spread gains 1, weight 4, places; those of a form.
 JUDGED_BYTES = 7 + INDEX_BYTES + 4
 MODEL_BYTES = CountWeights.footprint(pairs=1) + 1  # a pair on disk: a byte of gains in `wide`
@@ -46,9 +48,13 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     fit += (FIT_PIECES + SYSTEMS) * 8 * (3 * MAX_GROUPS + 4) ** 2
     fit += threads * FitRoom.footprint(MAX_GROUPS, FIT_CANDIDATES)
     n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
-    lessons = PairLearner.footprint(
-        facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
-    )
+    if facts.listed:
+        lessons = LabelLearner.footprint(facts.n_classes, facts.n_features, n_wide, threads)
+        lessons += (LABEL_BYTES - 4) * max_pairs
+    else:
+        lessons = PairLearner.footprint(
+            facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
+        )
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + lessons,
         "count scores": _scores(facts, config),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +33,8 @@ from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
 from streammach.threads import Workers
 
-FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the hashed models' weight, tried for the first five places
+# Of the weights of hashed models and of what was learnt, tried for the first five places.
+FACTORS, LEARNT_FACTORS = (1.0, 1.5, 2.0, 3.0), (1.0, 2.0, 4.0, 8.0)
 TILT_ROWS = 4000  # that judge how little frequent labels weigh
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
@@ -55,6 +57,7 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     hashed: float
     reached: Reached
     seconds: Amount = 0.0  # of the fit
+    best: Amount = 0.0  # of rows with lists: the best score with any weight of ``ln n_i``
 
     @classmethod
     def of(cls, w: GroupWeights, reached: Reached) -> Fitted:
@@ -69,8 +72,8 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def score(self) -> float:
-        """By which weights are chosen."""
-        return self.reached.selection_score
+        """By which weights are chosen: what the weight of ``ln n_i`` gave away does not count."""
+        return max(self.best, self.reached.selection_score)
 
     def weights(self, start: GroupWeights) -> GroupWeights:
         """Return the weights, with the groups and the learnt weights that the fit started from."""
@@ -136,8 +139,9 @@ class Fitting:
         """Fit the weights on candidates by `start` and by the hashed models.
 
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
-        The loss is that of the first place; for the sake of the first five the hashed models get
-        the multiple of their fitted weight that does best on the half that each fit did not see.
+        The loss is that of the first place; for the sake of the first five the hashed models, and
+        what was learnt of labels, get the multiples of their fitted weights that do best on the
+        half that each fit did not see.
         Where rows have lists of labels, as much is taken from the weight of a class's rows as the
         ranking of all classes, on the other half, cannot tell from the best: of rankings that are
         as good, rare labels profit most.
@@ -152,22 +156,25 @@ class Fitting:
                 )
                 for part in (*halves, found)
             ]
-        factor = _best_factor(fits, halves, self.workers) if beside else 1.0
+        fits = _multiplied(fits, *_best_factors(fits, halves, self.workers))
         listed = found.listed
         del found, halves  # a large part of the memory
-        fits = [replace(weights, hashed=weights.hashed * factor) for weights in fits]
         middle = self._first + half
         others = (self.rows.part(middle, self.rows.n_rows), self.rows.part(0, middle))
+        best = [0.0]
         if listed:  # candidates say too little: rare classes that are none of them would come first
             some = [
                 rows.take(evenly(rows.n_rows, min(rows.n_rows, TILT_ROWS // 2))) for rows in others
             ]
-            tilt = largest_tilt(
-                lambda tilt: self._unseen(table, _tilted(fits, tilt), some),
-                sum(rows.n_alike for rows in some),
-            )
-            fits = _tilted(fits, tilt)
-        return Fitted.of(fits[2], self._unseen(table, fits, others))
+
+            def reached(tilt: float) -> Reached:
+                found = self._unseen(table, _tilted(fits, tilt), some)
+                best.append(found.selection_score)
+                return found
+
+            fits = _tilted(fits, largest_tilt(reached, sum(rows.n_alike for rows in some)))
+        fitted = Fitted.of(fits[2], self._unseen(table, fits, others))
+        return msgspec.structs.replace(fitted, best=max(best))
 
     def _unseen(
         self, table: CountTable, fits: list[GroupWeights], others: Sequence[RowBlock]
@@ -255,20 +262,32 @@ def _tilted(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
     return [replace(weights, prior=weights.prior - tilt) for weights in fits]
 
 
-def _best_factor(
-    fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], workers: Workers
-) -> float:
-    """Return the multiple of the hashed models' weight that does best on what fits did not see."""
+def _multiplied(fits: list[GroupWeights], hashed: float, learnt: float) -> list[GroupWeights]:
+    return [replace(w, hashed=w.hashed * hashed, learnt=w.learnt * learnt) for w in fits]
 
-    def score(factor: float) -> float:
+
+def _best_factors(
+    fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], workers: Workers
+) -> tuple[float, float]:
+    """Return the multiples of two weights that do best on what fits did not see.
+
+    They are those of the hashed models and, where rows have lists, of what was learnt.
+    """
+    whole = fits[-1]
+    hashed = FACTORS if whole.hashed > 0 else (1.0,)
+    learnt = LEARNT_FACTORS if halves[0].listed and whole.learnt > 0 else (1.0,)
+
+    def score(factors: tuple[float, float]) -> float:
         hits = [
-            top_k_hits(unseen, replace(weights, hashed=weights.hashed * factor), workers)
-            for weights, unseen in zip(fits[:2], reversed(halves), strict=True)
+            top_k_hits(unseen, weights, workers)
+            for weights, unseen in zip(
+                _multiplied(fits[:2], *factors), reversed(halves), strict=True
+            )
         ]
         first, five = map(sum, zip(*hits, strict=True))
         return float(first + five / 2)
 
-    return max(FACTORS, key=score)
+    return max(itertools.product(hashed, learnt), key=score)
 
 
 def _distinct(candidates: NDArray[np.int32]) -> NDArray[np.int32]:

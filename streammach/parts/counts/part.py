@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.scores import CountScorer
 from streammach.data.holdout import held_rows
@@ -30,8 +31,8 @@ BESIDE = "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
-# Of a row that pairs are learnt from: a value, a class and a posting.
-LEARN_VALUE, LEARN_CLASS, LEARN_POSTING = 1.6e-6, 0.1e-9, 0.5e-9
+# Of a row that pairs are learnt from: a value, a class and a posting; of a row with labels a value.
+LEARN_VALUE, LEARN_CLASS, LEARN_POSTING, LABEL_VALUE = 1.6e-6, 0.1e-9, 0.5e-9, 3e-6
 FIT = 0.3  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
 FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
@@ -271,6 +272,9 @@ class Counts(Part):
 
 def _learning(facts: DataFacts, config: RunConfig) -> float:
     row = config.shape.n_classes * LEARN_CLASS + facts.row_postings * LEARN_POSTING
+    if facts.listed:
+        n_rows = most_rows(facts, bytes_of.LABEL_BYTES * config.size_of("counts"))
+        return n_rows * (row + facts.nnz / facts.n_rows * LABEL_VALUE)
     learnt = facts.nnz * LEARN_VALUE + facts.n_rows * row
     return min(alone.USUAL_PASSES, alone.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
 

@@ -1,0 +1,176 @@
+"""Kernels that learn a linear classifier of each label from its rows and from those like them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
+from streammach.counts.lessons import RowLists
+from streammach.jit import Array, Number, kernel
+
+ORDER = 1103515245, 12345, (1 << 31) - 1  # of the numbers that make an order of examples
+
+
+class LabelExamples(NamedTuple):
+    """The rows that a range of classes are told apart by."""
+
+    starts: Array  # int64 (k + 1,): where those of each class begin
+    rows: Array  # int32 (e,): twice the row, plus 1 for a row of the class
+    duals: Array  # float32 (e,): how much each counts in the weights, 0 or more
+    norms: Array  # float32 (e,): the features of each that are counted with the class
+
+
+class LabelRoom(NamedTuple):
+    """A thread's scratch for a class at a time."""
+
+    place: Array  # int32 (d,), zeros before and after: the number of each feature, from 1
+    features: Array  # int32 (d,): the features of the class
+    pairs: Array  # int64 (d,): where their pairs stand in the table
+    weights: Array  # float32 (d + 1,): theirs, by number; 0 for features without one
+
+    @classmethod
+    def of(cls, d: int) -> LabelRoom:
+        """Return scratch for d features."""
+        features, pairs = np.empty(d, np.int32), np.empty(d, np.int64)
+        return cls(np.zeros(d, np.int32), features, pairs, np.empty(d + 1, np.float32))
+
+
+@kernel()
+def fill_examples(rows: RowLists, rivals: Array, first: int, ends: Array, out: Array) -> None:
+    """Append each row to the examples of its classes and rivals ``first : first + k``.
+
+    Parameters
+    ----------
+    rows, rivals : RowLists, int32 (n, m)
+        The rows, and other classes that are their candidates, then -1.
+    first, ends : int, int64 (k,)
+        The first class; where the next example of each goes, which rises.
+    out : int32 (e,)
+        Receives them as :class:`LabelExamples` has them; where it is empty they are counted.
+    """
+    k, wanted = ends.shape[0], out.shape[0] > 0
+    for i in range(rivals.shape[0]):
+        for p in range(rows.label_starts[i], rows.label_starts[i + 1]):
+            c = rows.labels[p] - first
+            if 0 <= c < k:
+                if wanted:
+                    out[ends[c]] = 2 * i + 1
+                ends[c] += 1
+        for j in range(rivals.shape[1]):
+            if rivals[i, j] < 0:
+                break
+            c = rivals[i, j] - first
+            if 0 <= c < k:
+                if wanted:
+                    out[ends[c]] = 2 * i
+                ends[c] += 1
+
+
+@kernel()
+def learn_labels(
+    examples: LabelExamples, before: int, first: int, last: int, rows: RowLists,
+    pairs: CountedPairs, cost: Number, close: Number, passes: int, room: LabelRoom, theta: Array,
+) -> None:  # fmt: skip
+    """Write the weights of classes ``before + first : before + last`` to the places of their pairs.
+
+    They are least in ``|w|^2 / 2 + cost sum_i weight_i max(0, 1 - y_i sum_f w_f)^2`` over the
+    examples i, y = 1 for rows of the class and -1 for others, f the features of a row that are
+    counted with the class: dual coordinate descent (Hsieh et al., 2008).
+
+    Parameters
+    ----------
+    examples, before, first, last : LabelExamples, int, int, int
+        The examples of classes from `before` on; which of these.
+    rows, pairs, cost : RowLists, CountedPairs, float32
+        The rows; the table; as above.
+    close, passes, room : float32, int, LabelRoom
+        How far the gradients of a class's examples may differ at the end; how often they are gone
+        over, at most; scratch.
+    theta : float32 (Z,)
+        Receives the weights; others are not written.
+    """
+    for c in range(first, last):
+        a, b = examples.starts[c], examples.starts[c + 1]
+        some = examples.rows[a:b]
+        n = take_features(before + c, some, rows, pairs, room)
+        if n > 0:
+            descend(some, examples.duals[a:b], examples.norms[a:b], rows, cost, close, passes, room)
+        for j in range(n):
+            theta[room.pairs[j]] = room.weights[j + 1]
+            room.place[room.features[j]] = 0
+
+
+@kernel(inline=True)
+def take_features(c: int, some: Array, rows: RowLists, pairs: CountedPairs, room: LabelRoom) -> Any:
+    """Give numbers to the features that are counted with a class; return how many they are."""
+    n = 0
+    for example in some:
+        if example & 1:
+            for p in range(rows.indptr[example >> 1], rows.indptr[(example >> 1) + 1]):
+                f = rows.features[p]
+                if room.place[f] == 0:
+                    z = find_pair(pairs, f, c)
+                    if z != NOWHERE and pairs.counts[z] > 0:
+                        room.features[n], room.pairs[n] = f, z
+                        n += 1
+                        room.place[f] = n
+    room.weights[: n + 1] = 0
+    return n
+
+
+@kernel(inline=True)
+def descend(
+    some: Array, duals: Array, norms: Array, rows: RowLists, cost: Number, close: Number,
+    passes: int, room: LabelRoom,
+) -> None:  # fmt: skip
+    """Learn the weights of a class from its examples, which are put into other orders."""
+    n, state, weights = some.shape[0], np.int64(1), room.weights
+    for e in range(n):
+        norm = np.float32(0)
+        for p in range(rows.indptr[some[e] >> 1], rows.indptr[(some[e] >> 1) + 1]):
+            norm += room.place[rows.features[p]] > 0
+        duals[e], norms[e] = 0, norm
+    active, most = n, np.float32(np.inf)
+    for _ in range(passes):
+        high, low = np.float32(-np.inf), np.float32(np.inf)
+        j = 0
+        while j < active:
+            state = (state * ORDER[0] + ORDER[1]) & ORDER[2]
+            exchange(some, duals, norms, j, j + ((state * (active - j)) >> 31))
+            i, y = some[j] >> 1, np.float32(1 if some[j] & 1 else -1)
+            slack = np.float32(0.5) / (cost * rows.weights[i])
+            a, b = rows.indptr[i], rows.indptr[i + 1]
+            margin = np.float32(0)
+            for p in range(a, b):
+                margin += weights[room.place[rows.features[p]]]
+            gradient = y * margin - np.float32(1) + slack * duals[j]
+            if duals[j] == 0 and gradient > most:
+                active -= 1
+                exchange(some, duals, norms, j, active)
+                continue
+            own = gradient if duals[j] > 0 else min(gradient, np.float32(0))
+            high, low = max(high, own), min(low, own)
+            if own != 0:
+                dual = max(duals[j] - gradient / (norms[j] + slack), np.float32(0))
+                step = (dual - duals[j]) * y
+                duals[j] = dual
+                for p in range(a, b):
+                    weights[room.place[rows.features[p]]] += step
+                weights[0] = 0
+            j += 1
+        if high - low <= close:
+            if active == n:
+                break
+            active, most = n, np.float32(np.inf)
+        else:
+            most = high if high > 0 else np.float32(np.inf)
+
+
+@kernel(inline=True)
+def exchange(some: Array, duals: Array, norms: Array, a: int, b: int) -> None:
+    """Let two examples change places."""
+    some[a], some[b] = some[b], some[a]
+    duals[a], duals[b] = duals[b], duals[a]
+    norms[a], norms[b] = norms[b], norms[a]

@@ -1,0 +1,156 @@
+"""Weights of pairs as linear classifiers, one a label, learnt from counted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts.label_kernels import LabelExamples, LabelRoom, fill_examples, learn_labels
+from streammach.counts.learning import GroupWeights
+from streammach.counts.lessons import RowLists
+from streammach.counts.rivals import CANDIDATES, PIECES_A_THREAD, RowRivals
+from streammach.counts.table import CountTable, value_ranges
+from streammach.rows.block import RowBlock
+from streammach.rows.pairs import ends
+from streammach.spec.facts import DataFacts
+from streammach.threads import Workers, pieces_of
+
+COST = 0.3  # of an example, for rows whose features have a square sum of 1; 0.1 is as good
+# How far the gradients of a label's examples may differ at the end, and passes over them, at most.
+CLOSE, PASSES = np.float32(0.1), 20
+RANGES = 8  # of classes whose examples lie in memory together, about
+EXAMPLE_BYTES = 12  # of an example: its row, its dual and its norm
+SCRATCH_BYTES = 64_000_000  # of the threads that learn, where more than one does
+FEATURE_BYTES = 20  # of a feature in a thread's scratch
+
+
+class LabelLearner:
+    """Learns one weight a counted pair: for each label a linear classifier.
+
+    A label is told from the rows that do not have it but among whose candidates it is, each row
+    left out of the counts: squared hinge with L2, over the features that are counted with the
+    label; see :func:`streammach.counts.label_kernels.learn_labels`. Rows are kept in memory, as
+    many as there is room for: others teach nothing. Each label is learnt alone, from its rows in
+    their order: bytes never depend on the number of threads.
+    """
+
+    def __init__(
+        self, table: CountTable, weights: GroupWeights, facts: DataFacts, n_bytes: int, *,
+        threads: int,
+    ) -> None:  # fmt: skip
+        self._table, self._weights = table, weights
+        self._rivals = RowRivals(table, weights, threads=threads)
+        self._theta = np.zeros(table.n_pairs, np.float32)
+        self.most = n = most_rows(facts, n_bytes)  # rows that there is room for, about
+        labels = max(facts.n_labels, facts.n_rows)
+        n_values, n_labels = (-(-total * n // facts.n_rows) for total in (facts.nnz, labels))
+        indptr, starts = (np.zeros(n + 1, np.int64) for _ in range(2))
+        self._rows = RowLists(
+            indptr, np.empty(n_values, np.int32), np.empty(n, np.float32), starts,
+            np.empty(n_labels, np.int32),
+        )  # fmt: skip
+        self._others = np.empty((n, self._rivals.m), np.int32)
+        self.n_rows, self.full = 0, n == 0  # rows that it has, and whether it takes more
+
+    @staticmethod
+    def footprint(n_classes: int, n_features: int, n_wide: int, threads: int) -> int:
+        """Return the bytes of scratch, without those of the rows, the table and its weights."""
+        scratch = FEATURE_BYTES * n_features
+        return RowRivals.footprint(n_classes, n_wide, threads) + scratch * _learning(
+            n_features, threads
+        )
+
+    def __enter__(self) -> LabelLearner:
+        """Return the learner."""
+        return self
+
+    def __exit__(self, *error: object) -> Literal[False]:
+        """Stop the threads."""
+        self._rivals.workers.close()
+        return False
+
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """Return the arrays of what was learnt."""
+        return {"theta": self._theta}
+
+    def weights(self) -> GroupWeights:
+        """Return the weights with what was learnt; they share its memory."""
+        delta = np.zeros(self._table.n_features, np.float32)
+        return replace(self._weights, learnt=1.0, theta=self._theta, delta=delta)
+
+    def take(self, block: RowBlock) -> None:
+        """Take rows to learn from, with their candidates, while there is room."""
+        r, at = self._rows, self.n_rows
+        first, label = int(r.indptr[at]), int(r.label_starts[at])
+        fits = min(
+            len(r.weights) - at,
+            int(np.searchsorted(block.indptr, len(r.features) - first, "right")) - 1,
+            int(np.searchsorted(block.lists.starts, len(r.labels) - label, "right")) - 1,
+        )
+        self.full = fits < block.n_rows or at + fits == self.most
+        block = block.part(0, min(fits, block.n_rows))
+        own, rivals, _, sizes = self._rivals.of(block)
+        rows, n_values, n_labels = slice(at, at + block.n_rows), block.nnz, len(own.labels)
+        r.indptr[at + 1 : rows.stop + 1] = first + own.indptr[1:]
+        r.label_starts[at + 1 : rows.stop + 1] = label + own.label_starts[1:]
+        r.features[first : first + n_values] = own.features
+        r.labels[label : label + n_labels] = own.labels
+        r.weights[rows] = own.weights
+        place = np.arange(self._rivals.m) + sizes[:, :1]  # behind the row's own classes
+        others = np.take_along_axis(rivals, np.minimum(place, self._rivals.m - 1), axis=1)
+        self._others[rows] = np.where(place < sizes[:, 1:], others, -1)
+        self.n_rows = rows.stop
+
+    def learn(self) -> Iterator[float]:
+        """Learn from the rows, and yield again and again what share of the work is done."""
+        others, table, d = self._others[: self.n_rows], self._table, self._table.n_features
+        self._theta[:] = 0
+        counts = np.zeros(len(table.class_rows), np.int64)
+        fill_examples(self._rows, others, 0, counts, np.empty(0, np.int32))
+        total = max(int(counts.sum()), 1)
+        cost = np.float32(COST * self.n_rows / max(int(self._rows.indptr[self.n_rows]), 1))
+        n_threads = _learning(d, self._rivals.workers.n_threads)
+        workers, done = Workers(n_threads, "labels"), 0
+        try:
+            for first, last in value_ranges(counts, total // RANGES):
+                some = self._examples(counts[first:last], first)
+
+                def piece(a: int, b: int, some: LabelExamples = some, first: int = first) -> None:
+                    learn_labels(
+                        some, first, a, b, self._rows, table.pairs, cost, CLOSE, PASSES,
+                        LabelRoom.of(d), self._theta,
+                    )  # fmt: skip
+
+                pieces = pieces_of(last - first, n_threads, some.starts, a_thread=PIECES_A_THREAD)
+                workers.each(piece, pieces)
+                done += len(some.rows)
+                yield done / total
+        finally:
+            workers.close()
+
+    def _examples(self, counts: NDArray[np.int64], first: int) -> LabelExamples:
+        """Return the examples of a range of classes."""
+        starts = ends(counts)
+        n = int(starts[-1])
+        rows = np.empty(n, np.int32)
+        if n:
+            fill_examples(self._rows, self._others[: self.n_rows], first, starts[:-1].copy(), rows)
+        return LabelExamples(starts, rows, np.empty(n, np.float32), np.empty(n, np.float32))
+
+
+def most_rows(facts: DataFacts, n_bytes: int) -> int:
+    """Return how many rows of a store are kept in so many bytes, about."""
+    n = facts.n_rows
+    labels = max(facts.n_labels, n) / n
+    examples = (CANDIDATES + labels) / RANGES + 1  # at a time: of a range, and of a large class
+    row = 20 + 4 * (CANDIDATES + labels + facts.nnz / n) + EXAMPLE_BYTES * examples
+    return int(min(n, n_bytes / row))
+
+
+def _learning(n_features: int, threads: int) -> int:
+    """Return how many threads learn labels at once."""
+    return max(1, min(threads, SCRATCH_BYTES // (FEATURE_BYTES * max(n_features, 1))))

@@ -1,0 +1,84 @@
+"""The classes that counted rows are taken for, from which weights of pairs are learnt."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists
+from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.lessons import (
+    LearntScores,
+    LessonRoom,
+    RowLists,
+    place_rows,
+    propose_rows,
+)
+from streammach.counts.table import CountTable
+from streammach.rows.block import RowBlock
+from streammach.threads import Workers, pieces_of
+
+CANDIDATES = 40  # classes that a row is compared with, its own among them
+PIECES_A_THREAD = 8  # some rows take much longer than others
+NOTHING = np.zeros(0, np.float32)
+
+
+class Proposal(NamedTuple):
+    """Rows and their candidates; see :func:`streammach.counts.lessons.propose_rows`."""
+
+    rows: RowLists
+    rivals: NDArray[np.int32]  # int32 (n, m)
+    residuals: NDArray[np.float32]  # float32 (n, m)
+    sizes: NDArray[np.int64]  # int64 (n, 2)
+
+
+class RowRivals:
+    """Finds the candidates of counted rows by weights by group, each row left out."""
+
+    def __init__(
+        self, table: CountTable, weights: GroupWeights, *, threads: int,
+        theta: NDArray[np.float32] = NOTHING, delta: NDArray[np.float32] = NOTHING,
+    ) -> None:  # fmt: skip
+        self.workers = Workers(threads, "pairs")
+        self._counts = w = weigh(table, weights, self.workers)
+        self.m = min(CANDIDATES, w.n_classes)
+        self.scores = LearntScores(
+            table.pairs, ScoreLists.of(w), UNHASHED, weights.slope[weights.group],
+            weights.match[weights.group], np.float32(weights.prior), theta, delta,
+        )  # fmt: skip
+        self._local = threading.local()
+
+    @staticmethod
+    def footprint(n_classes: int, n_wide: int, threads: int) -> int:
+        """Return the bytes of scratch, without those of the table and of its weights."""
+        room = n_classes + BoundRoom.footprint(n_classes, 0)
+        return ScoreLists.footprint(n_classes, n_wide) + threads * room
+
+    def of(self, block: RowBlock, place: NDArray[np.int32] | None = None) -> Proposal:
+        """Return the candidates of rows; `place` int32 (nnz, m) receives where their pairs are."""
+        n, lists, longest = block.n_rows, block.lists, int(np.diff(block.indptr).max(initial=0))
+        rows = RowLists(block.indptr, block.features, block.weights, lists.starts, lists.classes)
+        rivals, residuals = np.empty((n, self.m), np.int32), np.empty((n, self.m), np.float32)
+        sizes = np.empty((n, 2), np.int64)
+
+        def piece(first: int, last: int) -> None:
+            room, scores = self._room(longest), self.scores
+            propose_rows(rows, first, last, scores, room, rivals, residuals, sizes)
+            if place is not None:
+                place_rows(rows, first, last, scores.pairs, room.slot, rivals, sizes, place)
+
+        self.workers.each(piece, pieces_of(n, self.workers.n_threads, a_thread=PIECES_A_THREAD))
+        return Proposal(rows, rivals, residuals, sizes)
+
+    def _room(self, longest: int) -> LessonRoom:
+        """Return this thread's scratch for rows that are not longer."""
+        room: LessonRoom | None = getattr(self._local, "room", None)
+        if room is None or len(room.bound.columns) < longest:
+            bound, m = BoundRoom.of(self._counts, 0, self.m, longest), self.m
+            slot = np.zeros(self._counts.n_classes, np.uint8)
+            room = LessonRoom(bound, slot, np.empty(m, np.float32), np.empty(m, np.int64))
+            self._local.room = room
+        return room

@@ -1,0 +1,45 @@
+"""Learns the classifiers of labels from the rows of a store, as far as time and memory go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from streammach.counts.label_learning import LabelLearner
+from streammach.model.findings import LEAST_SECONDS
+from streammach.parts.base import PartSession
+from streammach.rows.block import RowBlock
+from streammach.spec.types import Count
+
+LEARNT = "learnt"  # the name under which what was learnt is kept
+SOLVING = 2.0  # times as long as to take the rows it takes at most to learn from them
+
+
+def learn_from(
+    session: PartSession, learner: LabelLearner, lessons: Callable[[], Iterable[RowBlock]],
+    add: Callable[[int], None], spare: float,
+) -> int:  # fmt: skip
+    """Take rows and learn from them; return how many they are.
+
+    `add` is told of rows that are learnt from. Where time is short fewer rows are taken: `spare`
+    seconds are left in the end. What was learnt before an interruption is read.
+    """
+    most, began = session.options.pair_rows, time.monotonic()
+    enough = learner.most if most is None else most
+    n_rows: int | None = session.findings.load(LEARNT, Count, learner.state())
+    if n_rows is not None:
+        return n_rows
+    for rows in lessons() if enough else ():
+        learner.take(rows)
+        later = SOLVING * (time.monotonic() - began) + spare
+        if learner.full or learner.n_rows >= enough or session.clock.left < later:
+            break
+    done = 0
+    for share in learner.learn():
+        session.check()
+        add(int(share * learner.n_rows) - done)
+        done = int(share * learner.n_rows)
+    session.tell(f"learnt labels from {learner.n_rows:,} rows")
+    if time.monotonic() - began >= LEAST_SECONDS:
+        session.findings.save(LEARNT, learner.n_rows, learner.state())
+    return learner.n_rows

@@ -241,8 +241,9 @@ class Predictor:
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
         ids, _ = self.ranked(block, k)
         reasons = Explainer(self.model, self.estimator).reasons(block, ids, n)
-        places, labels = self.rows.places(rows, reasons), self.labels(ids, kind).tolist()
-        return explanations(reasons, labels, self.model.features, places)
+        there, names = (ids >= 0).sum(axis=1).tolist(), self.labels(ids, kind).tolist()
+        labels = [own[:m] for own, m in zip(names, there, strict=True)]
+        return explanations(reasons, labels, self.model.features, self.rows.places(rows, reasons))
 
     def reasons(self, n: int, *, calibrated: bool = False) -> Reasons | None:
         """Return what explains scores of classes by n features each way; None for 0."""

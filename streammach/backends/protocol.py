@@ -43,8 +43,10 @@ class Ranked(Protocol):
 
     def cut(self, rows: RowBlock) -> RowBlock:
         """Return rows without the features that the weight table has no row for."""
-        d = self.spec.n_hashed_features
-        return rows.with_values(rows.features < d) if self.spec.cut else rows
+        if not self.spec.cut:
+            return rows
+        there = rows.features < self.spec.n_hashed_features
+        return rows if there.all() else rows.with_values(there)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""

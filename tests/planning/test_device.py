@@ -103,6 +103,20 @@ def test_what_does_not_fit_at_once_is_trained_in_waves():
     assert "waves of repetitions" in device_text(tight)
 
 
+def test_hashed_models_of_few_features_take_less_of_a_card():
+    data, shape = facts(n_features=400_000), {"n_buckets": 32, "n_repetitions": 64, "counts": "off"}
+    whole, few = (plan(data, hashed_features=n, **shape) for n in (None, 50_000))
+    assert whole.config.placement.resident
+    assert few.config.placement.resident
+    assert on_device(few)["weights"] < on_device(whole)["weights"] / 7
+    lines = [{line.name: line.n_bytes for line in p.ledger} for p in (whole, few)]
+    assert lines[1]["row orders"] - lines[0]["row orders"] == 4 * data.n_rows  # lengths as cut
+    found = plan(facts(n_features=2_000_000, heads=(40_000, 80_000, 160_000, 500_000)),
+                 memory="1GB", device="cuda", counts="off")  # fmt: skip
+    assert found.model.cut
+    assert found.device_projected_bytes <= 10**9
+
+
 def test_what_fits_in_no_number_of_waves_is_refused_with_the_gpus_terms():
     with pytest.raises(BudgetError, match=r"needs .*: .*\(memory\)"):
         plan(

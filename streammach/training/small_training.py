@@ -20,6 +20,7 @@ from streammach.planning.ledger import kernels
 from streammach.processes import beside
 from streammach.rows.arrays import csr_array
 from streammach.spec.plan import Plan
+from streammach.training.compact import LEAST_ROWS
 from streammach.training.trainer import train
 
 BYTES = 600_000_000  # of the small training with its compiler: the ledger projects 550 MB at most
@@ -60,7 +61,8 @@ def rehearse(
     values = rng.integers(1, 4, n * VALUES) * np.float32(1 if small else 0.3)
     indptr, features = VALUES * np.arange(n + 1), rng.integers(0, FEATURES, n * VALUES)
     labels = np.arange(n) % n_classes
-    said: dict[str, Any] = {"n_buckets": n_buckets, "n_repetitions": 4} if n_buckets else {}
+    said: dict[str, Any] = {"held_out_rows": LEAST_ROWS}
+    said |= {"n_buckets": n_buckets, "n_repetitions": 4} if n_buckets else {}
     train(
         csr_array((values, features, indptr), shape=(n, FEATURES)),
         [[x, x // 2] for x in labels.tolist()] if listed else labels,

@@ -21,7 +21,9 @@ def test_it_trains_a_model_of_the_kind_and_remembers_that(
     marks = []
     monkeypatch.setattr(small_training, "keep_compiled", lambda *kind: marks.append(kind))
     rehearse(str(tmp_path), ("a kind",), n_buckets, small, weighted, listed)
-    plan = Run.open(tmp_path / "run").plan
+    made = Run.open(tmp_path / "run")
+    assert "smaller model" in made.result.stages
+    plan = made.plan
     facts = plan.facts
     assert (facts.value_bytes == 1, facts.weighted, facts.listed) == (small, weighted, listed)
     assert plan.n_buckets == n_buckets or plan.config.shape.exact

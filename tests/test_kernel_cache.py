@@ -9,7 +9,14 @@ import pytest
 
 from streammach import kernel_cache
 from streammach.backends.cpu.kernels import logits
-from streammach.kernel_cache import KEPT_FOLDERS, MARKER, KernelFiles, cache_folder, kept
+from streammach.kernel_cache import (
+    KEPT_FOLDERS,
+    MARKER,
+    KernelFiles,
+    cache_folder,
+    kept,
+    kernel_sources,
+)
 
 
 def test_a_folder_is_made_for_a_version_of_the_compiler(tmp_path):
@@ -17,6 +24,12 @@ def test_a_folder_is_made_for_a_version_of_the_compiler(tmp_path):
     assert one == cache_folder(str(tmp_path), "1")
     assert (one / MARKER).is_file()
     assert cache_folder(str(tmp_path), "2") != one
+
+
+def test_an_edit_of_what_only_calls_kernels_lets_them_be():
+    sources = kernel_sources()
+    assert {"backends/cpu/kernels.py", "backends/cuda/losses.py", "jit.py"} <= sources.keys()
+    assert not {"training/fit.py", "data/conversion/build.py"} & sources.keys()
 
 
 def test_old_folders_go_and_those_of_others_stay(tmp_path):

@@ -92,12 +92,14 @@ def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
     with planned_rows(store, out, given) as (rows, chosen, shown):
         from streammach.training.run import replaced  # loads on demand
+        from streammach.training.small_training import rehearsal
 
         trainer = _trainer(chosen, given, shown)
         say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         if given.force:
             replaced(out)
-        return trainer.fit(rows, out, resume=given.resume)
+        with rehearsal(chosen):
+            return trainer.fit(rows, out, resume=given.resume)
 
 
 def _train_part(store: Path, out: Path, given: Arguments) -> None:

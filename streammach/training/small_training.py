@@ -1,0 +1,72 @@
+"""A small training in a process beside one: it compiles what that one will call.
+
+A training that finds no kernels begins with counts and comes to the hashed models last; the small
+one has no counts. So two cores compile at once, and hardly ever want the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streammach.files.folders import temporary_folder
+from streammach.jit import CACHE_DIR, TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
+from streammach.machine import cores
+from streammach.planning.ledger import kernels
+from streammach.processes import beside
+from streammach.rows.arrays import csr_array
+from streammach.spec.plan import Plan
+from streammach.training.compact import LEAST_ROWS
+from streammach.training.trainer import train
+
+BYTES = 600_000_000  # of the small training with its compiler: the ledger projects 550 MB at most
+CLASSES, FEATURES, VALUES = 300, 300, 8  # more classes than a byte can tell; values of a row
+MOST_BUCKETS = 1024  # more buckets change no kernel
+
+
+@contextmanager
+def rehearsal(plan: Plan) -> Iterator[None]:
+    """Have kernels that a plan needs compiled in another process, if core and memory are free."""
+    facts, config, limits = plan.facts, plan.config, plan.limits
+    shape, place, kind = config.shape, config.placement, kernels(facts, config)
+    compiler = compiler_bytes(*kind, n_bytes=TRAINING_COMPILER_BYTES)
+    fits = plan.projected_bytes + compiler + BYTES <= limits.host
+    free = place.device == "cpu" and min(place.threads, cores()) > 1
+    hashed = not (config.dense or shape.unhashed)
+    needed = CACHE_DIR is not None and compiler_bytes("rehearsal", *kind)
+    if not (fits and free and hashed and needed):
+        yield
+        return
+    n_buckets = 0 if shape.exact else min(shape.n_buckets, MOST_BUCKETS)
+    with temporary_folder() as folder:
+        said = n_buckets, facts.value_bytes == 1, facts.weighted, facts.listed
+        with beside(f"{__name__}:rehearse", str(folder), kind, *said):
+            yield
+
+
+def rehearse(
+    folder: str, kind: tuple[object, ...], n_buckets: int, small: bool, weighted: bool, listed: bool
+) -> None:
+    """Train on a few random rows in a folder, and remember that it was done for a kind of training.
+
+    Of 0 buckets it trains an exact model. Values are `small` integers or fractions; rows are
+    `weighted`, and have lists of labels.
+    """
+    rng, n_classes = np.random.default_rng(0), max(CLASSES, 2 * n_buckets)
+    n = 2 * n_classes
+    values = rng.integers(1, 4, n * VALUES) * np.float32(1 if small else 0.3)
+    indptr, features = VALUES * np.arange(n + 1), rng.integers(0, FEATURES, n * VALUES)
+    labels = np.arange(n) % n_classes
+    said: dict[str, Any] = {"held_out_rows": LEAST_ROWS}
+    said |= {"n_buckets": n_buckets, "n_repetitions": 4} if n_buckets else {}
+    train(
+        csr_array((values, features, indptr), shape=(n, FEATURES)),
+        [[x, x // 2] for x in labels.tolist()] if listed else labels,
+        memory=BYTES, sample_weight=rng.random(n) + 1 if weighted else None, epochs=1, counts="off",
+        out=Path(folder, "run"), **said,
+    )  # fmt: skip
+    keep_compiled("rehearsal", *kind)

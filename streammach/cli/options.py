@@ -92,8 +92,8 @@ debug_option = option(
 )
 format_option = option(
     "--format", "form", metavar="FORMAT",
-    help="Format of the files: vw, svmlight, xmc, parquet, arrow, csv, tsv, jsonl, documents, hdf5, "
-    "npz, npy or anndata.  [default: guessed from their content]",
+    help="Format of the files: vw, svmlight, xmc, parquet, arrow, csv, tsv, jsonl, documents, "
+    "hdf5, npz, npy or anndata.  [default: guessed from their content]",
 )  # fmt: skip
 seed_option = option(
     "--seed", type=int, default=0, show_default=True, help="Decides all that is random."

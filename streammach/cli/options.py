@@ -92,8 +92,8 @@ debug_option = option(
 )
 format_option = option(
     "--format", "form", metavar="FORMAT",
-    help="Format of the files: vw, svmlight, xmc, parquet, arrow, csv, tsv, jsonl, hdf5, npz, npy "
-    "or anndata.  [default: guessed from their content]",
+    help="Format of the files: vw, svmlight, xmc, parquet, arrow, csv, tsv, jsonl, documents, "
+    "hdf5, npz, npy or anndata.  [default: guessed from their content]",
 )  # fmt: skip
 seed_option = option(
     "--seed", type=int, default=0, show_default=True, help="Decides all that is random."
@@ -131,6 +131,9 @@ TABLE: Options = (
     option("--chars", metavar="N-M",
            help="Of a text: runs of so many characters within words are features, such as 3-5.  "
                 "[default: none]"),
+    option("--language", metavar="NAME",
+           help="Of a text: words are brought to their stems by the rules of this language, such "
+                "as finnish.  [default: they stay]"),
 )  # fmt: skip
 LAYOUT: Options = (
     option("--quotes", type=choice(get_args(Quotes)), default="auto", show_default=True,

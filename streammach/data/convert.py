@@ -123,6 +123,7 @@ def convert(
     number: str | Sequence[str] = (), date: str | Sequence[str] = (),
     names: str | Sequence[str] = (), weight: str | None = None, tag: str | None = None,
     label_separator: str | None = None, ngrams: int | None = None, chars: str | None = None,
+    language: str | None = None,
     quotes: Quotes = "auto", header: bool = True, columns: str | Sequence[str] = (),
     like: str | os.PathLike[str] | None = None, min_rows: int = 1, on_bad_row: str = "error",
     max_bad: int | None = None, memory: str | int | float | None = None, threads: int | None = None,
@@ -148,7 +149,7 @@ def convert(
         call is made again.
     format : str, optional
         ``vw``, ``svmlight``, ``xmc``, ``parquet``, ``arrow``, ``csv``, ``tsv``, ``jsonl``,
-        ``hdf5``, ``npz`` or ``npy``; guessed otherwise.
+        ``documents``, ``hdf5``, ``npz`` or ``npy``; guessed otherwise.
     labels : path-like or sequence of them
         Files of labels, one for each source: .npy, or text with one label a line.
     x_path, y_path : str, optional
@@ -173,6 +174,8 @@ def convert(
         Most words of a run that is a feature of a text, 2 otherwise; 0: none.
     chars : str, optional
         Least and most characters of runs within words that are features, such as ``"3-5"``.
+    language : str, optional
+        The language of texts, such as ``"finnish"``: their words are brought to their stems.
     quotes : str
         Of CSV and TSV. ``on``: cells may stand in quotation marks, and span lines then; ``off``:
         these are letters; ``auto``: as ``on``, but letters where they do not pair up in a line of
@@ -243,6 +246,7 @@ def convert(
         label=label, text=several(text), category=several(category), number=several(number),
         date=several(date), names=several(names), weight=weight, tag=tag,
         label_separator=label_separator, ngrams=ngrams, chars=chars,
+        language=language,
     )  # fmt: skip
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,

@@ -33,6 +33,8 @@ class TableOptions:
         Most words of a run that is a feature; None: 2.
     chars : str or None
         Least and most characters of runs within words, such as ``3-5``; None: none.
+    language : str or None
+        The language by whose rules words of text are brought to their stems; None: they stay.
     """
 
     label: str | None = None
@@ -46,6 +48,7 @@ class TableOptions:
     label_separator: str | None = None
     ngrams: int | None = None
     chars: str | None = None
+    language: str | None = None
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -74,6 +74,8 @@ class Recipe(
     ngrams: Annotated[int, msgspec.Meta(ge=0, le=MOST_NGRAMS)] = 2
     # least and most characters of runs within words that are features; None: none are
     chars: tuple[int, int] | None = None
+    # the language, as Snowball calls it, by whose rules words of text are brought to their stems
+    language: Annotated[str, msgspec.Meta(max_length=40)] | None = None
     # other columns of the table that was trained on
     ignored: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_COLUMNS)] = ()
 

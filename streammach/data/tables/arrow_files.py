@@ -76,7 +76,7 @@ class BatchSource(Table):
     def held(self) -> ReadingBytes:
         """Return what reading it takes, rows that were read aside."""
         with self._errors():
-            return ReadingBytes(self.piece_bytes, self._batch_bytes())
+            return ReadingBytes(self.piece_bytes, self._batch_bytes() + self.word_bytes)
 
     def head(self) -> Head:
         """Return the first cells of each column, or raise DataError or DiskError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -92,11 +92,14 @@ def split(cells: Cells, separator: bytes) -> tuple[Cells, NDArray[np.bool_]]:
 
 
 def joined(
-    every: Sequence[Cells], named: Sequence[tuple[str, str]], wrong: Wrong
+    every: Sequence[Cells],
+    named: Sequence[tuple[str, str]],
+    wrong: Wrong,
+    stemmed: Callable[[str], str] | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """Return the bytes of all items, where each starts and stops there, and kinds of characters."""
     # Items have their names; those with other characters than ASCII are decoded, and those of texts
-    # are normalised.
+    # are normalised. Where words become stems all texts are.
     bases: dict[int, int] = {}
     parts: list[NDArray[np.uint8]] = []
     n_bytes = 0
@@ -111,7 +114,7 @@ def joined(
     tail: list[bytes] = []
     end, texts = len(data), False
     marks = np.empty(len(starts), np.uint8)
-    if not look_at_cells(data, starts, stops, marks):
+    if not look_at_cells(data, starts, stops, marks) and stemmed is None:
         return data, starts, stops, kinds_of_characters(ASCII)
 
     def put(place: int, text: bytes) -> None:
@@ -124,7 +127,8 @@ def joined(
         put(i, canonical(data[starts[i] : stops[i]].tobytes()))
     first = 0
     for cells, (name, role) in zip(every, named, strict=True):
-        chosen = np.flatnonzero(marks[first : first + len(cells.starts)] == WIDE)
+        own = marks[first : first + len(cells.starts)]
+        chosen = np.flatnonzero((own == WIDE) | (role == "text" and stemmed is not None))
         rows = cells.rows if len(chosen) else chosen
         for i in chosen.tolist():
             raw = cells.item(i)
@@ -136,7 +140,8 @@ def joined(
                 continue
             if role == "text":
                 texts = True
-                put(first + i, normalised(text).encode())
+                text = normalised(text)
+                put(first + i, (text if stemmed is None else stemmed(text)).encode())
         first += len(cells.starts)
     more = np.frombuffer(b"".join(tail) + bytes(PADDING), np.uint8)
     kinds = kinds_of_characters() if texts else kinds_of_characters(ASCII)

@@ -88,7 +88,9 @@ class MemorySource(Table):
         self._strings = bool(self._listed and table) and isinstance(table[0], str)
         if self._strings and self._recipe is None:
             said, text = options.table, Column(name=TEXT, role="text")
-            self._recipe = Recipe(columns=(text,), ngrams=said.words, chars=said.characters)
+            self._recipe = Recipe(
+                columns=(text,), ngrams=said.words, chars=said.characters, language=said.language
+            )
 
     def files(self) -> list[Path]:
         """Return none."""

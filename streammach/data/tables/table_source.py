@@ -13,6 +13,7 @@ from streammach.data.source import ReadingBytes, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head, no_column, no_label, recipe_of, some_of
+from streammach.data.tables.stems import STEM_BYTES
 from streammach.data.tables.table_reader import TableCounts, TableReader
 from streammach.errors import DataError, clean
 from streammach.forks import Turn
@@ -83,9 +84,15 @@ class Table(Source[Any]):
         chars = self.options.table.chars if known is None else known.chars
         return (24 << 20) if chars is None else (72 << 20)
 
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of the stems of words that are kept."""
+        known = self.options.table if self._recipe is None else self._recipe
+        return 0 if known.language is None else STEM_BYTES
+
     def held(self) -> ReadingBytes:
         """Return what reading it takes, rows that were read aside."""
-        return ReadingBytes(self.piece_bytes, 0)
+        return ReadingBytes(self.piece_bytes, self.word_bytes)
 
     def columns_there(self) -> Sequence[str]:
         """Return the names of its columns."""

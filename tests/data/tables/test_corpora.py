@@ -8,7 +8,7 @@ import pytest
 import streammach as sm
 from streammach.data.source_options import Layout, SourceOptions, TableOptions
 from streammach.data.sources import open_source
-from streammach.errors import StreammachError
+from streammach.errors import StreammachError, UsageError
 from tests.data.test_lists import lists_by_name
 
 TEXTS = ['the "quoted title of a book', "maps, and seas", "salt\tno", "nothing"]
@@ -95,3 +95,27 @@ def test_documents_that_are_no_text_are_bad_rows(documents, tmp_path, monkeypatc
     done = sm.convert(documents, tmp_path / "a.zarr", on_bad_row="skip")
     long = sum((documents / f"d{i:02}.txt").stat().st_size > 100 for i in range(40))
     assert sum(done.skipped.values()) == 1 + long
+
+
+def test_words_become_stems_in_every_door(tmp_path):
+    texts = ["Running runners, RUN!", "talossa talosta", "running_dogs dog", "Ærlige dogs"] * 3
+    stems = [{"run", "runner"}, {"talossa", "talosta"}, {"run", "dog"}, {"ærlig", "dog"}]
+    labels = ["a", "b", "c", "d"] * 3
+    lines = [f"{label}\t{text}" for label, text in zip(labels, texts, strict=True)]
+    (tmp_path / "a.tsv").write_text("label\ttext\n" + "\n".join(lines) + "\n", "utf-8")
+    how = {"label": "label", "text": "text", "ngrams": 1, "language": "english"}
+    sm.convert(tmp_path / "a.tsv", tmp_path / "a.zarr", **how)
+    with sm.Dataset.open(tmp_path / "a.zarr") as data:
+        names = {raw.decode() for raw in data.features.raws(np.arange(len(data.features)))}
+    assert {f"text^{stem}" for own in stems[:3] for stem in own} | {"text^dog"} <= names
+    assert names.isdisjoint({"text^running", "text^dogs", "text^runners"})
+    model = sm.train(texts, labels, ngrams=1, language="english", epochs=1).model
+    assert model.recipe.language == "english"
+    assert (
+        model.predict_topk(["DOGS running"])[1].tolist()
+        == model.predict_topk(["dog run"])[1].tolist()
+    )
+    model.save(tmp_path / "model")
+    assert sm.Model.load(tmp_path / "model").recipe == model.recipe
+    with pytest.raises(UsageError, match=r"'klingon' is not one of arabic, .*: language"):
+        sm.convert(tmp_path / "a.tsv", tmp_path / "b.zarr", **{**how, "language": "klingon"})

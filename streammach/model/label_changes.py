@@ -78,10 +78,11 @@ def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChan
 def entitle(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChanges]:
     """Return the model with titles of its labels from a file: label, a tab, title.
 
-    A URI may stand in angle brackets. What the model does not know is left out; raises UsageError
-    if it knows no label.
+    A URI may stand in angle brackets. In a file without tabs each line is the title of the label
+    that is its number, from 0, as the XMC repository has them. What the model does not know is left
+    out; raises UsageError if it knows no label.
     """
-    lines, index = list(_pairs_in(path)), model.labels.index()
+    lines, index = list(_pairs_in(path, numbered=True)), model.labels.index()
     labels = [label for _, label, _ in lines]
     bare = [label.removeprefix(b"<").removesuffix(b">") for label in labels]
     ids = [np.asarray(index.ids(one)) for one in (labels, bare)]
@@ -96,9 +97,14 @@ def entitle(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelCha
     return replace(model, titles=Names.of(found)), LabelChanges(titles=n)
 
 
-def _pairs_in(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes, bytes]]:
+def _pairs_in(
+    path: str | os.PathLike[str], *, numbered: bool = False
+) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield number, first and second cell of each line of a file that is not empty."""
-    lines = read_small(Path(path), MAX_FILE).replace(b"\r\n", b"\n").split(b"\n")
+    text = read_small(Path(path), MAX_FILE).replace(b"\r\n", b"\n")
+    lines = text.split(b"\n")
+    if numbered and b"\t" not in text:
+        lines = [b"%d\t%b" % pair for pair in enumerate(lines)]
     for number, line in enumerate(lines, 1):
         label, tab, rest = line.partition(b"\t")
         second = rest.partition(b"\t")[0].strip()

@@ -16,7 +16,9 @@ from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction.predictor import Predictor
+from streammach.rows.names import Names
 from tests.builders import block_of
+from tests.model.models import model_of
 from tests.prediction.test_allowed import LIMITS, MODELS, NAMES, D, K, N, reference, said, ways
 
 CHANGES = {
@@ -117,6 +119,16 @@ def test_changes_follow_one_another_and_a_smaller_model_has_them(changes, rng, t
             labels = {*predictor.topk(block, K)[0].ravel().tolist()}
         assert labels.isdisjoint({"new", "label 3", "label 13", "label 20", "label 11"})
         assert len(labels) == form.n_labels == K - 8
+
+
+def test_titles_by_the_numbers_of_lines(rng, tmp_path):
+    model = model_of(rng, D, 30, labels=Names.of(range(30)))
+    (tmp_path / "Yf.txt").write_text("zero\none word\n\nthree\n")
+    titled, done = entitle(model, tmp_path / "Yf.txt")
+    assert done.titles == 3
+    assert [titled.titles[i] for i in range(5)] == ["zero", "one word", "", "three", ""]
+    with pytest.raises(UsageError, match="the model knows no label of it"):
+        entitle(MODELS["hashed"](rng), tmp_path / "Yf.txt")
 
 
 @pytest.mark.parametrize(

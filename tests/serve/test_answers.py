@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from streammach.cli.main import main
 from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing
 from streammach.serve.service import Service
@@ -186,6 +187,29 @@ def test_one_model_needs_no_name(runs, client):
     several = client.post("/predict", json=body)
     assert several.status_code == 404
     assert "/models/NAME/predict, of words, table, text, matrix" in several.json()["error"]
+
+
+def test_labels_that_were_changed_are_answered_with_their_titles(runs, client, tmp_path):
+    (tmp_path / "c.tsv").write_text("novel\tatlas\n")
+    (tmp_path / "v.tsv").write_text("atlas\tbooks of maps and stories\n")
+    files = ["--rename", tmp_path / "c.tsv", "--vocabulary", tmp_path / "v.tsv"]
+    asked = ["labels", runs["text"], *files, "--out", tmp_path / "model"]
+    assert main([str(word) for word in asked]) == 0
+    service = Service({"text": tmp_path / "model"}, ServiceLimits(), Computing(threads=1))
+    try:
+        own = Client(service)
+        body = {"rows": ["map of the sea", "salt"], "k": 3}
+        found = own.post("/predict", json=body).json()["predictions"]
+        before = client.post("/models/text/predict", json=body).json()["predictions"]
+        titles = {"atlas": "books of maps and stories", "cookbook": ""}
+        for row, whole in zip(found, before, strict=True):
+            assert sorted(row["labels"]) == ["atlas", "cookbook"]
+            assert row["titles"] == [titles[label] for label in row["labels"]]
+            first = "cookbook" if whole["labels"][0] == "cookbook" else "atlas"
+            assert (row["labels"][0], row["scores"][0]) == (first, whole["scores"][0])
+        assert own.get("/models").json()["models"][0]["classes"] == 2
+    finally:
+        assert service.close(10)
 
 
 def test_any_type_of_content_is_read_as_json(client):

@@ -124,8 +124,10 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     after that goes on when the same command is given again.
     """
     from streammach.data.convert import convert as run  # compiled code loads on demand
+    from streammach.data.small_conversion import rehearsal
 
-    done = run(list(sources), out, **given.of(run))
+    with rehearsal(given.memory, given.threads):
+        done = run(list(sources), out, **given.of(run))
     done = dataclasses.replace(done, seconds=Clock.of_process(None).spent)
     if done.unseen_label_rows:
         warnings.warn(

@@ -6,18 +6,15 @@ one has no counts. So two cores compile at once, and hardly ever want the same k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streammach.files.folders import temporary_folder
-from streammach.jit import CACHE_DIR, TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
-from streammach.machine import cores
+from streammach.data.small_conversion import compiler
+from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
 from streammach.planning.ledger import kernels
-from streammach.processes import beside
 from streammach.rows.arrays import csr_array
 from streammach.spec.plan import Plan
 from streammach.training.compact import LEAST_ROWS
@@ -28,24 +25,18 @@ CLASSES, FEATURES, VALUES = 300, 300, 8  # more classes than a byte can tell; va
 MOST_BUCKETS = 1024  # more buckets change no kernel
 
 
-@contextmanager
-def rehearsal(plan: Plan) -> Iterator[None]:
+def rehearsal(plan: Plan) -> AbstractContextManager[None]:
     """Have kernels that a plan needs compiled in another process, if core and memory are free."""
-    facts, config, limits = plan.facts, plan.config, plan.limits
+    facts, config = plan.facts, plan.config
     shape, place, kind = config.shape, config.placement, kernels(facts, config)
-    compiler = compiler_bytes(*kind, n_bytes=TRAINING_COMPILER_BYTES)
-    fits = plan.projected_bytes + compiler + BYTES <= limits.host
-    free = place.device == "cpu" and min(place.threads, cores()) > 1
-    hashed = not (config.dense or shape.unhashed)
-    needed = CACHE_DIR is not None and compiler_bytes("rehearsal", *kind)
-    if not (fits and free and hashed and needed):
-        yield
-        return
+    needed = plan.projected_bytes + BYTES
+    needed += compiler_bytes(*kind, n_bytes=TRAINING_COMPILER_BYTES)
+    hashed = place.device == "cpu" and not (config.dense or shape.unhashed)
     n_buckets = 0 if shape.exact else min(shape.n_buckets, MOST_BUCKETS)
-    with temporary_folder() as folder:
-        said = n_buckets, facts.value_bytes == 1, facts.weighted, facts.listed
-        with beside(f"{__name__}:rehearse", str(folder), kind, *said):
-            yield
+    return compiler(
+        f"{__name__}:rehearse", kind, n_buckets, facts.value_bytes == 1, facts.weighted,
+        facts.listed, fits=hashed and place.threads > 1 and needed <= plan.limits.host,
+    )  # fmt: skip
 
 
 def rehearse(

@@ -1,6 +1,5 @@
 """A small training in another process compiles what a training needs later."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -32,28 +31,14 @@ def test_it_trains_a_model_of_the_kind_and_remembers_that(
     assert any(f"array(uint{8 if n_buckets else 16}" in str(s) for s in share_step.signatures)
 
 
-def test_it_is_done_where_a_core_and_memory_are_free(tiny, monkeypatch):
-    begun = []
-
-    @contextmanager
-    def beside(function, folder, kind, *said):
-        begun.append(said)
-        yield
-
-    monkeypatch.setattr(small_training, "beside", beside)
-    monkeypatch.setattr(small_training, "cores", lambda: 2)
+def test_it_is_done_where_memory_is_free(tiny, monkeypatch):
+    asked = []
+    monkeypatch.setattr(small_training, "compiler", lambda *of, fits: asked.append((fits, of[2])))
     with tiny.dataset(n_rows=500, n_classes=80) as data:
         plan = sm.plan(data, n_buckets=32, n_repetitions=2, threads=2)
     roomy = replace(plan, limits=replace(plan.limits, host=plan.projected_bytes + 2 * BYTES))
     tight = replace(plan, limits=replace(plan.limits, host=plan.projected_bytes + BYTES // 2))
     alone = replace(plan.config, placement=replace(plan.config.placement, threads=1))
-    for kept, made, times in (
-        (False, tight, 0), (False, replace(roomy, config=alone), 0), (False, roomy, 1),
-        (True, roomy, 1),
-    ):  # fmt: skip
-        monkeypatch.setattr(
-            small_training, "compiler_bytes", lambda *kind, kept=kept, **_: 0 if kept else 1
-        )
-        with rehearsal(made):
-            assert len(begun) == times
-    assert begun[0][0] == 32
+    for made in (roomy, tight, replace(roomy, config=alone)):
+        rehearsal(made)
+    assert asked == [(True, 32), (False, 32), (False, 32)]

@@ -111,7 +111,8 @@ def test_rows_for_which_there_is_no_room_teach_nothing(rng, block, labels_too):
         facts.n_labels //= 2
         facts.nnz //= 2
     table, learner = learnt(block, weights, n_bytes=n_bytes, facts=facts)
-    n = learner.n_rows
+    n, arrays = learner.n_rows, (*learner._rows, learner._others)
+    assert sum(array.nbytes for array in arrays) <= n_bytes
     assert learner.full
     assert 0 < n <= learner.most < block.n_rows
     other = LabelLearner(table, weights, facts_of(block), ENOUGH, threads=1)

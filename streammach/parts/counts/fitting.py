@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,8 +33,13 @@ from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
 from streammach.threads import Workers
 
-# Of the weights of hashed models and of what was learnt, tried for the first five places.
-FACTORS, LEARNT_FACTORS = (1.0, 1.5, 2.0, 3.0), (1.0, 2.0, 4.0, 8.0)
+# For the first five places are tried: multiples of the hashed models' weight; of rows with lists
+# what is added to the weight of what was learnt of labels, since the loss of the first place asks
+# for less of it than they profit from.
+FACTORS, LABEL_STEPS = (1.0, 1.5, 2.0, 3.0), (0.0, 0.25, 0.5, 1.0)
+# How much less rows may reach with classifiers of labels, in standard errors of P@1: two rankings
+# of the same rows differ by a third of one by chance.
+NEAR = 0.5
 TILT_ROWS = 4000  # that judge how little frequent labels weigh
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
@@ -140,11 +145,10 @@ class Fitting:
 
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
         The loss is that of the first place; for the sake of the first five the hashed models, and
-        what was learnt of labels, get the multiples of their fitted weights that do best on the
-        half that each fit did not see.
-        Where rows have lists of labels, as much is taken from the weight of a class's rows as the
-        ranking of all classes, on the other half, cannot tell from the best: of rankings that are
-        as good, rare labels profit most.
+        what was learnt of labels, weigh more than fitted if that does better on the half that each
+        fit did not see. Where rows have lists of labels, as much is taken from the weight of a
+        class's rows as the ranking of all classes, on the other half, cannot tell from the best: of
+        rankings that are as good, rare labels profit most.
         """
         half, beside = self.n_fit // 2, self.hashed is not None
         found = self._evidence(table, start)
@@ -156,7 +160,7 @@ class Fitting:
                 )
                 for part in (*halves, found)
             ]
-        fits = _multiplied(fits, *_best_factors(fits, halves, self.workers))
+        fits = _adjusted(fits, *_best_adjustment(fits, halves, self.workers))
         listed = found.listed
         del found, halves  # a large part of the memory
         middle = self._first + half
@@ -253,6 +257,13 @@ def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
     return np.logical_and(rows.lists.matched(candidates), candidates >= 0)
 
 
+def uses_learnt(grouped: Fitted, learnt: Fitted, n_rows: int, *, listed: bool) -> bool:
+    """Return whether what was learnt is used; of labels it is where so many rows cannot tell."""
+    p = grouped.reached.accuracy
+    near = NEAR * math.sqrt(p * (1 - p) / max(n_rows, 1)) if listed else 0.0
+    return learnt.score > grouped.score - near
+
+
 def reached_text(reached: Reached) -> str:
     """Return accuracy and top-5 accuracy for people."""
     return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
@@ -262,32 +273,34 @@ def _tilted(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
     return [replace(weights, prior=weights.prior - tilt) for weights in fits]
 
 
-def _multiplied(fits: list[GroupWeights], hashed: float, learnt: float) -> list[GroupWeights]:
-    return [replace(w, hashed=w.hashed * hashed, learnt=w.learnt * learnt) for w in fits]
+def _adjusted(fits: list[GroupWeights], factor: float, step: float) -> list[GroupWeights]:
+    return [replace(w, hashed=w.hashed * factor, learnt=w.learnt + step) for w in fits]
 
 
-def _best_factors(
+def _best_adjustment(
     fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], workers: Workers
 ) -> tuple[float, float]:
-    """Return the multiples of two weights that do best on what fits did not see.
+    """Return the factor of the hashed models' weight, and what is added to that of what was learnt.
 
-    They are those of the hashed models and, where rows have lists, of what was learnt.
+    Those that do best on what fits did not see: first the factor, then the other beside it.
     """
-    whole = fits[-1]
-    hashed = FACTORS if whole.hashed > 0 else (1.0,)
-    learnt = LEARNT_FACTORS if halves[0].listed and whole.learnt > 0 else (1.0,)
+    whole, factor = fits[-1], FACTORS[0]
 
-    def score(factors: tuple[float, float]) -> float:
+    def score(factor: float, step: float) -> float:
         hits = [
             top_k_hits(unseen, weights, workers)
             for weights, unseen in zip(
-                _multiplied(fits[:2], *factors), reversed(halves), strict=True
+                _adjusted(fits[:2], factor, step), reversed(halves), strict=True
             )
         ]
         first, five = map(sum, zip(*hits, strict=True))
         return float(first + five / 2)
 
-    return max(itertools.product(hashed, learnt), key=score)
+    if whole.hashed > 0:
+        factor = max(FACTORS, key=lambda factor: score(factor, LABEL_STEPS[0]))
+    if not (halves[0].listed and whole.theta.size):
+        return factor, LABEL_STEPS[0]
+    return factor, max(LABEL_STEPS, key=lambda step: score(factor, step))
 
 
 def _distinct(candidates: NDArray[np.int32]) -> NDArray[np.int32]:

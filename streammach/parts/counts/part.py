@@ -15,7 +15,7 @@ from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.counts import alone, saved
 from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
-from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text
+from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text, uses_learnt
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
@@ -103,15 +103,16 @@ class CountsAhead(Ahead):
         """Return it as what ranks classes, without hashed models."""
         counted, reasons = self.counted, tuple[str, ...]()
         if counted.learns:
-            reasons = (_of_pairs(session, counted.grouped, counted.learnt),)
+            used = counted.best is counted.learnt
+            reasons = (_of_pairs(session, counted.grouped, counted.learnt, used=used),)
         figures: dict[Ranker, Reached] = {"blend": counted.best.reached}
         best = counted.weights(counted.best)
         return CountsDecision(session, counted, best, reasons, figures)
 
 
-def _of_pairs(session: PartSession, grouped: Fitted, learnt: Fitted) -> str:
+def _of_pairs(session: PartSession, grouped: Fitted, learnt: Fitted, *, used: bool) -> str:
     return (
-        f"feature and pair weights {'kept' if learnt.score > grouped.score else 'left out'}: "
+        f"feature and pair weights {'kept' if used else 'left out'}: "
         f"held-out {words(session.dataset.listed).both} {reached_text(learnt.reached)} with, "
         f"{reached_text(grouped.reached)} without"
     )
@@ -134,12 +135,14 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     )
     start = counted.weights(counted.grouped)
     grouped = learnt = best = fitting.once(session, "beside", counted.table, start)
+    used = False
     if counted.learns:
         session.check()
         session.at(1, 2)
         with_pairs = counted.weights(counted.learnt)
         learnt = fitting.once(session, "beside-pairs", counted.table, with_pairs)
-        if learnt.score > grouped.score:
+        used = uses_learnt(grouped, learnt, fitting.n_fit, listed=session.dataset.listed)
+        if used:
             best, start = learnt, with_pairs
     session.tell(
         f"beside hashed models: held-out {both} {reached_text(grouped.reached)}, "
@@ -148,7 +151,7 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     session.measured("hashed models and counts", best.reached)
     better = best.score > hashed.selection_score
     reasons = (
-        _of_pairs(session, grouped, learnt),
+        _of_pairs(session, grouped, learnt, used=used),
         f"counts {'kept' if better else 'left out'}: held-out {both} "
         f"{reached_text(best.reached)} with, {reached_text(hashed)} without",
     )

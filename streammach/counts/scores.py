@@ -66,7 +66,7 @@ class CountScorer:
         self._blocks: tuple[Any, NDArray[np.uint8], int] | None = None  # of the last codes
 
     @cached_property
-    def _all_lists(self) -> ScoreLists:
+    def _lists(self) -> ScoreLists:
         return ScoreLists.of(self.weights)
 
     @staticmethod
@@ -91,7 +91,7 @@ class CountScorer:
     ) -> Best:
         """Return the k best labels among the listed classes of each row; -1 for no more."""
         best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        lists, own = self._all_lists, self._hashed(hashed)
+        lists, own = self._lists, self._hashed(hashed)
         longest = int(np.diff(rows.indptr).max(initial=0))
 
         def piece(first: int, last: int) -> None:
@@ -110,7 +110,7 @@ class CountScorer:
     ) -> None:  # fmt: skip
         """Write the best classes of rows ``first:last``, on this thread."""
         ids, scores = best
-        lists, own, ends = self._all_lists, self._hashed(hashed), indptr[first : last + 1]
+        lists, own, ends = self._lists, self._hashed(hashed), indptr[first : last + 1]
         longest = ends[1] - ends[0] if last == first + 1 else np.diff(ends).max()
         room = self._room(own.n_repetitions, scores.shape[1], int(longest))
         while True:

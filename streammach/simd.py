@@ -154,14 +154,14 @@ def let_others(typing: Any, asleep: Any) -> Any:
     return types.void(types.boolean), generate
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def zero_bytes(word: Number) -> Any:
     """Return a word whose high bits mark, from the lowest one on, the zero bytes of `word`."""
     # Only the lowest mark is certain; a borrow can set marks above it.
     return (word - ONES) & ~word & HIGH
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def low_bytes(word: Number, count: Number) -> Any:
     """Return the `count` (0 to 8) lowest bytes of `word`, zeros above them."""
     if count >= 8:

@@ -160,7 +160,7 @@ def fill_lists(
         sizes[f] = n
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def lower_bound(classes: Array, low: int, high: int, wanted: Number) -> Any:
     """Return where the first class of ``classes[low:high]`` stands that is not below `wanted`."""
     while low < high:
@@ -172,7 +172,7 @@ def lower_bound(classes: Array, low: int, high: int, wanted: Number) -> Any:
     return low
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def find(classes: Array, low: int, high: int, wanted: int) -> Any:
     """Return where `wanted` stands in ``classes[low:high]``, which rises, or NOWHERE."""
     z = lower_bound(classes, low, high, wanted)
@@ -292,7 +292,7 @@ def bits(word: Number) -> Any:
     return np.uint32(word * np.uint32(0x01010101)) >> np.uint32(24)
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def marked_place(marks: Array, first: int, c: int) -> Any:
     """Return the number of a class within a marked list, or -1."""
     w = first + (c >> 5)
@@ -302,7 +302,7 @@ def marked_place(marks: Array, first: int, c: int) -> Any:
     return np.int64(marks[w, 1] + bits(word & ((np.uint32(1) << bit) - np.uint32(1))))
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def find_pair(pairs: CountedPairs, f: int, c: int) -> Any:
     """Return where the pair of a feature and a class stands in the table, or NOWHERE."""
     first = pairs.starts[f]

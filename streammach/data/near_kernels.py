@@ -12,7 +12,7 @@ BANDS, HASHES = 16, 64  # a band is two hashes: rows that share one are compared
 LEAST = 0.4  # of the hashes that are equal then: more than half of what each row holds is in both
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def mixed(x: Any) -> Any:
     """Return a hash of a 32-bit number: uint32."""
     x = np.uint32(x)
@@ -21,7 +21,7 @@ def mixed(x: Any) -> Any:
     return np.uint32(x ^ (x >> np.uint32(16)))
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def item_of(feature: int, value: Any, bits: Array, n_features: int) -> Any:
     """Return where the bits of a value stand: its feature, or behind them by a hash of both."""
     if bits[feature] >= 0:
@@ -77,7 +77,7 @@ def sign(
         total[i] = held
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def root_of(parents: Array, j: int) -> Any:
     """Return the first of the cluster that j is in."""
     while parents[j] != j:
@@ -86,7 +86,7 @@ def root_of(parents: Array, j: int) -> Any:
     return j
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def place_of(table: Array, known: Array, signs: Array, i: int, band: int) -> Any:
     """Return where a table has a known row that shares a band with row i, or where it is free."""
     a, b = signs[i, 2 * band], signs[i, 2 * band + 1]

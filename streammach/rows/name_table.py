@@ -35,20 +35,20 @@ class NameTable(NamedTuple):
     used: NDArray[np.int64]
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def mix(state: Number, word: Number) -> Any:
     """Return the hash state after one more word of eight bytes."""
     state = (state ^ word) * MULTIPLIER
     return state ^ (state >> np.uint64(32))
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def start_state(space: Number) -> Any:
     """Return the hash state before the first word of a name in a namespace."""
     return np.uint64(space + 1) * MULTIPLIER
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def slot_of(state: Number, mask: Number) -> Any:
     """Return the slot at which the search for a hash begins; `mask` is the capacity less one."""
     return (state >> np.uint64(20)) & mask
@@ -63,20 +63,20 @@ def hash_name(text: Array, start: int, size: int, space: Number) -> Any:
     return min(state, LARGEST)
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def tag_of(size: int, space: Number) -> Any:
     """Return length and namespace as they stand in a slot's second word."""
     return (np.uint64(size) << np.uint64(32)) | (np.uint64(space) << np.uint64(44))
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def must_be_compared(size: int, state: Number) -> Any:
     """Return whether names of this length and namespace may have this hash in common."""
     # One word is hashed one to one, but for the two that share the largest hash.
     return size > WORD or state == LARGEST
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def same_bytes(table: NameTable, name: Number, text: Array, start: int, size: int) -> Any:
     """Return whether the bytes of a name, which has this size, are those of a text."""
     at, same = table.starts[name], True

@@ -31,7 +31,7 @@ DROPPED_BITS = (1 << 29) - 1
 EXACT_DIGITS = np.uint64(1 << 53)
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def leading_digits(word: Number) -> Any:
     """Return how many of eight bytes are digits up to the first that is not, and their value."""
     x = word ^ (ONES * np.uint64(ZERO))
@@ -110,7 +110,7 @@ def must_be_rounded_again(value: Number, exact: bool) -> Any:
     return not exact and near
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def name_at(text: Array, p: int, space: int, stop: int) -> Any:
     """Return hash, first word and end of the name at `p`."""
     # It ends before a blank, a control byte, ':' or the byte `stop`.
@@ -132,7 +132,7 @@ def name_at(text: Array, p: int, space: int, stop: int) -> Any:
             return min(state, LARGEST), first, p
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def is_blank(byte: int) -> Any:
     """Return whether a byte separates tokens: space, tab, carriage return, vertical tab, feed."""
     return byte == SPACE or (9 <= byte <= 13 and byte != NEWLINE)
@@ -168,7 +168,7 @@ def is_below(text: Array, start: int, end: int, limit: int) -> Any:
     return found < limit
 
 
-@kernel(inline=True, inner=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def small_number(first: Number, in_slot: int, most: int) -> Any:
     """Return the number below `most` that a name is, by its first word, or -1."""
     # `in_slot` is its namespace and length as a slot of names has them.

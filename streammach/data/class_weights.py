@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
-from streammach.files.reading import read_small
+from streammach.files.reading import lines_in
 from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.names import Names
 
 BALANCED = "balanced"
-MAX_FILE = 1 << 30  # bytes of a file of weights
 ClassWeights = str | os.PathLike[str] | Mapping[Any, float]
 
 
@@ -39,8 +38,7 @@ def weighed(dataset: Dataset, weights: ClassWeights) -> Dataset:
 
 def _of_file(path: Path) -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
-    lines = read_small(path, MAX_FILE).replace(b"\r\n", b"\n").split(b"\n")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines_in(path), 1):
         if not line:
             continue
         label, tab, value = line.rpartition(b"\t")

@@ -17,6 +17,7 @@ from streammach.errors import DiskError, StreammachError, clean
 
 Buffer = bytes | bytearray | memoryview
 PIECE = 4 << 20  # bytes handed to one read or write call
+MAX_TEXT = 1 << 30  # bytes of a text that is read whole
 ZSTD_MAGIC, ZSTD_HEADER = b"\x28\xb5\x2f\xfd", 18  # of a frame: first bytes, the most of its header
 
 
@@ -70,6 +71,11 @@ def read_small(path: Path, limit: int) -> bytes:
         if size <= limit:
             return file.read()
     raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=clean(path, 300))
+
+
+def lines_in(path: str | os.PathLike[str]) -> list[bytes]:
+    """Return the lines of a text of 1 GiB at most, with LF or CRLF, or raise DiskError."""
+    return read_small(Path(path), MAX_TEXT).replace(b"\r\n", b"\n").split(b"\n")
 
 
 def sha256(pieces: Iterable[Buffer]) -> str:

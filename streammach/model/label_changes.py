@@ -10,16 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from streammach.errors import DataError, UsageError, clean
-from streammach.files.reading import read_small
+from streammach.files.reading import lines_in
 from streammach.model.model import Model
 from streammach.rows.names import MAX_NAME, Names
-
-MAX_FILE = 1 << 30  # bytes of a file of labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +98,8 @@ def _pairs_in(
     path: str | os.PathLike[str], *, numbered: bool = False
 ) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield number, first and second cell of each line of a file that is not empty."""
-    text = read_small(Path(path), MAX_FILE).replace(b"\r\n", b"\n")
-    lines = text.split(b"\n")
-    if numbered and b"\t" not in text:
+    lines = lines_in(path)
+    if numbered and not any(b"\t" in line for line in lines):
         lines = [b"%d\t%b" % pair for pair in enumerate(lines)]
     for number, line in enumerate(lines, 1):
         label, tab, rest = line.partition(b"\t")

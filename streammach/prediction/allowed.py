@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from streammach.data.given import listed
 from streammach.data.label_arrays import raw_name
 from streammach.errors import UsageError, clean
-from streammach.files.reading import read_small
+from streammach.files.reading import lines_in
 from streammach.model.model import Model
 from streammach.prediction.ranking import CandidateRanking, Ranking, Top
 from streammach.rows.block import RowBlock
@@ -24,7 +23,6 @@ from streammach.rows.label_lists import LabelLists, places_of
 from streammach.rows.names import NameIndex, Names
 from streammach.spec.model_spec import ModelSpec
 
-MAX_FILE = 1 << 30  # bytes of a file of labels
 SHARE = 16  # a part of the classes below which each of them is scored for itself
 SPARE = 32  # classes that are ranked beyond those that are expected to be needed
 SomeLabels = Sequence[Any] | NDArray[Any]  # for all rows, or a list of labels for each row
@@ -206,8 +204,7 @@ def labels_in(labels: LabelFile) -> SomeLabels:
     """Return labels, or those of a file with one in each line."""
     if not isinstance(labels, str | os.PathLike):
         return labels
-    lines = read_small(Path(labels), MAX_FILE).replace(b"\r\n", b"\n").split(b"\n")
-    found = [line for line in lines if line]
+    found = [line for line in lines_in(labels) if line]
     if not found:
         raise UsageError("it holds no label", path=clean(labels, 300))
     return found

@@ -24,9 +24,8 @@ FOLDERS = re.compile(r"(?<!\S)/(?:[^/\s]+/)+")  # of a path: a card is for other
 SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#"})
 
 
-def card(run: Run, verdict: Sequence[str], diagnosis: Diagnosis | None = None) -> str:
+def card(run: Run, model: Model, verdict: Sequence[str], diagnosis: Diagnosis | None = None) -> str:
     """Return the card of the model of a run; `verdict` is what the run came to, in sentences."""
-    model = run.model
     task = "multi-label" if model.listed else "multi-class"
     sections = {
         f"# {_text(run.path.resolve().name)}": " ".join(map(_text, verdict)),

@@ -113,14 +113,9 @@ def report(
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
             room = room_before(
-                run,
-                "report",
-                on,
-                REQUEST.best,
-                memory=memory,
-                threads=threads,
+                run, "report", on, REQUEST.best, memory=memory, threads=threads,
                 beside=REQUEST.beside,
-            )
+            )  # fmt: skip
             projected = room.projected_bytes
             told("rank", 0, 0)
             found = diagnose(
@@ -132,8 +127,9 @@ def report(
         page = run_page(opened, found, query)
         destination.write([page.html.encode()])
         if beside is not None:
-            said = verdict(opened, opened.model, found, query)
-            beside.write([card_of(opened, said, found).encode()])
+            model = opened.model
+            said = verdict(opened, model, found, query)
+            beside.write([card_of(opened, model, said, found).encode()])
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 

@@ -25,7 +25,10 @@ SECONDS = {
 QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 LEAST_BARE = 1_000_000  # bytes that are written without a unit: fewer are meant to have one
 CGROUPS = Path("/sys/fs/cgroup")
-DEFAULT_MEMORY = "2GB"  # a constant, so that the same command gives the same model everywhere
+DEFAULT_MEMORY = 2_000_000_000  # of work that takes more where it needs more
+# Of a training, the largest that is half of what is free: few, so that free memory that changes a
+# little changes no plan.
+TRAINING_MEMORY = (12, 8, 6, 4, 3, 2)  # GB
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
 UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
 M_MMAP, M_TRIM, MOST_INT = -3, -1, (1 << 31) - 1  # of mallopt(): thresholds, and their largest
@@ -219,13 +222,24 @@ class MemoryBudget:
 
 def budget(asked: str | int | float | None, limit: MemoryLimit | None = None) -> MemoryBudget:
     """Return what the user named as the memory, or the default: 2 GB, or what there is if less."""
-    limit = limit or memory_limit()
+    return _budget(asked, limit or memory_limit(), DEFAULT_MEMORY, "default")
+
+
+def training_budget(asked: str | int | float | None, limit: MemoryLimit) -> MemoryBudget:
+    """Return the same of a training, whose default is half of the limit, 2 to 12 GB."""
+    half = limit.n_bytes // 2
+    usual = next((n * 10**9 for n in TRAINING_MEMORY if n * 10**9 <= half), DEFAULT_MEMORY)
+    return _budget(asked, limit, usual, "default of this machine")
+
+
+def _budget(
+    asked: str | int | float | None, limit: MemoryLimit, usual: int, why: str
+) -> MemoryBudget:
     if asked is not None:
         return MemoryBudget(within(limit, asked), "--memory", True, limit.n_bytes)
-    usual = parse_size(DEFAULT_MEMORY)
     if limit.n_bytes < usual:
         return MemoryBudget(limit.n_bytes, limit.source, False, limit.n_bytes)
-    return MemoryBudget(usual, "default", False, limit.n_bytes)
+    return MemoryBudget(usual, why, False, limit.n_bytes)
 
 
 def advised(n_bytes: int) -> str:

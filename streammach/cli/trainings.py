@@ -18,12 +18,13 @@ from streammach.cli.console import peak_of, say, say_json, short_path, table
 from streammach.errors import UsageError, clean
 from streammach.figures import figures_text, words
 from streammach.files.urls import located
-from streammach.machine import size_text, time_text
+from streammach.machine import DEFAULT_MEMORY, size_text, time_text
 from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.figures import Reached
+    from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
     from streammach.training.run import Result, Run
     from streammach.training.sweep import Sweep
@@ -40,7 +41,7 @@ def plan(*, store: Path, given: Arguments) -> None:
 
     Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
-    --memory, --buckets or --exact the budget is 2GB.
+    --memory, --buckets or --exact the budget is half of what is free, 2 to 12GB.
     """
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
     from streammach.reports.plan_text import plan_document, plan_lines
@@ -74,8 +75,9 @@ def plan(*, store: Path, given: Arguments) -> None:
 def train(*, store: Path, out: Path, given: Arguments) -> None:
     """Train a model within a memory budget.
 
-    Without --memory, --buckets or --exact the budget is 2GB. Transform, learning rate and
-    estimator are chosen on held-out rows where they are not given; what was chosen and why is said.
+    Without --memory, --buckets or --exact the budget is half of what is free, 2 to 12GB; 2GB where
+    parts of a run are trained apart. Transform, learning rate and estimator are chosen on held-out
+    rows where they are not given; what was chosen and why is said.
     """
     if given.part is None and given.settings is not None:
         raise UsageError("a whole run decides itself: --settings without --part")
@@ -151,7 +153,23 @@ def planned_rows(
             data = opened.enter_context(Dataset.open(store))
             rows = weighed(data, given.class_weight)
         speed()
-        yield rows, choose(rows, given.constraints()), shown
+        yield rows, choose(rows, _constraints(out, given)), shown
+
+
+def _constraints(out: Path, given: Arguments) -> Constraints:
+    """Return what is fixed of a run's plan: its memory, too, where another machine plans it again.
+
+    Parts of a run are planned by each machine, and a run that goes on when other memory is free.
+    """
+    from streammach.training.run import budget_of  # compiled code loads on demand
+
+    found = given.constraints()
+    if found.shaped or found.memory is not None:
+        return found
+    memory = budget_of(out) if given.resume else None
+    if given.part is not None or options.elsewhere(given) is not None:
+        memory = DEFAULT_MEMORY
+    return dataclasses.replace(found, memory=memory)
 
 
 def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:

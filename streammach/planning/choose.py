@@ -14,7 +14,14 @@ from streammach.backends.registry import BACKENDS, on_device
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
-from streammach.machine import MemoryLimit, advised, budget, memory_limit, size_text, time_text
+from streammach.machine import (
+    MemoryLimit,
+    advised,
+    memory_limit,
+    size_text,
+    time_text,
+    training_budget,
+)  # fmt: skip
 from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import TIE, Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
@@ -138,7 +145,7 @@ def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Lim
     own = kind.memory()
     limit = MemoryLimit(own, f"free on the {kind.title}") if own else host
     if memory is not None or not shaped:
-        allowed = budget(memory, limit)
+        allowed = training_budget(memory, limit)
         limit = MemoryLimit(allowed.n_bytes, allowed.source)
     if not own:
         return Limits(host=limit.n_bytes, host_source=limit.source)

@@ -24,9 +24,10 @@ class Constraints:
     Attributes
     ----------
     memory : str or int, optional
-        The budget, such as ``12GB``; 2 GB otherwise, but what this machine may use where the
-        model's shape is given. On a device with memory of its own it is the budget of that, and
-        host memory may be used as far as there is any.
+        The budget, such as ``12GB``; otherwise half of what is free, the most of 2, 3, 4, 6, 8 and
+        12 GB, but what this machine may use where the model's shape is given. On a device with
+        memory of its own it is the budget of that, and host memory may be used as far as there is
+        any.
     n_buckets, n_repetitions : int, optional
         B and R, both or none; R = 0 alone asks for counts without hashed models.
     exact : bool

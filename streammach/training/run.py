@@ -228,6 +228,14 @@ def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = 
         raise MismatchError(f"{what} ({clean(why, 120)})", path=folder, hint=hint) from None
 
 
+def budget_of(folder: Path) -> int | None:
+    """Return the bytes that the plan of a run could take, None before there is one."""
+    if not (folder / PLAN).exists():
+        return None
+    limits = saved(folder, PLAN, Plan, f"damaged: {PLAN}").limits
+    return limits.device or limits.host
+
+
 def decided(folder: Path) -> RunSettings | None:
     """Return what was decided of a run, None before that; or raise MismatchError."""
     if not (folder / SETTINGS).exists():

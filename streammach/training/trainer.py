@@ -22,7 +22,7 @@ from streammach.data.tables.memory_tables import is_table
 from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import located
-from streammach.machine import parse_size
+from streammach.machine import memory_limit, parse_size, training_budget
 from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
@@ -213,7 +213,7 @@ def merge(
 
 
 def train(
-    X: Any, y: Any, *, memory: str | int = "1GB", sample_weight: Any = None,
+    X: Any, y: Any, *, memory: str | int | None = None, sample_weight: Any = None,
     class_weight: ClassWeights | None = None, on_bad_row: str = "error",
     columns: Sequence[Label] | None = None, out: str | os.PathLike[str] | None = None,
     validation: Any = None, callbacks: Sequence[object] | None = None, progress: Wanted = None,
@@ -234,8 +234,9 @@ def train(
         A label for each row: integers, booleans, whole floats or strings; or a list of labels for
         each row; or an indicator, a matrix with a column for each label. A string is the column of
         a table that holds the labels.
-    memory : str or int
-        What the training may take, such as ``"1GB"``, beside what `X` and `y` take.
+    memory : str or int, optional
+        What the training may take, such as ``"1GB"``, beside what `X` and `y` take; otherwise half
+        of what is free, the most of 2, 3, 4, 6, 8 and 12 GB.
     sample_weight : array (n,), optional
         The importance of each row; 1 otherwise. Rows of importance 0 are left out.
     class_weight : "balanced", dict or path-like, optional
@@ -315,9 +316,7 @@ def train(
 
 def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tuple[Plan, Dataset]:
     """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
-    if constraints.memory is None:
-        raise UsageError("rows in memory need a budget: memory")
-    budget = parse_size(constraints.memory)
+    budget = _bytes_of(constraints.memory)
     if data.code_bytes + data.intake_bytes <= budget:
         dataset = data.weighed(data.held())
         try:
@@ -329,8 +328,12 @@ def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tup
     return plan(dataset, constraints), dataset
 
 
+def _bytes_of(memory: str | int | None) -> int:
+    return training_budget(None, memory_limit()).n_bytes if memory is None else parse_size(memory)
+
+
 def _validation(
-    rows: Any, memory: str | int, closing: ExitStack, options: TableOptions
+    rows: Any, memory: str | int | None, closing: ExitStack, options: TableOptions
 ) -> tuple[str, int]:
     if isinstance(rows, str | os.PathLike):
         with Dataset.open(rows) as dataset:
@@ -340,5 +343,5 @@ def _validation(
         raise UsageError("it is no pair of rows and labels, and no path: validation", hint=hint)
     data = replace(given(rows[0], rows[1], options=options), weights=None)
     folder = closing.enter_context(temporary_folder())
-    dataset = closing.enter_context(data.stored(folder, parse_size(memory)))
+    dataset = closing.enter_context(data.stored(folder, _bytes_of(memory)))
     return os.fspath(dataset.path), min(dataset.n_rows, MAX_HELD_OUT_ROWS)

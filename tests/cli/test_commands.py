@@ -13,6 +13,7 @@ import pytest
 import streammach as sm
 from streammach.cli.main import COMMANDS, faces, main
 from streammach.formats import MODEL_FORMAT, STORE_FORMAT
+from streammach.machine import MemoryLimit
 from streammach.prediction.output import TsvOutput
 from tests.builders import TinyData
 
@@ -275,6 +276,28 @@ def test_resume_of_a_finished_run_gives_its_result(job, capsys):
     code, out, _ = run(capsys, "train", job / "train.zarr", "--out", job / "run", *options)
     assert code == 0
     assert len(json.loads(out)["history"]) == 4
+
+
+def test_a_run_that_goes_on_keeps_its_default_budget(job, monkeypatch, capsys):
+    def host(out, *more):
+        code, text, _ = run(
+            capsys, "train", job / "train.zarr", "--out", job / out, "--epochs", 1, *more
+        )
+        assert code == 0
+        return json.loads((job / out / "plan.json").read_text())["limits"]["host"]
+
+    def free(n_bytes):
+        found = lambda: MemoryLimit(n_bytes, "free memory")  # noqa: E731
+        monkeypatch.setattr("streammach.planning.choose.memory_limit", found)
+
+    free(7 * 10**9)
+    assert host("first") == 3 * 10**9
+    free(5 * 10**9)
+    (job / "first/result.json").unlink()
+    assert host("first", "--resume") == 3 * 10**9
+    assert host("second") == 2 * 10**9
+    free(9 * 10**9)
+    assert host("part", "--part", "1/2", "--buckets", 8, "--repetitions", 2) == 9 * 10**9
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in (*COMMANDS, *faces().names))])

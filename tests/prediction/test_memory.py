@@ -13,7 +13,14 @@ import pytest
 from streammach.cli.console import peak_of
 from streammach.cli.main import main
 from streammach.errors import BudgetError
-from streammach.machine import MemoryBudget, advised, budget, parse_size
+from streammach.machine import (
+    MemoryBudget,
+    MemoryLimit,
+    advised,
+    budget,
+    parse_size,
+    training_budget,
+)
 from streammach.model.model import Model
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction.evaluate import evaluate
@@ -114,8 +121,6 @@ def test_labels_of_a_file_take_no_memory_where_they_do_not_matter(job):
 
 
 def test_the_default_is_two_gigabytes_or_what_there_is(monkeypatch):
-    from streammach.machine import MemoryLimit
-
     monkeypatch.setattr("streammach.machine.memory_limit", lambda: MemoryLimit(9 * GB, "free"))
     assert (budget(None).n_bytes, budget(None).named) == (2 * GB, False)
     assert (budget("3GB").n_bytes, budget("3GB").named) == (3 * GB, True)
@@ -123,6 +128,19 @@ def test_the_default_is_two_gigabytes_or_what_there_is(monkeypatch):
     assert (budget(None).n_bytes, budget(None).source) == (GB, "cgroup")
     with pytest.raises(BudgetError):
         budget("2GB")
+
+
+@pytest.mark.parametrize(
+    ("free", "taken"),
+    [(200, 12), (24, 12), (23.9, 8), (16, 8), (15, 6), (7, 3), (4, 2), (3, 2), (1.5, 1.5)],
+)
+def test_a_training_has_half_of_what_is_free(free, taken):
+    limit = MemoryLimit(int(free * GB), "free memory")
+    found = training_budget(None, limit)
+    assert (found.n_bytes, found.named) == (int(taken * GB), False)
+    assert training_budget("1GB", limit).n_bytes == GB
+    with pytest.raises(BudgetError):
+        training_budget(int(free * GB) + 1, limit)
 
 
 @pytest.mark.parametrize("n_bytes", [1, 10**7, 10**7 + 1, 999_999_999, 10**10 + 1, 5 * 10**10 + 1])

@@ -280,7 +280,7 @@ def test_resume_of_a_finished_run_gives_its_result(job, capsys):
 
 def test_a_run_that_goes_on_keeps_its_default_budget(job, monkeypatch, capsys):
     def host(out, *more):
-        code, text, _ = run(
+        code, _, _ = run(
             capsys, "train", job / "train.zarr", "--out", job / out, "--epochs", 1, *more
         )
         assert code == 0

@@ -82,10 +82,13 @@ def _held_out(
         found = clusters(dataset, masked, (rows, numbers), seed, workers)
     if found is not None and found[0].any():
         mask, groups, share = found
-        rows, numbers = masked(mask)
+        rows, numbers = masked(mask & (groups >= 0))
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
-        origin = f"{int(mask.sum()):,} rows of {len(np.unique(groups[mask])):,} groups by"
-        origin += f" near-duplicates ({share:.0%} of rows have one)"
+        n_rows, n_like = rows.n_rows, int((mask & (groups < 0)).sum())
+        what = f"{len(np.unique(groups[numbers])):,} groups by near-duplicates"
+        if n_like:
+            what = f"rows that have none among training rows: {n_like:,} near-duplicates left out"
+        origin = f"{n_rows:,} rows of {what} ({share:.0%} of rows have one)"
     elif found is not None:
         origin += f" ({found[2]:.0%} of them have near-duplicates, in no groups that end)"
     return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None)

@@ -230,8 +230,10 @@ def clusters(
     They are those around random rows, each with the chance that a single row has. A cluster of more
     rows than are wanted is what rows to come are like, too: its rows count as single ones. One that
     has most rows of its classes is left to the training. A document ends: where rows around those
-    of clusters lead to ever more rows, they are a continuum, as the views of a thing are. Returned
-    are which rows, bool (n_rows,), the cluster of each row of the store, and the share in clusters.
+    of clusters lead to ever more rows, they are a continuum, as the functions of a program are. Of
+    one the random rows themselves decide, and nobody learns from the rows that are like them.
+    Returned are which rows are not learnt from, bool (n_rows,), the cluster of each row of the
+    store, -1 for one that decides nothing, and the share in clusters.
     """
     (rows, numbers), p = random, len(random[1])
     signatures = Signatures(dataset, rows, workers)
@@ -253,16 +255,21 @@ def clusters(
     order = np.argsort(keys(seed, CLUSTERS_STREAM, numbers[first]) * weights, kind="stable")
     n_chosen = int(np.searchsorted(np.cumsum(weights[order]), p)) + 1
     chosen = np.isin(cluster, first[order[:n_chosen]])
-    mask, groups = np.zeros(n, bool), np.arange(n)
+    mask, groups, singles = np.zeros(n, bool), np.arange(n), numbers[chosen & ~several]
     mask[numbers[chosen & several]] = True
-    share = float(several.mean())
+    share, around = float(several.mean()), None
     for _ in range(ROUNDS):  # around the random rows, then around those that were found
         before, (known, at) = mask.sum(), masked(mask)
         found = signatures.near(known, at)
+        around = around or found
         if len(found.rows) > min(2 * p, n // 2):
             break
         mask[found.rows], groups[found.rows] = True, at[found.like]
         if mask.sum() <= (1 + ENDS) * before:
-            mask[numbers[chosen & ~several]] = True
+            mask[singles] = True
             return mask, groups, share
-    return np.zeros(n, bool), groups, share
+    mask[:], groups[:] = False, -1
+    if around is not None and len(around.rows) <= min(2 * p, n // 2):
+        mask[around.rows] = mask[singles] = True
+        groups[numbers[chosen]] = numbers[cluster[chosen]]
+    return mask, groups, share

@@ -40,8 +40,8 @@ class HeldOut:
     # other row of the store holds: they are new to the model. Rows of one group, if there are
     # groups, lie together. Those with importances count as many rows as tell as much as they do
     rows: RowBlock
-    # bool (n_rows,) or None: which rows of the training store they are; None where they come from
-    # another store
+    # bool (n_rows,) or None: which rows of the training store they are, and which are not learnt
+    # from beside them, as near-duplicates; None where they come from another store
     mask: NDArray[np.bool_] | None
     origin: str  # how they were chosen, for people
     looked: bool = False  # whether they are groups that were found, and nobody asked for
@@ -84,11 +84,10 @@ def _held_out(
         mask, groups, share = found
         rows, numbers = masked(mask & (groups >= 0))
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
-        n_rows, n_like = rows.n_rows, int((mask & (groups < 0)).sum())
-        what = f"{len(np.unique(groups[numbers])):,} groups by near-duplicates"
-        if n_like:
-            what = f"rows that have none among training rows: {n_like:,} near-duplicates left out"
-        origin = f"{n_rows:,} rows of {what} ({share:.0%} of rows have one)"
+        origin = f"{rows.n_rows:,} rows of {len(np.unique(groups[numbers])):,} groups by"
+        if n_like := int((mask & (groups < 0)).sum()):
+            origin = f"{rows.n_rows:,} random rows, apart from {n_like:,}"
+        origin += f" near-duplicates ({share:.0%} of rows have one)"
     elif found is not None:
         origin += f" ({found[2]:.0%} of them have near-duplicates, in no groups that end)"
     return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None)

@@ -36,6 +36,7 @@ TELLS = 0.5  # of what chance leaves open of a row's class, what its document sa
 ALIKE = 0.1  # more of what rows hold is in both if they are of one document, not of one class
 USUAL, FLATTERS = 0.05, 0.02  # of the rows: those with like ones; what their classes would add
 ROUNDS, ENDS = 4, 0.05  # of a search around a cluster's rows; what the last one adds at most
+FEWEST = 0.2  # of the wanted rows decide, where the others are the near-duplicates of these
 CLUSTERS_STREAM = 4
 EVIDENCE = 40  # known rows that must have a like one by now, before a search is given up
 Masked = Callable[[NDArray[np.bool_]], tuple[RowBlock, NDArray[np.int64]]]
@@ -232,8 +233,8 @@ def clusters(
     has most rows of its classes is left to the training. A document ends: where rows around those
     of clusters lead to ever more rows, they are a continuum, as the functions of a program are. Of
     one the random rows themselves decide, and nobody learns from the rows that are like them.
-    Returned are which rows are not learnt from, bool (n_rows,), the cluster of each row of the
-    store, -1 for one that decides nothing, and the share in clusters.
+    Returned are which rows are held out, bool (n_rows,), the cluster of each row of the store, -1
+    for one that decides nothing, and the share in clusters.
     """
     (rows, numbers), p = random, len(random[1])
     signatures = Signatures(dataset, rows, workers)
@@ -257,11 +258,11 @@ def clusters(
     chosen = np.isin(cluster, first[order[:n_chosen]])
     mask, groups, singles = np.zeros(n, bool), np.arange(n), numbers[chosen & ~several]
     mask[numbers[chosen & several]] = True
-    share, around = float(several.mean()), None
+    share, around = float(several.mean()), list[NDArray[np.int64]]()
     for _ in range(ROUNDS):  # around the random rows, then around those that were found
         before, (known, at) = mask.sum(), masked(mask)
         found = signatures.near(known, at)
-        around = around or found
+        around.append(found.rows)
         if len(found.rows) > min(2 * p, n // 2):
             break
         mask[found.rows], groups[found.rows] = True, at[found.like]
@@ -269,7 +270,7 @@ def clusters(
             mask[singles] = True
             return mask, groups, share
     mask[:], groups[:] = False, -1
-    if around is not None and len(around.rows) <= min(2 * p, n // 2):
-        mask[around.rows] = mask[singles] = True
+    if chosen.sum() >= FEWEST * p and len(around[0]) <= min(2 * p, n // 2):
+        mask[around[0]] = mask[singles] = True
         groups[numbers[chosen]] = numbers[cluster[chosen]]
     return mask, groups, share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +24,10 @@ class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def selection_score(self) -> float:
         """Accuracy + top-5 accuracy / 2, which compares settings: accuracy alone has more noise."""
         return self.accuracy + self.top_5_accuracy / 2
+
+    def error(self, n_rows: float) -> float:
+        """Return the standard error of accuracy on so many rows: what choices take for chance."""
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / max(n_rows, 1))
 
 
 class TopK(Protocol):

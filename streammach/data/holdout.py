@@ -40,8 +40,8 @@ class HeldOut:
     # other row of the store holds: they are new to the model. Rows of one group, if there are
     # groups, lie together. Those with importances count as many rows as tell as much as they do
     rows: RowBlock
-    # bool (n_rows,) or None: which rows of the training store they are; None where they come from
-    # another store
+    # bool (n_rows,) or None: which rows of the training store they are, and which are not learnt
+    # from beside them, as near-duplicates; None where they come from another store
     mask: NDArray[np.bool_] | None
     origin: str  # how they were chosen, for people
     looked: bool = False  # whether they are groups that were found, and nobody asked for
@@ -82,9 +82,11 @@ def _held_out(
         found = clusters(dataset, masked, (rows, numbers), seed, workers)
     if found is not None and found[0].any():
         mask, groups, share = found
-        rows, numbers = masked(mask)
+        rows, numbers = masked(mask & (groups >= 0))
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
-        origin = f"{int(mask.sum()):,} rows of {len(np.unique(groups[mask])):,} groups by"
+        origin = f"{rows.n_rows:,} rows of {len(np.unique(groups[numbers])):,} groups by"
+        if n_like := int((mask & (groups < 0)).sum()):
+            origin = f"{rows.n_rows:,} random rows, apart from {n_like:,}"
         origin += f" near-duplicates ({share:.0%} of rows have one)"
     elif found is not None:
         origin += f" ({found[2]:.0%} of them have near-duplicates, in no groups that end)"

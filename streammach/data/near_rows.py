@@ -36,6 +36,7 @@ TELLS = 0.5  # of what chance leaves open of a row's class, what its document sa
 ALIKE = 0.1  # more of what rows hold is in both if they are of one document, not of one class
 USUAL, FLATTERS = 0.05, 0.02  # of the rows: those with like ones; what their classes would add
 ROUNDS, ENDS = 4, 0.05  # of a search around a cluster's rows; what the last one adds at most
+FEWEST = 0.2  # of the wanted rows decide, where the others are the near-duplicates of these
 CLUSTERS_STREAM = 4
 EVIDENCE = 40  # known rows that must have a like one by now, before a search is given up
 Masked = Callable[[NDArray[np.bool_]], tuple[RowBlock, NDArray[np.int64]]]
@@ -230,8 +231,10 @@ def clusters(
     They are those around random rows, each with the chance that a single row has. A cluster of more
     rows than are wanted is what rows to come are like, too: its rows count as single ones. One that
     has most rows of its classes is left to the training. A document ends: where rows around those
-    of clusters lead to ever more rows, they are a continuum, as the views of a thing are. Returned
-    are which rows, bool (n_rows,), the cluster of each row of the store, and the share in clusters.
+    of clusters lead to ever more rows, they are a continuum, as the functions of a program are. Of
+    one the random rows themselves decide, and nobody learns from the rows that are like them.
+    Returned are which rows are held out, bool (n_rows,), the cluster of each row of the store, -1
+    for one that decides nothing, and the share in clusters.
     """
     (rows, numbers), p = random, len(random[1])
     signatures = Signatures(dataset, rows, workers)
@@ -253,16 +256,21 @@ def clusters(
     order = np.argsort(keys(seed, CLUSTERS_STREAM, numbers[first]) * weights, kind="stable")
     n_chosen = int(np.searchsorted(np.cumsum(weights[order]), p)) + 1
     chosen = np.isin(cluster, first[order[:n_chosen]])
-    mask, groups = np.zeros(n, bool), np.arange(n)
+    mask, groups, singles = np.zeros(n, bool), np.arange(n), numbers[chosen & ~several]
     mask[numbers[chosen & several]] = True
-    share = float(several.mean())
+    share, around = float(several.mean()), list[NDArray[np.int64]]()
     for _ in range(ROUNDS):  # around the random rows, then around those that were found
         before, (known, at) = mask.sum(), masked(mask)
         found = signatures.near(known, at)
+        around.append(found.rows)
         if len(found.rows) > min(2 * p, n // 2):
             break
         mask[found.rows], groups[found.rows] = True, at[found.like]
         if mask.sum() <= (1 + ENDS) * before:
-            mask[numbers[chosen & ~several]] = True
+            mask[singles] = True
             return mask, groups, share
-    return np.zeros(n, bool), groups, share
+    mask[:], groups[:] = False, -1
+    if chosen.sum() >= FEWEST * p and len(around[0]) <= min(2 * p, n // 2):
+        mask[around[0]] = mask[singles] = True
+        groups[numbers[chosen]] = numbers[cluster[chosen]]
+    return mask, groups, share

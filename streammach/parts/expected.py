@@ -17,7 +17,8 @@ SCORE = 0.15e-9  # seconds of a class and a repetition of a row whose best class
 class Fit:
     """Points lost: ``columns (n / (B R))**power + repetitions / R**2 + buckets / B``.
 
-    n is 256, and K for dense rows, which lose by every column that they have less than classes.
+    n is 256, and K for dense rows and for lists of labels beside counts: these lose by every column
+    that they have less than classes.
     """
 
     columns: float

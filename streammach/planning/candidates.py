@@ -207,7 +207,7 @@ def hashed(facts: DataFacts, config: RunConfig, fit: Fit | None = None) -> Accur
     listed = config.batching.batch_labels > 0 and not config.dense
     shape, beside = config.shape, fit is not None
     fit = fit or (LISTS if listed else FITS[config.dense])
-    wanted = shape.n_classes if config.dense else ENOUGH
+    wanted = shape.n_classes if config.dense or (listed and beside) else ENOUGH
     points = 0.0
     if not shape.exact:
         points = fit.columns * (wanted / shape.n_columns) ** fit.power

@@ -149,10 +149,9 @@ def choose_estimator(
     """
     names = all_estimators()[: 1 if backend.spec.n_repetitions == 1 else None]
     found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}
-    usual = found[names[0]]
-    error = (usual.accuracy * (1 - usual.accuracy) / max(rows.n_alike, 1)) ** 0.5
-    best = max(names, key=lambda name: found[name].selection_score)
-    return best if found[best].selection_score > usual.selection_score + error else names[0], found
+    usual, best = found[names[0]], max(names, key=lambda name: found[name].selection_score)
+    enough = usual.selection_score + usual.error(rows.n_alike)
+    return best if found[best].selection_score > enough else names[0], found
 
 
 def evaluate(

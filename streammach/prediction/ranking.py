@@ -6,7 +6,6 @@ which ``ln n_i``, of the rows of a label, weighs least: how much of it is let go
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -156,7 +155,7 @@ def largest_tilt(reached: Callable[[float], Reached], n_rows: float) -> float:
         scores[tilt] = found.selection_score
         best = max(scores.values())
         if scores[tilt] == best:
-            noise = math.sqrt(found.accuracy * (1 - found.accuracy) / max(n_rows, 1))
+            noise = found.error(n_rows)
         if scores[tilt] < best - 2 * noise:
             break
     return max(tilt for tilt, score in scores.items() if score >= best - noise)

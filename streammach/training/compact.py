@@ -44,10 +44,9 @@ from streammach.training.pace import MOST_ROWS
 from streammach.training.session import Session
 
 LEAST_ROWS = 50  # fewer say nothing
-# Standard errors of accuracy that a form may lose: narrower weights, and what is left out.
-NARROWER, LEFT_OUT = 1.0, 0.5
+LOSES = 0.5  # standard errors of accuracy that a form may lose, by all that makes it small
 MOST_HALVINGS = 6  # of the pairs
-LOST = "narrower weights lose more than a standard error on held-out rows"
+LOST = "narrower weights lose more than half a standard error on held-out rows"
 NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
 RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out
 
@@ -212,10 +211,8 @@ def choose(judge: Judge) -> SmallForm:
     """Return the smallest form that loses no more than it may. Few rows judge types alone."""
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
-    best = whole.selection_score
-    error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
+    best, free = whole.selection_score, LOSES * whole.error(judge.known_rows)
     for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
-        free = error * (NARROWER if smaller is _types else LEFT_OUT)
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
             found, n = judge.reached(other), n + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 
@@ -254,9 +253,8 @@ class Search:
         return self._try(spec, *trial(self._n_rows, spec.epochs, self._wanted))
 
     def _noise(self, trial: Trial) -> float:
-        """Return how far scores may lie apart by chance, by the standard error of accuracy."""
-        p, errors = trial.measured.accuracy, NOISE[self._session.dataset.listed]
-        return errors * math.sqrt(p * (1 - p) / max(self._rows.n_alike, 1))
+        """Return how far scores may lie apart by chance."""
+        return NOISE[self._session.dataset.listed] * trial.measured.error(self._rows.n_alike)
 
     def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
         short = replace(spec, epochs=epochs)

@@ -26,6 +26,7 @@ from tests.builders import fit
 N_CLASSES = 20
 NEAR, NAMED = "groups by near-duplicates", "of namespace doc, which looks like documents"
 RANDOM, ENDLESS = "random rows of the training store", "near-duplicates, in no groups that end"
+APART = "random rows, apart from"
 QUICK = {"epochs": 2, "learning_rate": 0.5, "transform": "binary"}
 
 
@@ -148,10 +149,17 @@ def a_continuum(rng):
     return rows, None, ENDLESS
 
 
+def a_continuum_and_others(rng):
+    """Rows that are like their neighbours decide, but nobody learns from these."""
+    rows, _ = documents(rng, 1500, 1)
+    return rows + a_continuum(rng)[0][:500], None, APART
+
+
 KINDS = [near_duplicates, named_documents, lists_of_labels, some_near_duplicates, exact_duplicates,
          documents_of_two_labels, nothing_alike, few_alike, one_feature, a_column_that_decides,
          few_categories, a_category_of_many_values, names_without_classes,
-         classes_that_are_documents, same_words_other_labels, a_continuum]  # fmt: skip
+         classes_that_are_documents, same_words_other_labels, a_continuum,
+         a_continuum_and_others]  # fmt: skip
 
 
 def held_of(data, n_rows, **options):
@@ -179,12 +187,30 @@ def test_rows_are_held_out_by_what_they_share(kind, tiny, rng):
     assert held.looked == (by != RANDOM)
     assert same(held, random) == (by in (RANDOM, ENDLESS))
     assert wanted / 2 <= held.mask.sum() <= 2 * wanted
-    assert held.rows.n_rows == min(wanted, held.mask.sum())
+    assert held.rows.n_rows == min(wanted, held.mask.sum()) or by == APART
     if by in (NEAR, NAMED):
         sizes = np.bincount(of)
         out = np.bincount(np.array(of)[numbers[held.mask]], minlength=len(sizes))
         assert (out[out > 0] == sizes[out > 0]).mean() > 0.9  # they are whole
         assert sizes[out > 0].mean() < 1.5 * sizes.mean()  # large ones are not preferred
+
+
+def test_nobody_learns_from_rows_that_are_like_those_that_decide(tiny, rng):
+    sm.convert(tiny.text("a.vw", a_continuum_and_others(rng)[0]), tiny.folder / "a.zarr")
+    shared = {}
+    with sm.Dataset.open(tiny.folder / "a.zarr") as data:
+        n, d = data.n_rows, data.n_features
+        for by in ("auto", "random"):
+            held = held_of(data, n // 20, hold_out_by=by)
+            learnt = data.rows(0, n).take(np.flatnonzero(~held.mask))
+            decide, others = (
+                sp.csr_array((np.ones(r.nnz), r.features, r.indptr), (r.n_rows, d))
+                for r in (held.rows, learnt)
+            )
+            most = (decide @ others.T).max(axis=1).toarray().ravel()
+            shared[by] = (most > 0.9 * np.diff(held.rows.indptr)).mean()
+    assert shared["random"] > 0.15
+    assert shared["auto"] < 0.02
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 20, 41])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -259,8 +258,7 @@ def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 def uses_learnt(grouped: Fitted, learnt: Fitted, n_rows: int, *, listed: bool) -> bool:
     """Return whether what was learnt is used; of labels it is where so many rows cannot tell."""
-    p = grouped.reached.accuracy
-    near = NEAR * math.sqrt(p * (1 - p) / max(n_rows, 1)) if listed else 0.0
+    near = NEAR * grouped.reached.error(n_rows) if listed else 0.0
     return learnt.score > grouped.score - near
 
 

@@ -43,7 +43,7 @@ MIN_PAIRS = 100_000  # fewer are not worth their pass, where not all fit
 FITTED = Fit(  # what hashing loses beside counts
     columns=0.75, power=0.78, repetitions=8.09, buckets=10.84, error=0.77
 )
-FITTED_LISTS = Fit(columns=1.11, power=0.51, repetitions=1.96, buckets=10.84, error=0.27)
+FITTED_LISTS = Fit(columns=0.0089, power=0.95, repetitions=6.07, buckets=12.3, error=0.17)
 SHARES = {  # a half of the pairs and so on
     2: AccuracyDrop(1.0, 0.5), 4: AccuracyDrop(1.6, 0.8), 8: AccuracyDrop(2.5, 1.2),
 }  # fmt: skip

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.derived import add, shrink
+    from streammach.training.out_of_fold import suspects
     from streammach.training.run import Run
     from streammach.training.sweep import sweep
     from streammach.training.trainer import Trainer, merge, train
@@ -36,8 +37,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
     "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
-    "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "sweep", "train",
-    "verify",
+    "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "suspects", "sweep",
+    "train", "verify",
 ]  # fmt: skip
 _HOMES = {
     "clock": ["Clock"], "cluster": ["distributed"], "data.convert": ["convert"],
@@ -49,7 +50,8 @@ _HOMES = {
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
     "spec.training": ["TrainingOptions"], "training": ["callbacks"],
     "training.derived": ["add", "shrink"], "training.run": ["Run"],
-    "training.sweep": ["sweep"], "training.trainer": ["Trainer", "merge", "train"],
+    "training.out_of_fold": ["suspects"], "training.sweep": ["sweep"],
+    "training.trainer": ["Trainer", "merge", "train"],
 }  # fmt: skip
 
 logging.getLogger("streammach").addHandler(logging.NullHandler())

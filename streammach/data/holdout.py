@@ -98,7 +98,7 @@ def _of_namespace(
 ) -> HeldOut | None:
     """Return the rows of random values of a namespace; None if it only looks like documents."""
     inside = in_namespace(dataset.features, namespace)
-    groups = _groups(dataset, inside, namespace)
+    groups = groups_of(dataset, inside, namespace)
     mask, count = _choose_groups(groups, room.held_out_rows, seed)
     rows, numbers = _masked_rows(dataset, room, mask)
     others = rows.with_values(~inside[rows.features]) if looks else rows
@@ -188,7 +188,16 @@ def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
             yield _counted(rows, dataset.counting.unit)
 
 
-def _groups(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> NDArray[np.int32]:
+def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:
+    """Return the numbers, in the source, of the rows that are not trained on; they rise."""
+    mask = np.zeros(dataset.n_rows, np.bool_) if held.mask is None else held.mask
+    numbers = [np.zeros(0, np.int64)]
+    numbers += [dataset.origins(a, b)[0][mask[a:b]] for a, b in _blocks(dataset) if mask[a:b].any()]
+    found: list[int] = np.sort(np.concatenate(numbers)).tolist()
+    return tuple(found)
+
+
+def groups_of(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> NDArray[np.int32]:
     """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
     if not inside.any():
         raise UsageError(

@@ -201,16 +201,13 @@ def _finish(
     session: Session, pace: Pace, spec: TrainSpec | None, at: RunPosition, projected_bytes: int
 ) -> None:
     """Make the model, without hashed ones where there is no training; save what was measured."""
-    request, shape, folder = session.request, session.plan.model, session.request.folder
+    shape, folder = session.plan.model, session.request.folder
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
     session.findings = session.findings.within(*stage, pace.judges, pace.model_size)
     model, reasons = finalize(session, spec, pace.model_size, pace.judges)
     options: dict[str, Any] = {"repetitions": 0}
     if spec is None:
-        settings = RunSettings(
-            training=model.training, held_out=session.held.origin, trials=(), reasons=(),
-            request=request.identity,
-        )  # fmt: skip
+        settings = session.settings(model.training, trials=(), reasons=())
         write_atomic(folder / SETTINGS, to_json(settings))
     else:
         options = {

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from streammach.data.store.opening import STORE
 from streammach.errors import DiskError, MismatchError, UsageError, clean
@@ -58,6 +60,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trials: tuple[TrialFigures, ...]  # the short trainings of the search
     reasons: tuple[str, ...]  # why, in sentences
     request: str  # digest of what was asked for; a run is resumed only with the same
+    held_out_rows: tuple[Count, ...] = ()  # numbers of those rows in the source; older runs: none
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,6 +150,14 @@ class Run(Reported):
     def listed(self) -> bool:
         """Whether rows have lists of labels."""
         return self.plan.facts.listed
+
+    @property
+    def held_out(self) -> NDArray[np.int64]:
+        """Numbers of the rows that were held out, in the source of the store, from 0: int64 (n,).
+
+        They rise; there are none of another store.
+        """
+        return np.array(self.settings.held_out_rows, np.int64)
 
     @property
     def history(self) -> FigureTable:

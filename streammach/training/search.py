@@ -320,11 +320,8 @@ def decide(session: Session, pace: Pace) -> RunSettings:
         spec, reasons = search.choose()
         speeds = [one.rows_per_second for one in search.trials if one.rows_per_second]
         epochs = pace.epochs_that_fit(spec.epochs, speeds)
-    settings = RunSettings(
-        training=replace(spec, epochs=epochs), held_out=session.held.origin,
-        trials=tuple(one.figures for one in search.trials), reasons=tuple(reasons),
-        request=request.identity,
-    )  # fmt: skip
+    trials = tuple(one.figures for one in search.trials)
+    settings = session.settings(replace(spec, epochs=epochs), trials=trials, reasons=tuple(reasons))
     write_atomic(path, to_json(settings))
     return settings
 

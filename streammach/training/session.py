@@ -7,13 +7,14 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
-from streammach.data.holdout import check_held_out, hold_out
+from streammach.data.holdout import check_held_out, held_numbers, hold_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import (
@@ -236,6 +237,13 @@ class Session:
     def close(self) -> None:
         """Give back what the backend has of a device and of the process."""
         self.backend.close()
+
+    def settings(self, training: TrainSpec, **why: Any) -> RunSettings:
+        """Return what is decided of a training, and on which rows."""
+        return RunSettings(
+            training=training, held_out=self.held.origin, request=self.request.identity,
+            held_out_rows=held_numbers(self.dataset, self.held), **why,
+        )  # fmt: skip
 
     def check(self) -> None:
         """End the work where a signal asks for it."""

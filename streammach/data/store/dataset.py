@@ -166,19 +166,6 @@ class Dataset(StoredRows, Reported):
         """Bytes of the store's files; 0 of rows in memory."""
         return 0 if self._blobs is None else self._blobs.n_bytes()
 
-    def stored(self, folder: Path, n_rows: int) -> Path:
-        """Return a store that holds the first rows: this one.
-
-        Parameters
-        ----------
-        folder : Path
-            Where one may be written of rows that are in none.
-        n_rows : int
-            How many it must hold at least.
-        """
-        del folder, n_rows
-        return self.path
-
     @property
     def _row_postings(self) -> int:
         """About how many pairs the features of a row have together."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Root, RootFacts
 from streammach.data.store.stored_arrays import HeldArray
-from streammach.data.store.writer import RowsWriter, StoreWriter
+from streammach.data.store.writer import RowsWriter
 from streammach.formats import STORE_FORMAT
 from streammach.rows.names import Names
 
@@ -74,25 +73,6 @@ class HeldDataset(Dataset):
         """Bytes of the rows in memory, names aside."""
         rows = (a for name, a in self._held.items() if not name.startswith(("labels/", "feat")))
         return sum(array.n_values * array.dtype.itemsize for array in rows)
-
-    def stored(self, folder: Path, n_rows: int) -> Path:
-        """Write the first rows as a store into a new folder; return that, or raise DiskError."""
-        some = self.first(n_rows)
-        block = some.rows(0, some.n_rows)
-        numbers, _ = some.origins(0, some.n_rows)
-        weights = None if block.labels is None else block.labels.weights
-        labels = None if not self.listed else (np.uint8 if weights is None else np.float32)
-        writer = StoreWriter(folder, self.value_type.type, weighted=self.weighted, labels=labels)
-        writer.write(writer.encode(writer.append_rows(replace(block, numbers=numbers))))
-        writer.add_names("labels", self.labels, some.label_counts)
-        writer.add_names("features", self.features, some.feature_counts)
-        writer.add_columns(self.columns)
-        said = {name: getattr(some.root, name) for name in RootFacts.__struct_fields__}
-        most = {"max_block_nnz": some.nnz, "max_block_labels": some.root.labels}
-        most |= {"max_row_nnz": some.nnz, "max_row_labels": some.root.labels}
-        said |= {name: min(said[name], n) for name, n in most.items()}
-        writer.finish(RootFacts(**said))
-        return folder
 
     def _seen_as(self, root: Root) -> HeldDataset:
         view = HeldDataset(root, self._held, self._kinds)

@@ -1,0 +1,54 @@
+"""Writes some rows of a store as a store of their own, with the same ids and names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.store.dataset import Dataset
+from streammach.data.store.root import RootFacts
+from streammach.data.store.writer import StoreWriter
+from streammach.rows.distinct import PairSketch
+
+
+def copy_rows(dataset: Dataset, folder: Path, chosen: NDArray[np.bool_]) -> Path:
+    """Write chosen rows, bool (n,), of the first n of a store; return that, or raise DiskError.
+
+    There is at least one, and one value among them. Counts and pairs are those of the rows;
+    numbers, importances, ids and names are those of the store, tags are left out.
+    """
+    lists, data, step = dataset.lists(0, 1), dataset, dataset.facts.block_rows
+    labels = None if lists is None else np.uint8 if lists.weights is None else np.float32
+    writer = StoreWriter(folder, data.value_type.type, weighted=data.weighted, labels=labels)
+    features, classes = np.zeros(data.n_features, np.int64), np.zeros(data.n_classes, np.int64)
+    pairs, sizes = PairSketch(), list[NDArray[np.int64]]()
+    for start in range(0, len(chosen), step):
+        some = np.flatnonzero(chosen[start : start + step])
+        if len(some):
+            stop = min(start + step, len(chosen))
+            block = data.rows(start, stop).take(some)
+            block = replace(block, numbers=data.origins(start, stop)[0][some])
+            writer.write(writer.encode(writer.append_rows(block)))
+            features += np.bincount(block.features, minlength=len(features))
+            classes += np.bincount(block.lists.classes, minlength=len(classes))
+            pairs.add(block.indptr, block.features, block.classes, block.labels)
+            sizes.append(np.stack([np.diff(block.indptr), block.lists.lengths]))
+    writer.add_names("labels", data.labels, classes)
+    writer.add_names("features", data.features, features)
+    writer.add_columns(data.columns)
+    said = {name: getattr(data.root, name) for name in RootFacts.__struct_fields__}
+    lengths = np.concatenate(sizes, axis=1)
+    blocks = np.add.reduceat(lengths, np.arange(0, lengths.shape[1], data.root.block_rows), axis=1)
+    (nnz, n_labels), longest, largest = (x.tolist() for x in (lengths.sum(1), lengths.max(1),
+                                                              blocks.max(1)))  # fmt: skip
+    said |= {"rows": lengths.shape[1], "nnz": nnz, "max_row_nnz": longest[0],
+             "max_block_nnz": largest[0]}  # fmt: skip
+    if data.listed:
+        said |= {"labels": n_labels, "max_row_labels": max(longest[1], 1),
+                 "max_block_labels": max(largest[1], 1)}  # fmt: skip
+    most = nnz * max(1, data.root.max_row_labels)
+    writer.finish(RootFacts(**said | {"pairs": min(pairs.estimate(), most)}))
+    return folder

@@ -1,0 +1,222 @@
+"""Rows with wrong labels come first; duplicates before them, groups whole, nothing half made."""
+
+import csv
+import json
+import os
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.data.folds import row_folds
+from streammach.data.store.copies import copy_rows
+from streammach.errors import Interrupted, UsageError
+from streammach.prediction.doubts import doubts_of, duplicates, outvoted
+from tests.builders import stop_after
+
+K = 12
+SMALL = {
+    "folds": 2, "memory": "1GB",
+    "training": sm.TrainingOptions(epochs=4, learning_rate=0.5, transform="raw"),
+}  # fmt: skip
+HASHED = {"n_buckets": 8, "n_repetitions": 3}
+
+
+def rows_of(rng, kind, n=360):
+    """Rows with a feature of each label, their labels, and which of these are wrong."""
+    wrong = np.zeros(n, bool)
+    wrong[rng.choice(n, n // 30, replace=False)] = True
+    own = [rng.choice(K, 1 + (kind == "lists") * rng.integers(3), replace=False) for _ in range(n)]
+    said = [o.copy() for o in own]
+    for i in np.flatnonzero(wrong):
+        said[i][0] = rng.choice(np.setdiff1d(np.arange(K), own[i]))
+    if kind == "dense":
+        x = rng.normal(size=(n, 16)).astype(np.float32)
+        x[np.arange(n), [o[0] for o in own]] += 6
+        return x, [int(s[0]) for s in said], wrong
+    text = [
+        " ".join([f"a{c} b{c}" for c in o] + [f"n{rng.integers(30)}", f"g^doc{i // 6}"])
+        for i, o in enumerate(own)
+    ]
+    said = [[f"c{c}" for c in s] for s in said]
+    return text, said if kind == "lists" else [s[0] for s in said], wrong
+
+
+def store_of(folder, text, labels):
+    lines = []
+    for row, label in zip(text, labels, strict=True):
+        words, _, group = row.rpartition(" g^")
+        said = label if isinstance(label, str) else ",".join(label)
+        lines.append(f"{said} |w {words} |g {group}\n")
+    (folder / "rows.vw").write_text("".join(lines))
+    sm.convert(folder / "rows.vw", folder / "rows.zarr")
+    return folder / "rows.zarr"
+
+
+@pytest.mark.parametrize("kind", ["sparse", "lists", "dense"])
+def test_wrong_labels_come_first(rng, tmp_path, kind):
+    rows, labels, wrong = rows_of(rng, kind)
+    shape = sm.Constraints(**HASHED if kind == "sparse" else {}, threads=1)
+    given = (rows, labels) if kind == "dense" else (store_of(tmp_path, rows, labels),)
+    out = tmp_path / "found.jsonl"
+    more = SMALL | ({"training": None} if kind == "dense" else {})
+    found = sm.suspects(*given, out=out, constraints=shape, **more)
+    table, n = found.table(), int(wrong.sum())
+    assert wrong[table["row"][:n]].mean() >= 0.8
+    own = [label if isinstance(label, list) else [label] for label in labels]
+    for row, label, other in zip(*(table[x] for x in ("row", "label", "suggestion")), strict=True):
+        assert (label in own[row], other in own[row]) == (True, False)
+    assert table["log_odds"] == sorted(table["log_odds"], reverse=True)
+    assert (table["log_odds"][-1] > 0, {*table["reason"]}) == (True, {"model"})
+    assert [json.loads(line)["row"] for line in out.read_text().splitlines()] == table["row"]
+    assert (found.n_rows, found.folds, found.n_duplicates) == (len(wrong), 2, 0)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "lists"])
+def test_doubts_are_those_of_all_labels_ranked(rng, tmp_path, kind):
+    rows, labels, _ = rows_of(rng, kind, 120)
+    store = store_of(tmp_path, rows, labels)
+    plan = sm.plan(store, memory="1GB", **HASHED)
+    model = sm.Trainer(plan, SMALL["training"]).fit(store, tmp_path / "run").model
+    with sm.Dataset.open(store) as data, sm.Predictor(model) as predictor:
+        block = data.rows(0, data.n_rows)
+        seen = np.arange(data.n_classes) > 0
+        found = doubts_of(predictor, block, seen)
+        ids, p = predictor.ranked(block, K, probabilities=True)
+        _, scores = predictor.ranked(block, K, model.calibrated)
+    for i, own in enumerate(np.split(block.lists.classes, block.lists.starts[1:-1])):
+        by, raw = ({*zip(ids[i].tolist(), x[i].tolist(), strict=True)} for x in (p, scores))
+        by, raw = dict(by), dict(raw)
+        other = max(by.keys() - {*own.tolist()}, key=raw.get)
+        assert (found.others[i], found.p_others[i]) == (other, by[other])
+        known = [c for c in own.tolist() if c > 0]
+        if not known:
+            assert (found.labels[i], found.odds[i]) == (own[0], 0)
+            continue
+        label = min(known, key=raw.get)
+        assert (found.labels[i], found.p[i]) == (label, by[label])
+        odds = model.calibration.beta * (raw[other] - raw[label])
+        assert found.odds[i] == pytest.approx(odds, rel=1e-5, abs=1e-5)
+
+
+def test_rows_of_a_group_are_judged_together(rng, tmp_path):
+    rows, labels, _ = rows_of(rng, "sparse")
+    store = store_of(tmp_path, rows, labels)
+    with sm.Dataset.open(store) as data:
+        folds, groups = row_folds(data, 3, 0, "g")
+        assert (len(np.unique(groups)), min(groups) >= 0) == (60, True)
+        assert len(np.unique(np.stack([folds, groups]), axis=1).T) == 60
+        assert np.ptp(np.bincount(folds)) == 0
+        folds, groups = row_folds(data, 3, 0, "auto")
+        counts = np.bincount(folds * K + data.array("y"), minlength=3 * K).reshape(3, K)
+        assert groups is None
+        assert np.ptp(counts, axis=0).max() <= 1  # of each class
+    by = {**SMALL, "training": sm.TrainingOptions(epochs=1, hold_out_by="g")}
+    out = tmp_path / "found.csv"
+    found = sm.suspects(store, out=out, constraints=sm.Constraints(**HASHED), **by)
+    with open(out, newline="") as file:
+        lines = [*csv.DictReader(file)]
+    assert [line["row"] for line in lines] == [str(row) for row in found.table()["row"]]
+    assert {line["group"] == f"doc{int(line['row']) // 6}" for line in lines} == {True}
+
+
+def test_duplicates_with_other_labels_come_first(rng, tmp_path):
+    rows, labels, _ = rows_of(rng, "sparse")
+    rows, labels = rows + ["a1 b1 n1 g^same"] * 5, labels + ["c1"] * 3 + ["c2", "c3"]
+    store = store_of(tmp_path, rows, labels)
+    found = sm.suspects(store, constraints=sm.Constraints(**HASHED), **SMALL).table(0, 3)
+    assert {*found["row"][:2]} == {363, 364}
+    assert found["reason"] == ["duplicate", "duplicate", "model"]
+    assert found["duplicates"] == [3, 3, 0]
+
+
+def test_outvoted_rows_are_those_that_a_loop_finds(rng, tmp_path):
+    rows, labels = rng.integers(0, 20, 200).astype(np.uint64), rng.integers(0, 3, 200)
+    votes = defaultdict(Counter)
+    for row, label in zip(rows.tolist(), labels.tolist(), strict=True):
+        votes[row][label] += 1
+    want = []
+    for row, label in zip(rows.tolist(), labels.tolist(), strict=True):
+        most = max(votes[row].values())
+        enough = most > votes[row][label] and 2 * most > sum(votes[row].values())
+        want.append(most if enough else 0)
+    assert outvoted(rows, labels.astype(np.uint64)).tolist() == want
+    assert any(want)
+    # Values and features tell rows apart; rows without any are no duplicates.
+    lines = ["a |x u v:2\n", "b |x u v:3\n", "b |x u\n", "a |\n", "b |\n", "b |\n"]
+    (tmp_path / "few.vw").write_text("".join(lines))
+    sm.convert(tmp_path / "few.vw", tmp_path / "few.zarr")
+    with sm.Dataset.open(tmp_path / "few.zarr") as data:
+        assert not duplicates(data).any()
+
+
+@pytest.mark.parametrize("kind", ["sparse", "lists", "weighted"])
+def test_a_copy_holds_the_rows_that_were_chosen(rng, tmp_path, kind):
+    rows, labels, chosen = rows_of(rng, "lists" if kind == "lists" else "sparse", 90)
+    if kind == "weighted":
+        labels = [f"{label} {1 + i % 3}" for i, label in enumerate(labels)]
+    with sm.Dataset.open(store_of(tmp_path, rows, labels)) as data:
+        chosen = ~chosen
+        copy = copy_rows(data, tmp_path / "copy", chosen)
+        assert sm.verify(copy) == []
+        with sm.Dataset.open(copy) as other:
+            want, got = data.rows(0, 90).take(np.flatnonzero(chosen)), other.rows(0, chosen.sum())
+            for name in ("indptr", "features", "values", "classes", "importance"):
+                assert np.array_equal(getattr(want, name), getattr(got, name))
+            for name in ("starts", "classes"):
+                assert np.array_equal(getattr(want.lists, name), getattr(got.lists, name))
+            numbers = data.origins(0, 90)[0][chosen]
+            assert np.array_equal(numbers, other.origins(0, len(numbers))[0])
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"folds": 1}, "from 2 to 100"),
+        ({"folds": 7}, "6 rows are fewer than 7 folds"),
+        ({"out": "a.parquet"}, "is text"),
+        ({"out": "a.csv.gz"}, "is text"),
+        ({"out": "rows.vw"}, "exists already"),
+        ({"out": "rows.vw", "force": True}, "did not make it"),
+        ({"training": sm.TrainingOptions(validation="v")}, "those of the folds"),
+        ({"training": sm.TrainingOptions(hold_out_by="none")}, "no feature has the namespace"),
+        ({"training": sm.TrainingOptions(hold_out_by="g")}, "1 groups are fewer"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, monkeypatch, more, what):
+    monkeypatch.chdir(tmp_path)
+    store = store_of(tmp_path, ["x g^a"] * 6, ["a", "b"] * 3)
+    with pytest.raises(UsageError, match=what):
+        sm.suspects(store, **more)
+    assert {*os.listdir()} == {"rows.vw", "rows.zarr"}
+
+
+def test_an_interrupted_search_leaves_nothing(rng, tmp_path, monkeypatch):
+    rows, labels, _ = rows_of(rng, "sparse")
+    store, before = store_of(tmp_path, rows, labels), {*os.listdir(tmp_path)}
+    with pytest.raises(Interrupted, match="Nothing is saved"):
+        sm.suspects(store, out=tmp_path / "a.csv", callbacks=[stop_after(1, monkeypatch)], **SMALL,
+                    constraints=sm.Constraints(**HASHED))  # fmt: skip
+    assert {*os.listdir(tmp_path)} == before
+
+
+@pytest.mark.parametrize("by", ["g", "random"])
+def test_a_run_tells_which_rows_were_held_out(rng, tmp_path, by):
+    rows, labels, _ = rows_of(rng, "sparse")
+    store = store_of(tmp_path, rows, labels)
+    plan = sm.plan(store, memory="1GB", counts="off", **HASHED)
+    options = sm.TrainingOptions(epochs=1, learning_rate=0.5, transform="raw", hold_out_by=by)
+    run = sm.Trainer(plan, options).fit(store, tmp_path / "run")
+    numbers, n = run.held_out, plan.config.batching.held_out_rows
+    assert np.array_equal(numbers, np.unique(numbers))
+    if by == "g":  # whole documents of six rows
+        assert len(numbers) >= n
+        assert {
+            len(some) for some in np.split(numbers, np.flatnonzero(np.diff(numbers // 6)) + 1)
+        } == {6}
+    else:
+        with sm.Dataset.open(store) as data:
+            last = data.origins(data.n_rows - n, data.n_rows)[0]
+        assert np.array_equal(numbers, np.sort(last))

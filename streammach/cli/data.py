@@ -97,6 +97,8 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
     options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
     click.option("--like", metavar="TRAIN.zarr", type=options.STORE_PATH,
                  help="Use this store's labels and features: for test data."),
+    click.option("--extend", metavar="OLD.zarr", type=options.STORE_PATH,
+                 help="Make a store of this one's rows and new ones: old ids stay."),
     click.option("--min-rows", type=int, default=1, show_default=True, metavar="N",
                  help="Leave out features that fewer rows hold."),
     *options.BAD_ROWS,
@@ -145,6 +147,11 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     )
     for note in done.notes:
         say(note)
+    if given.extend is not None:
+        say(
+            f"{done.new_rows:,} rows, {done.new_classes:,} classes and {done.new_features:,} "
+            f"features are not in {short_path(given.extend)}"
+        )
     say(f"it took {time_text(done.seconds)}")
     if done.resumed:
         say("went on from what an interrupted conversion had read")

@@ -33,6 +33,7 @@ from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import STORE
 from streammach.data.store.remote import at_urls
+from streammach.data.store_source import extended
 from streammach.data.tables.memory_tables import MemorySource, is_table
 from streammach.data.tables.table_reader import TableCounts
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
@@ -74,6 +75,8 @@ class Conversion:
         Rows whose label the store given by `like` does not have.
     weightless_rows : int
         Rows of importance 0, which are left out.
+    new_rows, new_classes, new_features : int
+        What a store has that the one given by `extend` does not have; 0 without one.
     rare_features, rare_values : int
         Features of fewer rows than `min_rows`, and their values, which are left out.
     single_row_features : int
@@ -109,6 +112,9 @@ class Conversion:
     projected_bytes: int
     seconds: float = 0.0
     weightless_rows: int = 0
+    new_rows: int = 0
+    new_classes: int = 0
+    new_features: int = 0
     rare_features: int = 0
     rare_values: int = 0
     single_row_features: int = 0
@@ -125,8 +131,9 @@ def convert(
     label_separator: str | None = None, ngrams: int | None = None, chars: str | None = None,
     language: str | None = None,
     quotes: Quotes = "auto", header: bool = True, columns: str | Sequence[str] = (),
-    like: str | os.PathLike[str] | None = None, min_rows: int = 1, on_bad_row: str = "error",
-    max_bad: int | None = None, memory: str | int | float | None = None, threads: int | None = None,
+    like: str | os.PathLike[str] | None = None, extend: str | os.PathLike[str] | None = None,
+    min_rows: int = 1, on_bad_row: str = "error", max_bad: int | None = None,
+    memory: str | int | float | None = None, threads: int | None = None,
     seed: int = 0, force: bool = False, progress: Wanted = None,
 ) -> Conversion:  # fmt: skip
     """Convert text files or matrices into one store.
@@ -187,6 +194,9 @@ def convert(
     like : path-like, optional
         A store whose labels and features are used: for test data. Other features are dropped, rows
         with other labels are kept, both are counted.
+    extend : path-like, optional
+        A store that the new one extends: it has its rows, and its labels and features with their
+        ids, before all new ones; it is read with its recipe.
     min_rows : int
         Leave out features that fewer rows hold. Rows that lose all stay.
     on_bad_row : str
@@ -234,14 +244,18 @@ def convert(
         raise UsageError(f"{min_rows} is too small: --min-rows")
     if min_rows > 1 and like is not None:
         raise UsageError("features are those of a store: --min-rows, --like")
+    if like is not None and extend is not None:
+        raise UsageError("a store is like another one or extends it: --like, --extend")
     if target.exists() and not force:
         tidy(target)
-    recipe = None
-    if like is not None:
-        with Dataset.open(like) as known:
+    recipe, model = None, like if extend is None else extend
+    if model is not None:
+        with Dataset.open(model) as known:
             recipe = known.root.recipe
             if multilabel == "auto":
                 multilabel = "on" if known.listed else "off"
+            if extend is not None:
+                min_rows = max(min_rows, int(known.root.options.get("min_rows") or 1))
     table = TableOptions(
         label=label, text=several(text), category=several(category), number=several(number),
         date=several(date), names=several(names), weight=weight, tag=tag,
@@ -254,9 +268,9 @@ def convert(
         layout=Layout(quotes=quotes, header=header, columns=column_names(columns)),
     )  # fmt: skip
     options = alike.each(len(paths), label_paths) or [alike]  # rows in memory have none
-    reads = [*paths, *label_paths, *([] if like is None else [located(like)])]
+    reads = [*paths, *label_paths, *([] if model is None else [located(model)])]
     folder, destination, listed = check_target(target, reads, force=force)
-    with folder.locked(), shown(progress, UNITS, STAGES) as told:
+    with folder.locked(), shown(progress, UNITS, STAGES) as told, extended(extend) as old:
         if in_memory:
             opened: list[Source[Any]] = [MemorySource(sources, options[0])]
         else:
@@ -266,12 +280,12 @@ def convert(
             held = [source.held() for source in opened]
             ConversionMemory.of(memory, held, threads or cores(), code).room(0, LOOK_BYTES)
         request = ConversionRequest(
-            options=agreed(opened, options, recipe), like=like, min_rows=min_rows,
-            on_bad_row=on_bad_row,
-            max_bad=max_bad, seed=seed, memory=memory, n_threads=threads or cores(),
-            progress=told,
+            options=agreed(opened, options, recipe), like=like, extend=extend, min_rows=min_rows,
+            on_bad_row=on_bad_row, max_bad=max_bad, seed=seed, memory=memory,
+            n_threads=threads or cores(), progress=told,
         )  # fmt: skip
         _check_disk(opened, target)
+        opened = [*old, *opened]
         read = [path for source in opened for path in source.files()] + label_paths
         states = [state_of(path) for path in read]
         made, resumed = _make(opened, states, folder, request)

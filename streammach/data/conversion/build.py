@@ -66,15 +66,17 @@ class Build:
             self._memory = ConversionMemory.of(
                 request.memory, [s.held() for s in sources], n, compiler_bytes(*self._kind)
             )
-        self._known = Known.of(request.like) if request.known is None else request.known
+        self._known = request.known or Known.of(request.like, request.extend)
         self._bad_rows = BadRows(
             skip=request.on_bad_row == "skip", most=request.max_bad,
             listed=None if held else folder.listed,
         )  # fmt: skip
         # what decides the store beside sources and seed
+        digest, grows = self._known.digest, self._known.grows
         self.decided = decided(
-            request.options, request.on_bad_row, self._known.digest, request.min_rows
-        )
+            request.options, request.on_bad_row, "" if grows else digest, request.min_rows,
+            digest if grows else None,
+        )  # fmt: skip
 
     def run(self, *, resume: bool) -> Made:
         """Make the store, or raise ChangedError, DataError, BudgetError or DiskError."""
@@ -125,7 +127,8 @@ class Build:
         tally, spills, rows = intake.tally, intake.spills, intake.rows
         groups = [] if spills else intake.groups()
         words, counts = intake.vocabulary, intake.counts()
-        names = words.label_names(), self._known.features or words.feature_names()
+        fixed = self._known.features if self._known.fixed else None
+        names = words.label_names(), fixed or words.feature_names()
         del words
         intake.forget()  # the tables go before names are put into order
         labels = self._known.ranked_labels(names[0], counts[0])
@@ -160,7 +163,8 @@ class Build:
         least = self._request.min_rows
         if least == 1:
             return features
-        found = features.frequent(least)
+        old = self._known.features if self._known.grows else None
+        found = features.frequent(least, 0 if old is None else len(old))
         if not len(found.names):
             place = clean(self._sources[0].path, 300)
             raise DataError(f"no feature occurs in {least:,} rows: --min-rows {least}", path=place)
@@ -197,7 +201,14 @@ class Build:
         writer.add_names("features", features.names, features.counts)
         columns = self._columns(tally, features.names)
         writer.add_columns(columns)
-        known = len(labels.names if self._known.labels is None else self._known.labels)
+        new, old = dict[str, int](), self._known
+        known = len(labels.names if old.labels is None or old.grows else old.labels)
+        if old.grows and old.labels is not None and old.features is not None:
+            new = {
+                "new_rows": tally.rows - tally.source_lengths[0],
+                "new_classes": len(labels.names) - len(old.labels),
+                "new_features": len(features.names) - len(old.features),
+            }
         root = writer.finish(RootFacts(
             rows=tally.rows, classes=len(labels.names), features=len(features.names),
             **shuffle.said(), columns=columns.n_columns,
@@ -211,7 +222,7 @@ class Build:
                 "duplicates": tally.duplicates,
                 "unknown_values": self._bad_rows.unknown_values,
                 "unseen_label_rows": int(labels.counts[known:].sum()),
-                **({"weightless_rows": tally.left} if tally.left else {}),
+                **({"weightless_rows": tally.left} if tally.left else {}), **new,
                 **shuffle.left_out,
             },
         ))  # fmt: skip
@@ -220,7 +231,7 @@ class Build:
 
     def _columns(self, tally: Tally, features: Names) -> TrainedColumns:
         """Return what is remembered of the columns: of the store that gave the ids, if one did."""
-        if self._known.features is not None:
+        if self._known.fixed:
             return self._known.columns
         if tally.n_columns < 1:
             return NO_COLUMNS

@@ -52,34 +52,46 @@ class RankedNames:
         rank[order] = np.arange(len(order), dtype=np.int32)
         return cls(permuted(names, order), counts[order], rank)
 
-    def frequent(self, least: int) -> RankedNames:
-        """Return the names that occur so often, the first ones; the ids of others lie behind."""
-        n, names = int(np.count_nonzero(self.counts >= least)), self.names
+    def frequent(self, least: int, first: int = 0) -> RankedNames:
+        """Return the first names, and those that occur so often; ids of others lie behind."""
+        n, names = first + int(np.count_nonzero(self.counts[first:] >= least)), self.names
         kept = Names(names.offsets[: n + 1], names.data[: names.offsets[n]], names.kind)
         return RankedNames(kept, self.counts[:n], self.rank)
 
 
 @dataclass(frozen=True)
 class Known:
-    """The labels and features that ids must agree with, if any."""
+    """The labels and features that ids must agree with, if any; these may grow or not."""
 
     labels: Names | None = None
     features: Names | None = None
     digest: str = ""
     columns: TrainedColumns = NO_COLUMNS
+    grows: bool = False
 
     @classmethod
-    def of(cls, like: str | os.PathLike[str] | None) -> Known:
-        """Return those of a store."""
-        if like is None:
+    def of(
+        cls, like: str | os.PathLike[str] | None, extend: str | os.PathLike[str] | None = None
+    ) -> Known:
+        """Return those of a store, which another one is like, or which it extends."""
+        path = like if extend is None else extend
+        if path is None:
             return cls()
-        with Dataset.open(like) as dataset:
-            return cls(dataset.labels, dataset.features, dataset.digest, dataset.columns)
+        with Dataset.open(path) as dataset:
+            columns = NO_COLUMNS if extend else dataset.columns
+            return cls(
+                dataset.labels, dataset.features, dataset.digest, columns, extend is not None
+            )
+
+    @property
+    def fixed(self) -> bool:
+        """Whether no feature is added."""
+        return self.features is not None and not self.grows
 
     def vocabulary(self) -> Vocabulary:
         """Return a vocabulary that holds them; it takes in new labels, and features if none are."""
         return Vocabulary(
-            self.labels, self.features, add_features=self.features is None, columns=self.columns
+            self.labels, self.features, add_features=not self.fixed, columns=self.columns
         )
 
     def ranked_labels(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
@@ -88,9 +100,9 @@ class Known:
 
     def ranked_features(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
         """Return the final list of features, of which each occurs so often."""
-        if self.features is not None:
+        if self.fixed:
             return RankedNames(names, counts, np.arange(len(names), dtype=np.int32))
-        return RankedNames.of(names, counts)
+        return RankedNames.of(names, counts, 0 if self.features is None else len(self.features))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +110,10 @@ class ConversionRequest:
     """What a conversion is made with."""
 
     options: list[SourceOptions]  # how each source is read
-    # like, min_rows, on_bad_row, max_bad, seed, memory, progress: as for
+    # like, extend, min_rows, on_bad_row, max_bad, seed, memory, progress: as for
     # :func:`streammach.data.convert.convert`
     like: str | os.PathLike[str] | None = None
+    extend: str | os.PathLike[str] | None = None
     min_rows: int = 1
     on_bad_row: str = "error"
     max_bad: int | None = None
@@ -116,8 +129,9 @@ class ConversionRequest:
 
 
 def decided(
-    options: Sequence[SourceOptions], on_bad_row: str, like: str, min_rows: int = 1
-) -> Decided:
+    options: Sequence[SourceOptions], on_bad_row: str, like: str, min_rows: int = 1,
+    extend: str | None = None,
+) -> Decided:  # fmt: skip
     """Return what decides a store beside sources and seed, as its root document keeps it."""
     first = options[0]
     files = [given.labels for given in options if given.labels is not None]
@@ -131,6 +145,7 @@ def decided(
         "no_header": not first.layout.header,
         "columns": ",".join(first.layout.columns),
         "min_rows": min_rows if min_rows > 1 else None,
+        "extend": extend,
         "recipe": None if first.recipe is None or like
         else sha256([msgspec.json.encode(first.recipe)])[:16],
     }  # fmt: skip

@@ -55,6 +55,11 @@ class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Rows of all sources, those that were left out too."""
         return sum(facts.rows for facts in self.source)
 
+    @property
+    def old_rows(self) -> int:
+        """Rows of the store that this one extends: their numbers come first. 0 without one."""
+        return self.source[0].rows if self.options.get("extend") else 0
+
 
 class Root(RootFacts, frozen=True, kw_only=True):
     """What the root document of a store says under ``streammach``."""

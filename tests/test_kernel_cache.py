@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from streammach import kernel_cache
-from streammach.backends.cpu.kernels import logits
+from streammach.backends.cpu.products import logits
 from streammach.kernel_cache import (
     KEPT_FOLDERS,
     MARKER,

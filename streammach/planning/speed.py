@@ -72,7 +72,7 @@ def _known(path: Path, machine: str) -> tuple[float, ...] | None:
 
 def measure() -> float:
     """Return the seconds of one thread for a value and a column of a forward pass."""
-    from streammach.backends.cpu.kernels import logits  # compiled code loads on demand
+    from streammach.backends.cpu.products import logits  # compiled code loads on demand
 
     rng = np.random.default_rng(0)
     indptr = np.arange(ROWS + 1, dtype=np.int64) * ROW_VALUES

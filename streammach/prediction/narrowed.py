@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cpu.forward import Forward, Rows
-from streammach.backends.cpu.kernels import narrow_logits
+from streammach.backends.cpu.products import narrow_logits
 from streammach.backends.protocol import Backend
 from streammach.hashing import code_type
 from streammach.model.coding import CODERS, PIECE_WORDS

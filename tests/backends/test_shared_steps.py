@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from streammach.backends.cpu import kernels
+from streammach.backends.cpu import kernels, products
 from streammach.backends.cpu.kernels import (
     DONE,
     FEATURES,
@@ -61,7 +61,7 @@ def test_features_wait_for_the_rows_of_a_slow_thread():
     assert turns[DONE] == -(-N // TURN_ROWS) - 1
     assert turns[FEATURES] == 0
     assert (how.weights == before).all()
-    kernels.logits(*rows[:3], 0, TURN_ROWS, how.weights, bias.weights[0], out.z)
+    products.logits(*rows[:3], 0, TURN_ROWS, how.weights, bias.weights[0], out.z)
     kernels.residuals(rows.classes, targets, out, 0, TURN_ROWS)
     turns[DONE] += 1
     quick.join()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streammach import jit, simd
-from streammach.backends.cpu import kernels
+from streammach.backends.cpu import products
 from streammach.rows.packed import PackedRows
 from tests.builders import block_of
 from tests.reference import packed as reference
@@ -80,8 +80,8 @@ def test_logits_have_the_bits_of_those_of_plain_rows(rng, kind, columns):
     bias = rng.normal(size=columns).astype(np.float32)
     given = rows.indptr, rows.features, rows.values
     plain, packed = np.zeros((2, 40, columns), np.float32)
-    kernels.logits(*given, 0, 40, table, bias, plain)
+    products.logits(*given, 0, 40, table, bias, plain)
     given = *given, found.data, found.starts, bias, np.empty((8, columns), np.int8), np.arange(8)
     for first, last in ((0, 25), (25, 40)):
-        kernels.packed_logits(*given[:3], first, last, *given[3:], packed)
+        products.packed_logits(*given[:3], first, last, *given[3:], packed)
     assert plain.tobytes() == packed.tobytes()

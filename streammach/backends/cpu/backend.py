@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streammach import hashing
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
+from streammach.backends.cpu.kernels import TOGETHER
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps, buffer_shapes
 from streammach.backends.protocol import NOTHING, Loss, WeightRows
 from streammach.rows.batch import Batch, RowIdBatch
@@ -52,6 +53,7 @@ class CpuBackend(Forward):
                 n_labels=config.batching.batch_labels,
             )  # fmt: skip
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
+            lines["residuals"] += 0 if config.dense else threads * 4 * (TOGETHER + 1) * columns
         if config.basis:
             lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
             lines["scoring"] += 4 * max(dense_rows, LANES) * shape.n_features

@@ -18,7 +18,7 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from streammach.backends.cpu import kernels
+from streammach.backends.cpu import kernels, products
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.losses import sigmoids
 from streammach.backends.protocol import Ranked
@@ -157,9 +157,9 @@ class Forward(Ranked):
         """Write the logits of sparse rows."""
         if isinstance(self.weights, PackedRows):
             data, starts = self.weights.data, self.weights.starts
-            kernels.packed_logits(*rows, data, starts, self.bias, *self._narrow_room(), z)
+            products.packed_logits(*rows, data, starts, self.bias, *self._narrow_room(), z)
         else:
-            kernels.logits(*rows, self.weights, self.bias, z)
+            products.logits(*rows, self.weights, self.bias, z)
 
     def _narrow_room(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Return a thread's room for narrow weights, int8 (8, C), and the numbers from 0 on."""

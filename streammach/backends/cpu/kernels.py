@@ -11,6 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streammach.backends.cpu.products import (
+    AHEAD_COLUMNS,
+    add_rows,
+    add_shared,
+    logits,
+    row_ahead,
+)
 from streammach.backends.rowmath import (
     adagrad_step,
     adam_moment,
@@ -20,18 +27,12 @@ from streammach.backends.rowmath import (
 )
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import ByFeature
-from streammach.rows.narrow import narrow_row
-from streammach.rows.packed import ahead, unpack_row
-from streammach.simd import let_others, prefetch, take_turn, turns_taken
+from streammach.simd import let_others, take_turn, turns_taken
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
 
-LINE_FLOATS = 16  # of a cache line
-# Columns of a row that are asked for ahead; the rest of a longer row comes while its start is used.
-# Measured: 11% less time at 384 columns, 2% at 768; when all of 768 were asked for, 3% more.
-AHEAD_COLUMNS = 256
-FIRST_COLUMNS = 64  # the same for the rows that are added up, of which eight come at a time
 # Rows and features of a turn: so few that no thread waits long for the last one, 50 us of 32 x 25.
 TURN_ROWS, TURN_FEATURES = 4, 32
+TOGETHER = 8  # features that all rows have whose gradients are added up together
 YIELDS = 100  # before a thread sleeps that waits for rows: about the time of a turn
 # Places of three counts of turns, each in a cache line of its own: of rows that were begun, of rows
 # that are done, of features, before the first of which the bias comes.
@@ -77,119 +78,6 @@ class OptimizerStep(NamedTuple):
     epsilon: Number  # the corrections of bias for Adam
     decays: Array  # float32 (2,): Adam's decays
     n_buckets: int  # B
-
-
-@kernel(inline=True)
-def row_ahead(table: Array, row: Number, columns: int) -> None:
-    """Ask for the cache lines of the first columns of a row of `table` float32 (n, C)."""
-    width = table.shape[1]
-    for at in range(0, min(width, columns), LINE_FLOATS):
-        prefetch(table, np.int64(row) * width + at)
-
-
-@kernel(inline=True)
-def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table: Array) -> None:
-    """Add ``values[k] * table[ids[k]]`` for k in ``start:stop`` to `out` float32 (C,)."""
-    # Eight rows at a time, so that `out` is loaded and stored once for eight and their cache misses
-    # overlap (measured on rows that are not in the cache: twice the bandwidth of one at a time).
-    k = start
-    while k + 8 <= stop:
-        for j in range(k + 8, min(k + 16, stop)):
-            row_ahead(table, ids[j], FIRST_COLUMNS)
-        x0, x1, x2, x3 = values[k], values[k + 1], values[k + 2], values[k + 3]
-        x4, x5, x6, x7 = values[k + 4], values[k + 5], values[k + 6], values[k + 7]
-        w0, w1, w2, w3 = table[ids[k]], table[ids[k + 1]], table[ids[k + 2]], table[ids[k + 3]]
-        w4, w5, w6, w7 = table[ids[k + 4]], table[ids[k + 5]], table[ids[k + 6]], table[ids[k + 7]]
-        for c in range(out.shape[0]):
-            a = x0 * w0[c] + x1 * w1[c] + x2 * w2[c] + x3 * w3[c]
-            out[c] += a + x4 * w4[c] + x5 * w5[c] + x6 * w6[c] + x7 * w7[c]
-        k += 8
-    while k < stop:
-        x0, w0 = values[k], table[ids[k]]
-        for c in range(out.shape[0]):
-            out[c] += x0 * w0[c]
-        k += 1
-
-
-@kernel(inline=True)
-def logits(
-    indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
-    bias: Array, out: Array,
-) -> None:  # fmt: skip
-    """Write ``bias + x W`` for rows ``first:last`` to `out` float32 (n, C).
-
-    Parameters
-    ----------
-    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
-        The rows.
-    weights, bias : float32 (d, C), float32 (C,)
-        The model.
-    """
-    for i in range(first, last):
-        row = out[i]
-        for c in range(bias.shape[0]):
-            row[c] = bias[c]
-        add_rows(row, values, features, indptr[i], indptr[i + 1], weights)
-
-
-@kernel()
-def packed_logits(
-    indptr: Array, features: Array, values: Array, first: int, last: int, data: Array,
-    starts: Array, bias: Array, some: Array, places: Array, out: Array,
-) -> None:  # fmt: skip
-    """Do as :func:`logits` with the same bits, from weights that are packed.
-
-    Parameters
-    ----------
-    indptr, features, values, first, last : arrays and int
-        Those of :func:`logits`.
-    data, starts : uint8 (n,), uint32 or int64 (d + 1,)
-        Those of :class:`streammach.rows.packed.PackedRows`.
-    bias, some, places, out : float32 (C,), int8 (8, C), int64 (8,), float32 (n, C)
-        As there; scratch, and the numbers from 0 on.
-    """
-    # As many rows are unpacked at a time as `add_rows` adds together.
-    for i in range(first, last):
-        row = out[i]
-        for c in range(bias.shape[0]):
-            row[c] = bias[c]
-        for k in range(indptr[i], indptr[i + 1], 8):
-            end = min(k + 8, indptr[i + 1])
-            for j in range(end, min(end + 8, indptr[last])):  # which come next
-                ahead(data, starts[features[j]], starts[features[j] + 1])
-            for j in range(k, end):
-                f = features[j]
-                unpack_row(data, starts[f], starts[f + 1], some[j - k])
-            add_rows(row, values[k:end], places, 0, end - k, some)
-
-
-@kernel()
-def narrow_logits(
-    indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
-    levels: Number, bias: Array, some: Array, places: Array, units: Array, out: Array,
-) -> None:  # fmt: skip
-    """Do as :func:`packed_logits` with the same bits, from weights that are to become narrow.
-
-    Parameters
-    ----------
-    indptr, features, values, first, last : arrays and int
-        Those of :func:`logits`.
-    weights, levels : float32 (d, at least C), float32
-        The weights, and the largest number of narrow ones: see :func:`narrow_row`.
-    bias, some, places, units, out : float32 (C,), int8 (8, C), int64 (8,), float32 (8,), (n, C)
-        As there; and scratch.
-    """
-    for i in range(first, last):
-        row = out[i]
-        for c in range(bias.shape[0]):
-            row[c] = bias[c]
-        for k in range(indptr[i], indptr[i + 1], 8):
-            end = min(k + 8, indptr[i + 1])
-            for j in range(k, end):
-                unit = units[j - k : j - k + 1]
-                narrow_row(weights[features[j]], levels, some[j - k], unit)
-                unit[0] *= values[j]
-            add_rows(row, units, places, 0, end - k, some)
 
 
 @kernel(inline=True)
@@ -306,8 +194,18 @@ def backward(
     """
     ids, starts, rows, values, z = batch.ids, batch.starts, batch.rows, batch.values, out.z
     columns, n_repetitions = z.shape[1], out.norms.shape[1]
-    g, square = np.empty(columns, np.float32), np.empty(n_repetitions, np.float32)
+    # Features ``begin:end`` are some that all rows have: they are added up together.
+    begin = end = max(first, 0)
+    eights, sums = n_rows // 8 * 8, np.empty((TOGETHER + 1, columns), np.float32)
+    square = np.empty(n_repetitions, np.float32)
     for u in range(first, last):
+        if u == end:
+            begin = u
+            while end < min(u + TOGETHER, last) and starts[end + 1] - starts[end] == n_rows:
+                sums[end - begin] = 0
+                end += 1
+            add_shared(sums, 0, end - begin, values, starts[begin:], eights, z)
+        g = sums[u - begin if begin <= u < end else TOGETHER]
         if u + 1 < last:
             row_ahead(how.weights, ids[u + 1], AHEAD_COLUMNS)
             if how.optimizer == ADAGRAD:
@@ -324,6 +222,8 @@ def backward(
         else:
             if u < 0:
                 bias_gradient(z, n_rows, g)
+            elif begin <= u < end:
+                add_rows(g, values, rows, start + eights, stop, z)
             else:
                 for c in range(columns):
                     g[c] = 0

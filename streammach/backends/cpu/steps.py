@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cpu import kernels
+from streammach.backends.cpu import kernels, products
 from streammach.backends.cpu.forward import Forward
 from streammach.backends.cpu.kernels import (
     DONE,
@@ -193,7 +193,7 @@ class SparseSteps(Steps):
         model = self._model
 
         def piece(first: int, last: int) -> None:
-            kernels.logits(
+            products.logits(
                 batch.indptr, batch.features, batch.values, first, last, model.weights, model.bias,
                 model.buffers["z"],
             )  # fmt: skip

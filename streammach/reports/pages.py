@@ -117,26 +117,27 @@ def report(
                 beside=REQUEST.beside,
             )  # fmt: skip
             projected = room.projected_bytes
+        model = opened.model
+        if on is not None:
             told("rank", 0, 0)
-            found = diagnose(
-                opened.model, on, rows=rows, memory=memory, threads=threads, progress=told
-            )
+            found = diagnose(model, on, rows=rows, memory=memory, threads=threads, progress=told)
             told("queries", 0, 0)
-            query = query_time(opened.model, on)
+            query = query_time(model, on)
         told("draw", 0, 0)
-        page = run_page(opened, found, query)
+        page = run_page(opened, model, found, query)
         destination.write([page.html.encode()])
         if beside is not None:
-            model = opened.model
             said = verdict(opened, model, found, query)
             beside.write([card_of(opened, model, said, found).encode()])
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 
-def run_page(run: Run, diagnosis: Diagnosis | None = None, query: QueryTime | None = None) -> Page:
-    """Return the page of a run, with the sweep that its folder lies in."""
-    model = run.model
-    of_run, of_rows = run_plots(run), () if diagnosis is None else row_plots(diagnosis)
+def run_page(
+    run: Run, model: Model, diagnosis: Diagnosis | None = None, query: QueryTime | None = None
+) -> Page:
+    """Return the page of a run and its model, with the sweep that its folder lies in."""
+    of_run = run_plots(run, counts=model.counts is not None)
+    of_rows = () if diagnosis is None else row_plots(diagnosis)
     parts = [
         html.verdict(verdict(run, model, diagnosis, query)),
         html.heading("Where it is right"),

@@ -22,7 +22,10 @@ from streammach.data.memory_rows import given
 from streammach.data.source_options import TableOptions, several
 from streammach.data.tables.memory_tables import as_rows, is_recipe_table
 from streammach.model.model import Model
+from streammach.prediction.allowed import Allowed
+from streammach.prediction.set_metrics import LIKELY
 from streammach.progress import Wanted
+from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
 from streammach.sklearn.fits import SEVERAL, Passes, new_labels, threads_of, trained
@@ -241,25 +244,33 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         found: NDArray[Any] = self.classes_[self._answers_.places]
         return found
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, only: Any = None, never: Any = None) -> Any:
         """Return the best label of each row.
 
         Parameters
         ----------
         X : array, sparse matrix or DataFrame (n, n_features)
             The rows.
+        only, never : sequence, optional
+            Labels that may be said alone, or may not be said; or a list of them for each row. What
+            the model does not know is left out.
 
         Returns
         -------
         array (n,), n lists, or array or csr_array (n, labels) of 0 and 1
-            The labels; of sets those with a probability of a half or more, as `y` was given.
+            The labels; of sets those with a probability of a half or more, as `y` was given. An
+            empty string stands where no label of a row may be said.
+
+        Raises
+        ------
+        UsageError
+            If the model knows no label that may be said, or there is not one list for each row.
         """
-        block = self._block(X)
+        block, allowed = self._block(X, only, never)
         if not self._sets_:
-            where, _ = self._answers_.topk(block, 1)
-            return self.classes_[where[:, 0]]
-        parts = [scipy.sparse.csr_array(p >= 0.5, dtype=np.int64)
-                 for _, p in self._answers_.probabilities(block, len(self.classes_))]  # fmt: skip
+            return self._labels(self._answers_.topk(block, 1, allowed)[0][:, 0])
+        each = self._answers_.probabilities(block, len(self.classes_), allowed)
+        parts = [scipy.sparse.csr_array(p >= LIKELY, dtype=np.int64) for _, p in each]
         found = scipy.sparse.vstack(parts, format="csr")
         if self._sets_ == "lists":
             ends = zip(found.indptr[:-1], found.indptr[1:], strict=True)
@@ -284,7 +295,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         pairs = zip(lists, self.predict(X), strict=True)
         return float(np.average([set(a) == set(b) for a, b in pairs], weights=sample_weight))
 
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    def predict_topk(
+        self, X: Any, k: int = 5, only: Any = None, never: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, without an array of all classes.
 
         Parameters
@@ -293,18 +306,23 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             The rows.
         k : int, default=5
             How many; all if there are fewer.
+        only, never : sequence, optional
+            As for :meth:`predict`.
 
         Returns
         -------
         labels : array (n, k)
-            The best first.
+            The best first; empty strings where a row has no further one.
         scores : float32 (n, k)
             A logarithm of a probability for ``logsum``, an unbiased probability otherwise.
         """
-        where, scores = self._answers_.topk(self._block(X), k)
-        return self.classes_[where], scores
+        block, allowed = self._block(X, only, never)
+        where, scores = self._answers_.topk(block, k, allowed)
+        return self._labels(where), scores
 
-    def predict_proba(self, X: Any, classes: Any = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, X: Any, classes: Any = None, only: Any = None, never: Any = None
+    ) -> NDArray[np.float64]:
         """Return the probability of each class, or of those that are named.
 
         Where rows were held out (``early_stopping``, text, tables) it is calibrated on them, as by
@@ -318,6 +336,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             The rows.
         classes : array (m,), optional
             Labels; all of ``classes_`` otherwise, if n x K numbers of 4 bytes fit the budget.
+        only, never : sequence, optional
+            As for :meth:`predict`: others have the probability 0, and these theirs among all.
 
         Returns
         -------
@@ -334,12 +354,12 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         """
         check_is_fitted(self)
         chosen = None if classes is None else check_classes(classes, self.classes_)
-        block = self._block(X)
+        block, allowed = self._block(X, only, never)
         n_classes = len(self.classes_)
         if chosen is None:
             check_room(block.n_rows, n_classes, self.memory)
         out = np.empty((block.n_rows, n_classes if chosen is None else len(chosen)))
-        for some, found in self._answers_.probabilities(block, n_classes):
+        for some, found in self._answers_.probabilities(block, n_classes, allowed):
             out[some] = found if chosen is None else found[:, chosen]
         return out
 
@@ -405,12 +425,18 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             model, where, combine=self.combine, device=self.device, threads=threads_of(self.n_jobs)
         )  # fmt: skip
 
-    def _block(self, X: Any) -> Any:
+    def _block(self, X: Any, only: Any, never: Any) -> tuple[RowBlock, Allowed | None]:
+        """Return rows with the model's ids, and which classes may be said of them."""
         check_is_fitted(self)
-        if self._answers_.model.recipe is not None or isinstance(X, str | dict):
-            return self._answers_.rows(X)
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
-        return self._answers_.rows(X)
+        if self._answers_.model.recipe is None and not isinstance(X, str | dict):
+            X = validate_data(self, X, accept_sparse="csr", reset=False)
+        block = self._answers_.rows(X)
+        return block, self._answers_.allowed(only, never, self.classes_, block.n_rows)
+
+    def _labels(self, where: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the labels at places among the classes, an empty string for -1."""
+        found = self.classes_[where]
+        return np.where(where < 0, "", found.astype(object)) if (where < 0).any() else found
 
     def _names(self) -> Names | None:
         names = getattr(self, "feature_names_in_", None)

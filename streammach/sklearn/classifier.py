@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from streammach.data.given import kind_of, listed, without_weightless
 from streammach.data.memory_rows import given
 from streammach.data.source_options import TableOptions, several
 from streammach.data.tables.memory_tables import as_rows, is_recipe_table
+from streammach.data.tokenizers import tokenizer
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.set_metrics import LIKELY
@@ -84,6 +85,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         documents.
     text, category, number, date : str or list of str, default=None
         Columns of a table by what becomes of them; all are looked at where none is named.
+    tokenizer : callable, default=None
+        What parts a text into words, a function of a module; see :func:`streammach.tokenizer`.
     progress : bool, str or callable, default=None
         Whether a fit tells how it goes, as for :func:`streammach.training.trainer.train`.
 
@@ -135,6 +138,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     category: str | Sequence[str] | None = None
     number: str | Sequence[str] | None = None
     date: str | Sequence[str] | None = None
+    tokenizer: Callable[[str], Iterable[str]] | None = None
     progress: Wanted = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MACHClassifier:
@@ -400,7 +404,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def _roles(self) -> TableOptions:
         named = {name: getattr(self, name) for name in ROLES}
         said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
-        return TableOptions(**said)
+        return TableOptions(**said, tokenizer=self.tokenizer)
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Return rows of a table or text, which become features as in a conversion."""
@@ -459,6 +463,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
+        if state.get("tokenizer") is not None:
+            tokenizer(state["tokenizer"])
         model, learning = state.pop("_model", None), state.pop("_state", None)
         where = state.pop("_places", None)
         super().__setstate__(state)

@@ -95,6 +95,24 @@ def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
                        *(f"{100 * p:.2f}" for p in depth.accuracy.values())]  # fmt: skip
 
 
+def test_rows_are_explained_right_ones_and_wrong_ones(pages, lists, list_page):
+    for page, found in ((pages[1], pages[2]), (list_page.html, lists[1])):
+        assert [one.right for one in found.examples] == [True] * 3 + [False] * 3
+        assert [len(one.why) for one in found.examples[:3]] == [1] * 3
+        shown = [float(x) for x in re.findall(r"in all ([-+.e\d]+)<", page)]
+        every = [why for one in found.examples for why in one.why]
+        for why, score in zip(every, shown, strict=True):
+            parts = [x.contribution for x in why.contributions]
+            assert 0 < len(parts) <= 16
+            assert abs(sum(parts) + sum(why.lines.values()) - why.score) < 1e-4
+            assert abs(score - why.score) <= 0.005 * abs(why.score)
+        for one in found.examples[3:]:
+            if len(one.why) == 1:  # its label was never seen
+                continue
+            assert one.why[0].label != one.why[1].label
+            assert one.why[0].score >= one.why[1].score - 1e-4
+
+
 def test_classes_are_those_of_the_diagnosis_and_can_be_sorted(pages, lists, list_page):
     for page, found in ((pages[1], pages[2]), (list_page.html, lists[1])):
         rows, each = Reader(page).table("label"), found.by_class

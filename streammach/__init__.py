@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streammach.data.convert import convert
     from streammach.data.explore import explore
     from streammach.data.store.dataset import Dataset, verify
+    from streammach.data.tokenizers import tokenizer
     from streammach.model.model import Model
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
@@ -38,11 +39,12 @@ __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
     "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
     "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "suspects", "sweep",
-    "train", "verify",
+    "tokenizer", "train", "verify",
 ]  # fmt: skip
 _HOMES = {
     "clock": ["Clock"], "cluster": ["distributed"], "data.convert": ["convert"],
     "data.explore": ["explore"], "data.store.dataset": ["Dataset", "verify"],
+    "data.tokenizers": ["tokenizer"],
     "model.model": ["Model"], "planning.choose": ["plan"], "planning.constraints": ["Constraints"],
     "prediction.evaluate": ["evaluate"], "prediction.given_scores": ["metrics"],
     "prediction.predict": ["predict"],

@@ -36,6 +36,7 @@ from streammach.data.store.remote import at_urls
 from streammach.data.store_source import extended
 from streammach.data.tables.memory_tables import MemorySource, is_table
 from streammach.data.tables.table_reader import TableCounts
+from streammach.data.tokenizers import Tokenizer
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
 from streammach.files.folders import remove_left
@@ -129,7 +130,7 @@ def convert(
     number: str | Sequence[str] = (), date: str | Sequence[str] = (),
     names: str | Sequence[str] = (), weight: str | None = None, tag: str | None = None,
     label_separator: str | None = None, ngrams: int | None = None, chars: str | None = None,
-    language: str | None = None,
+    language: str | None = None, tokenizer: Tokenizer | None = None,
     quotes: Quotes = "auto", header: bool = True, columns: str | Sequence[str] = (),
     like: str | os.PathLike[str] | None = None, extend: str | os.PathLike[str] | None = None,
     min_rows: int = 1, on_bad_row: str = "error", max_bad: int | None = None,
@@ -183,6 +184,8 @@ def convert(
         Least and most characters of runs within words that are features, such as ``"3-5"``.
     language : str, optional
         The language of texts, such as ``"finnish"``: their words are brought to their stems.
+    tokenizer : callable, optional
+        What parts a text into words, a function of a module; see :func:`streammach.tokenizer`.
     quotes : str
         Of CSV and TSV. ``on``: cells may stand in quotation marks, and span lines then; ``off``:
         these are letters; ``auto``: as ``on``, but letters where they do not pair up in a line of
@@ -260,7 +263,7 @@ def convert(
         label=label, text=several(text), category=several(category), number=several(number),
         date=several(date), names=several(names), weight=weight, tag=tag,
         label_separator=label_separator, ngrams=ngrams, chars=chars,
-        language=language,
+        language=language, tokenizer=tokenizer,
     )  # fmt: skip
     alike = SourceOptions(
         form=format, x_path=x_path, y_path=y_path, first_label=first_label,

@@ -149,7 +149,8 @@ class Reader(Waiting):
         self._slots = [
             BatchSlot(
                 batch_size, batch_nnz, n_features or facts.n_features, by_feature=by_feature,
-                n_labels=batch_labels, shared=shared, ids=ids, make=make,
+                n_labels=batch_labels, shared=shared, ids=ids,
+                cut=bool(n_features) and n_features != facts.n_features, make=make,
             )
             for _ in range(N_SLOTS)
         ]  # fmt: skip

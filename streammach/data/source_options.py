@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+from streammach.data.tokenizers import tokenizer, tokenizer_name
 from streammach.errors import UsageError, clean
 from streammach.spec.recipe import MOST_CHARS, MOST_NGRAMS, Recipe
 from streammach.spec.types import Multilabel, Quotes
@@ -35,6 +36,8 @@ class TableOptions:
         Least and most characters of runs within words, such as ``3-5``; None: none.
     language : str or None
         The language by whose rules words of text are brought to their stems; None: they stay.
+    tokenizer : callable or None
+        What parts a text into words, a function of a module; see :func:`streammach.tokenizer`.
     """
 
     label: str | None = None
@@ -49,6 +52,16 @@ class TableOptions:
     ngrams: int | None = None
     chars: str | None = None
     language: str | None = None
+    tokenizer: Callable[[str], Iterable[str]] | None = None
+
+    @property
+    def of_texts(self) -> dict[str, Any]:
+        """What a recipe says of texts; UsageError if it cannot be."""
+        function = self.tokenizer
+        return {
+            "ngrams": self.words, "chars": self.characters, "language": self.language,
+            "tokenizer": None if function is None else tokenizer_name(tokenizer(function)),
+        }  # fmt: skip
 
     @property
     def features(self) -> tuple[str, ...]:

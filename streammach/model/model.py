@@ -348,8 +348,9 @@ class Model(Reported):
             )  # fmt: skip
 
     def predict(
-        self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None
-    ) -> NDArray[Any]:
+        self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None,
+        threshold: float | None = None, only: Any = None, never: Any = None,
+    ) -> NDArray[Any]:  # fmt: skip
         """Return the best label of each row, or its k best, the best first.
 
         Parameters
@@ -360,31 +361,29 @@ class Model(Reported):
             How many; all if there are fewer labels.
         columns : sequence, optional
             A name for each column of a matrix.
+        threshold, only, never : optional
+            Which labels may be said; see there.
 
         Returns
         -------
         array (n,), or (n, k) for more than one
-            The labels.
+            The labels; empty strings where a row has no further one that may be said.
 
         Raises
         ------
         DataError
             If columns cannot be told apart, or a value is not finite.
         """
-        labels, _ = self.predict_topk(rows, k, columns=columns)
+        labels, _ = self.predict_topk(
+            rows, k, columns=columns, threshold=threshold, only=only, never=never
+        )
         return labels[:, 0] if k == 1 else labels
 
     def predict_topk(
-        self,
-        rows: Any,
-        k: int = 5,
-        *,
-        columns: Sequence[Label] | None = None,
-        probabilities: bool = False,
-        threshold: float | None = None,
-        only: Any = None,
+        self, rows: Any, k: int = 5, *, columns: Sequence[Label] | None = None,
+        probabilities: bool = False, threshold: float | None = None, only: Any = None,
         never: Any = None,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of each row and their scores, as :meth:`predict` and a matrix.
 
         Parameters

@@ -95,7 +95,9 @@ class Allowed:
             ids[some], scores[some] = score(rows.take(some), k, own._shared(len(some)))
         return ids, scores
 
-    def packed(self, ids: NDArray[np.int64], scores: NDArray[Any], k: int) -> Top:
+    def packed(
+        self, ids: NDArray[np.int64], scores: NDArray[Any], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the first k labels that may be said among ranked classes (n, m), and scores."""
         labels = ids if self.says is None else self.says[ids].astype(np.int64)
         right = self.classes[ids]

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from streammach.errors import DataError, clean
+from streammach.figures import Explanation
 from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import Evaluation
+from streammach.prediction.explain import WORK_BYTES, Explainer, explanations
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums, rankings_of
@@ -34,6 +36,8 @@ DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every poin
 QUERIES = 200
 ANSWERS = 5  # of a query
 REQUEST = EvaluationRequest(by_class=True, confusions=20)
+EXAMPLES, EXAMPLE_ROWS = 3, 1_000  # rows that are explained, right and wrong; the first ones alone
+FEATURES = 8  # that raise a score, and that lower it
 BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go side by side
 
 
@@ -43,6 +47,15 @@ class Depth:
 
     n_repetitions: int
     accuracy: dict[Ranker, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A row, and why it gets its answer: of the best class and, where this is wrong, of its own."""
+
+    number: int  # as in the source
+    right: bool
+    why: tuple[Explanation, ...]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,6 +76,18 @@ class Diagnosis(Evaluation):
     likely: Bin | None = None
     tenths: tuple[Tenth, ...] = ()
     by_labels: tuple[RowGroup, ...] = ()
+    examples: tuple[Example, ...] = ()  # right ones first
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields by name, without classes and rows one by one."""
+        found = super().record()
+        del found["examples"]
+        return found
+
+
+def beside(n_classes: int) -> dict[str, int]:
+    """Return what is held of so many classes beside rows and their best classes, by name."""
+    return REQUEST.beside(n_classes) | {"explanations": WORK_BYTES}
 
 
 def diagnose(
@@ -71,14 +96,12 @@ def diagnose(
 ) -> Diagnosis:  # fmt: skip
     """Return where a model is right, on the first rows of a store or a labelled text."""
     tell, began = progress or (lambda stage, done, total: None), time.monotonic()
-    n, place, seen = 0, located(path), InputCounts()
+    n, place, seen, examples = 0, located(path), InputCounts(), tuple[Example, ...]()
     with Predictor(model, threads=threads, memory=memory) as predictor:
-        beside = REQUEST.beside(model.spec.n_classes)
-        room, sums = (
-            predictor.room("report", path, REQUEST.best, beside=beside),
-            EvaluationSums(model, REQUEST),
-        )
+        more, sums = beside(model.spec.n_classes), EvaluationSums(model, REQUEST)
+        room = predictor.room("report", path, REQUEST.best, beside=more)
         for block in _first_rows(model, place, room, rows, seen):
+            examples = examples or _examples(predictor, block)
             sums.take(sums.sums_of(predictor, block, path))
             n += block.n_rows
             tell("rank", n, rows)
@@ -96,8 +119,27 @@ def diagnose(
     return Diagnosis(
         **sums.fields(), **sums.details(), path=str(path), estimator=model.estimator,
         unknown_values=seen.unknown_values, depth_rows=n_depth, depths=tuple(depths),
-        seconds=time.monotonic() - began,
+        seconds=time.monotonic() - began, examples=examples,
     )  # fmt: skip
+
+
+def _examples(predictor: Predictor, rows: RowBlock) -> tuple[Example, ...]:
+    """Return the first rows that are right, and the first that are wrong, with reasons."""
+    rows = rows.part(0, min(rows.n_rows, EXAMPLE_ROWS))
+    best, lists = predictor.topk_ids(rows, 1)[0], rows.lists
+    right, own = lists.matched(best)[:, 0], np.full(rows.n_rows, -1)
+    some = np.flatnonzero(lists.lengths)
+    own[some] = lists.classes[lists.starts[some + 1] - 1]
+    chosen = np.concatenate([np.flatnonzero(x)[:EXAMPLES] for x in (right, ~right)])
+    right, rows = right[chosen], rows.take(chosen)
+    ids = np.stack([best[chosen, 0], np.where(right, -1, own[chosen])], axis=1)
+    two = zip(predictor.labels(ids).tolist(), ids[:, 1] >= 0, strict=True)
+    labels = [row[: 1 + more] for row, more in two]
+    reasons = Explainer(predictor.model, predictor.estimator).reasons(rows, ids, FEATURES)
+    why = explanations(reasons, labels, predictor.model.features)
+    numbers = chosen if rows.numbers is None else rows.numbers
+    each = zip(numbers.tolist(), right.tolist(), why, strict=True)
+    return tuple(Example(number=number, right=ok, why=tuple(own)) for number, ok, own in each)
 
 
 def depth_of(

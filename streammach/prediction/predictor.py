@@ -173,7 +173,8 @@ class Predictor:
     def query(
         self, features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
         values: NDArray[Any] | Sequence[float] | None = None, k: int = 5, *,
-        probabilities: bool = False,
+        probabilities: bool = False, threshold: float | None = None,
+        only: SomeLabels | None = None, never: SomeLabels | None = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of one row and their scores, best first, in the least time.
 
@@ -191,11 +192,13 @@ class Predictor:
             How many; all K classes if there are fewer.
         probabilities : bool
             Give calibrated probabilities in place of scores; see :meth:`topk`.
+        threshold, only, never : optional
+            Which labels may be said; see :meth:`topk`.
 
         Returns
         -------
         labels : array (min(k, K),)
-            In the type of the training data: int64 or object.
+            As of :meth:`topk`.
         scores : float32 (min(k, K),)
             As of :meth:`topk`.
 
@@ -204,10 +207,12 @@ class Predictor:
         DataError
             If an id is none, a value is not a finite float32, or there are more or fewer.
         UsageError
-            If probabilities are asked of an estimator that is not the calibrated one.
+            If probabilities are asked of an estimator that is not the calibrated one, or the model
+            knows no label that may be said.
         """
-        row = self.rows.features.row(features, values)
-        ids, scores = self.ranking(probabilities=probabilities)(row, self.most(k))
+        row, some = self.rows.features.row(features, values), self.allowed(only, never)
+        rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=some)
+        ids, scores = rank(row, self.most(k, some))
         return self.labels(ids[0]), scores[0]
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:

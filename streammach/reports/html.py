@@ -11,9 +11,10 @@ from streammach.training.run import MARK
 
 STYLE = """
 :root { color-scheme: light dark; --text: #222; --soft: #505050; --ground: #fff; --line: #e2e2e2;
-  --mark: #0072b2; }
+  --mark: #0072b2; --up: #4a9be0; --down: #e08a2e; }
 @media screen and (prefers-color-scheme: dark) { :root { --text: #e4e7eb; --soft: #a9b0ba;
-  --ground: #16191d; --line: #353b43; --mark: #56b4e9; } }
+  --ground: #16191d; --line: #353b43; --mark: #56b4e9;
+  --up: #2f86cf; --down: #c06a10; } }
 body { font: 15px/1.45 system-ui, "DejaVu Sans", Verdana, Arial, sans-serif; color: var(--text);
   background: var(--ground); max-width: 66rem; margin: 1.5rem auto; padding: 0 .75rem; }
 h1 { font-size: 1.3rem; margin-bottom: .3rem; overflow-wrap: anywhere; }
@@ -41,6 +42,13 @@ th:first-child, td:first-child { text-align: left; white-space: nowrap; }
   grid-template-columns: 8rem repeat(5, 5.6rem) 6.4rem 8rem 4.5rem 9.3rem; }
 .sortable td, .sortable th { white-space: normal; overflow-wrap: anywhere; }
 .sortable label, .sortable span { font-size: .85rem; margin-right: .8rem; white-space: nowrap; }
+.why { margin: .3rem 0 .8rem; }
+.why b { margin-right: .5rem; }
+.why span { display: inline-block; margin: 0 .35rem .3rem 0; padding: 0 .4rem; font-size: .85rem;
+  border: 1px solid var(--up); border-radius: .3rem; overflow-wrap: anywhere;
+  background: color-mix(in srgb, var(--up) var(--share), transparent); }
+.why .down { border: 1px dotted var(--down);
+  background: color-mix(in srgb, var(--down) var(--share), transparent); }
 summary { cursor: pointer; font-size: .85rem; color: var(--soft); }
 .note { font-size: .9rem; color: var(--soft); }
 @media print { body { margin: 0; max-width: none; font-size: 11px; }
@@ -98,6 +106,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence
         for row, style in itertools.zip_longest(rows, styles)
     )  # fmt: skip
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def reasons(label: str, parts: Sequence[tuple[str, float]], rest: str) -> str:
+    """Return what raises and lowers the score of a label, the more the darker, and the rest."""
+    most, side = max((abs(x) for _, x in parts), default=0) or 1, ("up", "down")
+    spans = " ".join(
+        f'<span class="{side[x < 0]}" style="--share:{8 + 52 * abs(x) / most:.0f}%">'
+        f"{text(name)} {x:+.3g}</span>"
+        for name, x in parts
+    )
+    return f'<div class="why"><b>{text(label)}</b> {spans} <i class="note">{text(rest)}</i></div>'
 
 
 def sortable(

@@ -23,6 +23,7 @@ from streammach.prediction.diagnose import (
     ROWS,
     Diagnosis,
     QueryTime,
+    beside,
     diagnose,
     query_time,
 )
@@ -106,43 +107,44 @@ def report(
     target = folder / "report.html" if out is None else Path(out)
     inputs = [folder / "model", *([] if on is None else [located(on)])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
-    beside = None
+    of_card = None
     if card is not None:
-        beside = Destination(Path(card), CARD, force=force, inputs=[*inputs, target])
+        of_card = Destination(Path(card), CARD, force=force, inputs=[*inputs, target])
     found, query, projected = None, None, None
     with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
             room = room_before(
                 run, "report", on, REQUEST.best, memory=memory, threads=threads,
-                beside=REQUEST.beside,
+                beside=beside,
             )  # fmt: skip
             projected = room.projected_bytes
+        model = opened.model
+        if on is not None:
             told("rank", 0, 0)
-            found = diagnose(
-                opened.model, on, rows=rows, memory=memory, threads=threads, progress=told
-            )
+            found = diagnose(model, on, rows=rows, memory=memory, threads=threads, progress=told)
             told("queries", 0, 0)
-            query = query_time(opened.model, on)
+            query = query_time(model, on)
         told("draw", 0, 0)
-        page = run_page(opened, found, query)
+        page = run_page(opened, model, found, query)
         destination.write([page.html.encode()])
-        if beside is not None:
-            model = opened.model
+        if of_card is not None:
             said = verdict(opened, model, found, query)
-            beside.write([card_of(opened, model, said, found).encode()])
+            of_card.write([card_of(opened, model, said, found).encode()])
     return Report(path=target, page=page, rows=found, query=query, projected_bytes=projected)
 
 
-def run_page(run: Run, diagnosis: Diagnosis | None = None, query: QueryTime | None = None) -> Page:
-    """Return the page of a run, with the sweep that its folder lies in."""
-    model = run.model
-    of_run, of_rows = run_plots(run), () if diagnosis is None else row_plots(diagnosis)
+def run_page(
+    run: Run, model: Model, diagnosis: Diagnosis | None = None, query: QueryTime | None = None
+) -> Page:
+    """Return the page of a run and its model, with the sweep that its folder lies in."""
+    of_run = run_plots(run, counts=model.counts is not None)
+    of_rows = () if diagnosis is None else row_plots(diagnosis)
     parts = [
         html.verdict(verdict(run, model, diagnosis, query)),
         html.heading("Where it is right"),
         html.paragraph(_rows_note(run, diagnosis), "note"),
         html.figures(of_rows),
-        *([] if diagnosis is None else _classes(diagnosis)),
+        *([] if diagnosis is None else [*_classes(diagnosis), *_reasons(diagnosis)]),
         html.heading("How it was trained"),
         html.figures(of_run),
         html.heading("What the model is made of"),
@@ -297,6 +299,27 @@ def _classes(found: Diagnosis) -> list[str]:
         *([html.heading("What is taken for what"),
            html.table(("true", "predicted", "rows", "share %"), pairs)] if pairs else []),
     ]  # fmt: skip
+
+
+def _reasons(found: Diagnosis) -> Iterator[str]:
+    """Yield why a few rows get their answers."""
+    if not found.examples:
+        return
+    yield html.heading("Why it says so")
+    note = (
+        "Of some of the first rows: the features that raise a score most, and those that lower it "
+        "(dotted). All that is listed adds up to the score. All rows: streammach predict --explain."
+    )
+    yield html.paragraph(note, "note")
+    for one in found.examples:
+        labels = [clean(why.label, 60) for why in one.why]
+        wrong = f"is said, {labels[-1]} is right" if len(labels) > 1 else "is said, wrongly"
+        right = "is right" if one.right else wrong
+        yield html.paragraph(f"Row {one.number:,}: {labels[0]} {right}.")
+        for label, why in zip(labels, one.why, strict=True):
+            parts = [(clean(x.feature, 60), x.contribution) for x in why.contributions]
+            lines = [f"{name} {x:+.3g}" for name, x in why.lines.items() if x]
+            yield html.reasons(label, parts, f"{', '.join(lines)}; in all {why.score:+.3g}")
 
 
 def _class_cell(name: str, value: Any) -> str:

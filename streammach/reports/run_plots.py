@@ -34,12 +34,12 @@ NEAR = 0.95  # of the best accuracy
 Term = tuple[str, int, int | None]  # of a ledger: name, bytes projected, bytes measured
 
 
-def run_plots(run: Run) -> tuple[Plot, ...]:
+def run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     """Return the plots of a run, with that of the sweep its folder lies in, in their order."""
     log, folder, result = read_log(run.path), run.path.resolve(), run.result
     sweep, said = open_sweep(folder.parent), words(run.plan.facts.listed)
     size = None if sweep is None else size_plot(sweep, folder.name)
-    counts, plots = run.model.counts is not None, [size, stages_plot(log.stages, said)]
+    plots = [size, stages_plot(log.stages, said)]
     if result.history:
         plots.append(epochs_plot(result.history, result.best_epoch + 1, counts=counts, said=said))
     plots += [memory_plot(run.plan, result.peak_bytes, log.held)]

@@ -70,16 +70,17 @@ class RowIdBatch:
 class BatchSlot:
     """Fixed room for one batch, filled again and again.
 
-    Batches hold the first `n_features` features alone, whatever is added. Without `ids` rows have
-    all features, in their order; `make` gives room on the host.
+    Batches hold the first `n_features` features alone, whatever is added, or what is added has no
+    others (without `cut`). Without `ids` rows have all features, in their order; `make` gives room
+    on the host.
     """
 
     def __init__(
         self, n_rows: int, nnz: int, n_features: int, *, by_feature: bool, n_labels: int = 0,
-        shared: bool = True, ids: bool = True, make: HostRoom = np.empty,
+        shared: bool = True, ids: bool = True, cut: bool = True, make: HostRoom = np.empty,
     ) -> None:  # fmt: skip
         self.n_rows = 0
-        self._listed, self._shared, self._ids = n_labels > 0, shared, ids
+        self._listed, self._shared, self._ids, self._cut = n_labels > 0, shared, ids, cut and ids
         self._n_features = n_features
         self._by_feature = by_feature
         self._rows = {
@@ -139,7 +140,7 @@ class BatchSlot:
     def batch(self) -> Batch:
         """Return what was added as views of the slot."""
         n, rows = self.n_rows, self._rows
-        if self._ids:
+        if self._cut:
             cut_rows(rows["indptr"][: n + 1], rows["features"], rows["values"], self._n_features)
         nnz = int(rows["indptr"][n])
         by_feature = None

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.given import listed
 from streammach.errors import BudgetError, UsageError
 from streammach.forks import Turn
 from streammach.machine import advised, parse_size, size_text
 from streammach.model.calibration import Calibration, class_probabilities, label_probabilities
 from streammach.model.model import Model
+from streammach.prediction.allowed import Allowed
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 
 PART_BYTES = 32 << 20  # of scores of all classes that are held at once
 SCORE_BYTES = 32  # of one of them: as it comes, with its class, and as a probability
-LIKELY = 0.5  # the probability from which on a label is one of a row's
 
 
 class Answers:
@@ -28,6 +29,7 @@ class Answers:
         self, model: Model, places: NDArray[np.int64], *, combine: str, device: str, threads: int
     ) -> None:
         self.model, self.places = model, places
+        self._places = np.append(places, -1)  # of no class none
         self._estimator = None if combine == "auto" else combine
         self._device, self._threads = device, threads
         self._lock = Turn()
@@ -38,23 +40,46 @@ class Answers:
         with self._lock as lost:
             return self._opened(lost=lost).rows.block(x)
 
-    def topk(self, rows: RowBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return places of the k best classes of each row, and their scores, the best first."""
+    def allowed(self, only: Any, never: Any, classes: NDArray[Any], n_rows: int) -> Allowed | None:
+        """Return which of the classes may be said of rows, None for all, or raise UsageError."""
+        if only is None and never is None:
+            return None
+        raws = self.model.labels.raws(np.arange(len(self.model.labels)))
+        names = dict(zip(classes[self.places].tolist(), raws, strict=True))
+
+        def own(labels: Any) -> list[Any] | None:
+            rows = None if labels is None else listed(labels)
+            if labels is None or rows is not None:
+                return None if rows is None else [own(row) for row in rows]
+            return [names[label] for label in labels if label in names]
+
         with self._lock as lost:
-            ids, scores = self._opened(lost=lost).ranked(rows, k)
-        return self.places[ids], scores
+            return self._opened(lost=lost).allowed(own(only), own(never), n_rows)
+
+    def topk(
+        self, rows: RowBlock, k: int, allowed: Allowed | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return places of the k best classes of each row, -1 for no more, and their scores."""
+        with self._lock as lost:
+            ids, scores = self._opened(lost=lost).ranked(rows, k, allowed=allowed)
+        return self._places[ids], scores
 
     def probabilities(
-        self, rows: RowBlock, n_classes: int
+        self, rows: RowBlock, n_classes: int, allowed: Allowed | None = None
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yield rows of the probabilities of all classes, some at a time."""
+        """Yield rows of the probabilities of all classes, some at a time; 0 if it is not to be."""
         step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
         for start in range(0, rows.n_rows, step):
             some = slice(start, min(start + step, rows.n_rows))
-            where, scores = self.topk(rows.part(some.start, some.stop), self.model.spec.n_classes)
-            out = np.zeros((len(where), n_classes))
-            np.put_along_axis(out, where, self._as_probabilities(scores), axis=1)
-            yield some, out
+            with self._lock as lost:
+                part = rows.part(some.start, some.stop)
+                ids, scores = self._opened(lost=lost).ranked(part, len(self.places))
+            p = self._as_probabilities(scores)
+            if allowed is not None:
+                ids, p = allowed.part(some).packed(ids, p, len(self.places))
+            out = np.zeros((len(ids), n_classes + 1))
+            np.put_along_axis(out, self._places[ids], p, axis=1)
+            yield some, out[:, :-1]
 
     def _as_probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the probabilities of all classes of rows, in the order of their scores."""

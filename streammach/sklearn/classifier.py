@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +21,12 @@ from streammach.data.given import kind_of, listed, without_weightless
 from streammach.data.memory_rows import given
 from streammach.data.source_options import TableOptions, several
 from streammach.data.tables.memory_tables import as_rows, is_recipe_table
+from streammach.data.tokenizers import tokenizer
 from streammach.model.model import Model
+from streammach.prediction.allowed import Allowed
+from streammach.prediction.set_metrics import LIKELY
 from streammach.progress import Wanted
+from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
 from streammach.sklearn.fits import SEVERAL, Passes, new_labels, threads_of, trained
@@ -81,6 +85,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         documents.
     text, category, number, date : str or list of str, default=None
         Columns of a table by what becomes of them; all are looked at where none is named.
+    tokenizer : callable, default=None
+        What parts a text into words, a function of a module; see :func:`streammach.tokenizer`.
     progress : bool, str or callable, default=None
         Whether a fit tells how it goes, as for :func:`streammach.training.trainer.train`.
 
@@ -132,6 +138,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     category: str | Sequence[str] | None = None
     number: str | Sequence[str] | None = None
     date: str | Sequence[str] | None = None
+    tokenizer: Callable[[str], Iterable[str]] | None = None
     progress: Wanted = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MACHClassifier:
@@ -241,25 +248,33 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         found: NDArray[Any] = self.classes_[self._answers_.places]
         return found
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, only: Any = None, never: Any = None) -> Any:
         """Return the best label of each row.
 
         Parameters
         ----------
         X : array, sparse matrix or DataFrame (n, n_features)
             The rows.
+        only, never : sequence, optional
+            Labels that may be said alone, or may not be said; or a list of them for each row. What
+            the model does not know is left out.
 
         Returns
         -------
         array (n,), n lists, or array or csr_array (n, labels) of 0 and 1
-            The labels; of sets those with a probability of a half or more, as `y` was given.
+            The labels; of sets those with a probability of a half or more, as `y` was given. An
+            empty string stands where no label of a row may be said.
+
+        Raises
+        ------
+        UsageError
+            If the model knows no label that may be said, or there is not one list for each row.
         """
-        block = self._block(X)
+        block, allowed = self._block(X, only, never)
         if not self._sets_:
-            where, _ = self._answers_.topk(block, 1)
-            return self.classes_[where[:, 0]]
-        parts = [scipy.sparse.csr_array(p >= 0.5, dtype=np.int64)
-                 for _, p in self._answers_.probabilities(block, len(self.classes_))]  # fmt: skip
+            return self._labels(self._answers_.topk(block, 1, allowed)[0][:, 0])
+        each = self._answers_.probabilities(block, len(self.classes_), allowed)
+        parts = [scipy.sparse.csr_array(p >= LIKELY, dtype=np.int64) for _, p in each]
         found = scipy.sparse.vstack(parts, format="csr")
         if self._sets_ == "lists":
             ends = zip(found.indptr[:-1], found.indptr[1:], strict=True)
@@ -284,7 +299,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         pairs = zip(lists, self.predict(X), strict=True)
         return float(np.average([set(a) == set(b) for a, b in pairs], weights=sample_weight))
 
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    def predict_topk(
+        self, X: Any, k: int = 5, only: Any = None, never: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return the k best labels of each row and their scores, without an array of all classes.
 
         Parameters
@@ -293,18 +310,23 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             The rows.
         k : int, default=5
             How many; all if there are fewer.
+        only, never : sequence, optional
+            As for :meth:`predict`.
 
         Returns
         -------
         labels : array (n, k)
-            The best first.
+            The best first; empty strings where a row has no further one.
         scores : float32 (n, k)
             A logarithm of a probability for ``logsum``, an unbiased probability otherwise.
         """
-        where, scores = self._answers_.topk(self._block(X), k)
-        return self.classes_[where], scores
+        block, allowed = self._block(X, only, never)
+        where, scores = self._answers_.topk(block, k, allowed)
+        return self._labels(where), scores
 
-    def predict_proba(self, X: Any, classes: Any = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, X: Any, classes: Any = None, only: Any = None, never: Any = None
+    ) -> NDArray[np.float64]:
         """Return the probability of each class, or of those that are named.
 
         Where rows were held out (``early_stopping``, text, tables) it is calibrated on them, as by
@@ -318,6 +340,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             The rows.
         classes : array (m,), optional
             Labels; all of ``classes_`` otherwise, if n x K numbers of 4 bytes fit the budget.
+        only, never : sequence, optional
+            As for :meth:`predict`: others have the probability 0, and these theirs among all.
 
         Returns
         -------
@@ -334,12 +358,12 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         """
         check_is_fitted(self)
         chosen = None if classes is None else check_classes(classes, self.classes_)
-        block = self._block(X)
+        block, allowed = self._block(X, only, never)
         n_classes = len(self.classes_)
         if chosen is None:
             check_room(block.n_rows, n_classes, self.memory)
         out = np.empty((block.n_rows, n_classes if chosen is None else len(chosen)))
-        for some, found in self._answers_.probabilities(block, n_classes):
+        for some, found in self._answers_.probabilities(block, n_classes, allowed):
             out[some] = found if chosen is None else found[:, chosen]
         return out
 
@@ -380,7 +404,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def _roles(self) -> TableOptions:
         named = {name: getattr(self, name) for name in ROLES}
         said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
-        return TableOptions(**said)
+        return TableOptions(**said, tokenizer=self.tokenizer)
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Return rows of a table or text, which become features as in a conversion."""
@@ -405,12 +429,18 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             model, where, combine=self.combine, device=self.device, threads=threads_of(self.n_jobs)
         )  # fmt: skip
 
-    def _block(self, X: Any) -> Any:
+    def _block(self, X: Any, only: Any, never: Any) -> tuple[RowBlock, Allowed | None]:
+        """Return rows with the model's ids, and which classes may be said of them."""
         check_is_fitted(self)
-        if self._answers_.model.recipe is not None or isinstance(X, str | dict):
-            return self._answers_.rows(X)
-        X = validate_data(self, X, accept_sparse="csr", reset=False)
-        return self._answers_.rows(X)
+        if self._answers_.model.recipe is None and not isinstance(X, str | dict):
+            X = validate_data(self, X, accept_sparse="csr", reset=False)
+        block = self._answers_.rows(X)
+        return block, self._answers_.allowed(only, never, self.classes_, block.n_rows)
+
+    def _labels(self, where: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the labels at places among the classes, an empty string for -1."""
+        found = self.classes_[where]
+        return np.where(where < 0, "", found.astype(object)) if (where < 0).any() else found
 
     def _names(self) -> Names | None:
         names = getattr(self, "feature_names_in_", None)
@@ -433,6 +463,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
+        if state.get("tokenizer") is not None:
+            tokenizer(state["tokenizer"])
         model, learning = state.pop("_model", None), state.pop("_state", None)
         where = state.pop("_places", None)
         super().__setstate__(state)

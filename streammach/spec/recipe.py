@@ -76,6 +76,8 @@ class Recipe(
     chars: tuple[int, int] | None = None
     # the language, as Snowball calls it, by whose rules words of text are brought to their stems
     language: Annotated[str, msgspec.Meta(max_length=40)] | None = None
+    # the function of the user, as `module:function`, that parts texts into words; None: the usual
+    tokenizer: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     # other columns of the table that was trained on
     ignored: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_COLUMNS)] = ()
 

@@ -263,7 +263,8 @@ def train(
         ``learning_rate``, ...), options of :func:`streammach.planning.choose.plan`
         (``n_buckets``, ``device``, ``time``, ``counts``, ...), and what is said of the columns of
         a table: ``text``, ``category``, ``number``, ``date``, ``names``, ``weight``, ``ngrams``,
-        ``chars``, ``language`` (:class:`streammach.data.source_options.TableOptions`).
+        ``chars``, ``language``, ``tokenizer``
+        (:class:`streammach.data.source_options.TableOptions`).
 
     Returns
     -------

@@ -119,6 +119,33 @@ def test_answers_are_those_of_all_labels_filtered(name, limit, rng):
                     assert "" not in labels.ravel().tolist()
 
 
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("name", MODELS)
+def test_models_and_queries_answer_the_same(name, limit, rng):
+    model, block = MODELS[name](rng), block_of(rng, N, D, K)
+    wanted, x = LIMITS[limit](rng), np.zeros((N, D))
+    names = {"columns": [f"f{i}" for i in range(D)]}
+    x[np.repeat(np.arange(N), np.diff(block.indptr)), block.features] = block.values
+    with Predictor(model, threads=1) as predictor:
+        labels, scores = predictor.topk(x, 3, **names, **wanted)
+        likely = {"threshold": 0.02, **names, **wanted}
+        found = model.predict(x, 3, **likely)
+        assert found.tolist() == predictor.topk(x, 3, **likely)[0].tolist()
+        assert model.predict(x, 3, **names, **wanted).tolist() == labels.tolist()
+        for i in range(0, N, 9):
+            own = {word: x[i] if x and isinstance(x[0], list) else x for word, x in wanted.items()}
+            features = np.flatnonzero(x[i]).astype(np.int32)
+            if not labels[i].any():
+                with pytest.raises(UsageError, match="no label that the model knows"):
+                    predictor.query(features, x[i, features], 3, **own)
+                continue
+            found, reached = predictor.query(features, x[i, features], 3, **own)
+            n = len(found)  # fewer columns where fewer labels may be said
+            assert found.tolist() == labels[i, :n].tolist() or model.dense
+            assert not labels[i, n:].any()
+            np.testing.assert_allclose(reached, scores[i, :n], rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_whose_best_labels_may_not_be_said_are_ranked_on(name, rng):
     model, block = MODELS[name](rng), block_of(rng, N, D, K)

@@ -29,7 +29,7 @@ def made(tmp_path_factory):
 def pages(made):
     run, test = made
     found = diagnose(run.model, test)
-    return run_page(run).html, run_page(run, found).html, found
+    return run_page(run, run.model).html, run_page(run, run.model, found).html, found
 
 
 @pytest.fixture(scope="session")
@@ -49,4 +49,4 @@ def lists(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def list_page(lists):
-    return run_page(*lists)
+    return run_page(lists[0], lists[0].model, lists[1])

@@ -48,7 +48,7 @@ def test_pages_are_whole_and_fetch_nothing(pages):
 
 def test_the_same_run_gives_the_same_bytes(made, pages):
     run, _ = made
-    assert run_page(sm.Run.open(run.path), pages[2]).html == pages[1]
+    assert run_page(sm.Run.open(run.path), run.model, pages[2]).html == pages[1]
     assert "2026" not in re.sub(r"<svg.*?</svg>|<table.*?</table>", "", pages[1], flags=re.DOTALL)
 
 
@@ -93,6 +93,24 @@ def test_numbers_of_rows_are_those_of_the_diagnosis(pages):
     for row, depth in zip(read.table("first repetitions"), found.depths, strict=True):
         assert row == [str(depth.n_repetitions),
                        *(f"{100 * p:.2f}" for p in depth.accuracy.values())]  # fmt: skip
+
+
+def test_rows_are_explained_right_ones_and_wrong_ones(pages, lists, list_page):
+    for page, found in ((pages[1], pages[2]), (list_page.html, lists[1])):
+        assert [one.right for one in found.examples] == [True] * 3 + [False] * 3
+        assert [len(one.why) for one in found.examples[:3]] == [1] * 3
+        shown = [float(x) for x in re.findall(r"in all ([-+.e\d]+)<", page)]
+        every = [why for one in found.examples for why in one.why]
+        for why, score in zip(every, shown, strict=True):
+            parts = [x.contribution for x in why.contributions]
+            assert 0 < len(parts) <= 16
+            assert abs(sum(parts) + sum(why.lines.values()) - why.score) < 1e-4
+            assert abs(score - why.score) <= 0.005 * abs(why.score)
+        for one in found.examples[3:]:
+            if len(one.why) == 1:  # its label was never seen
+                continue
+            assert one.why[0].label != one.why[1].label
+            assert one.why[0].score >= one.why[1].score - 1e-4
 
 
 def test_classes_are_those_of_the_diagnosis_and_can_be_sorted(pages, lists, list_page):
@@ -161,7 +179,7 @@ def test_names_cannot_write_into_the_page(made, tmp_path):
     run, _ = made
     folder = tmp_path / "<i>&'\x1b\""
     shutil.copytree(run.path, folder)
-    page = run_page(sm.Run.open(folder)).html
+    page = run_page(run := sm.Run.open(folder), run.model).html
     assert "<i>" not in page
     assert "\x1b" not in page
     assert "&lt;i&gt;&amp;" in page
@@ -266,7 +284,7 @@ def test_a_run_in_a_sweep_is_marked(made, tmp_path):
     shutil.copytree(run.path, tmp_path / "8x8")
     points = [point(8, 4, 10, 0.3, mark=True), point(8, 8, 20, 0.4, mark=True)]
     (tmp_path / SWEEP).write_bytes(to_json(swept(points)))
-    page = run_page(sm.Run.open(tmp_path / "8x8"))
+    page = run_page(run := sm.Run.open(tmp_path / "8x8"), run.model)
     assert page.plots[0].name == "size"
     assert "lies on the frontier of 2 models" in page.plots[0].finding
     assert "this run" in page.plots[0].svg
@@ -312,7 +330,7 @@ def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):
 
 
 def test_a_page_of_lists_asks_for_rows(lists):
-    text = "".join(Reader(run_page(lists[0]).html).text)
+    text = "".join(Reader(run_page(lists[0], lists[0].model).html).text)
     assert "Precision, recall by label frequency" in text
     assert "accuracy" not in text
 

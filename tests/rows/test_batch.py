@@ -63,6 +63,8 @@ def test_by_feature_is_the_stable_transpose(n_features, rng):
 def test_rows_are_cut_behind_their_transform(transform, first, rng):
     block = block_of(rng, 50, 30, 9)
     slot, whole = BatchSlot(50, block.nnz, first, by_feature=True), transformed(block, transform)
+    if first == 30:  # nothing is cut
+        slot = BatchSlot(50, block.nnz, first, by_feature=True, cut=False)
     for _ in range(2):  # a slot is filled again
         slot.clear()
         slot.add(block, np.arange(50), transform)

@@ -87,6 +87,50 @@ def test_probabilities(data, options):
     assert clf.score(x, y) > 0.9
 
 
+@pytest.mark.parametrize("label", [int, float, "class {}".format, lambda c: c % 2 == 0])
+def test_only_some_labels_may_be_said(data, label):
+    x, y = data
+    clf = MACHClassifier(epochs=5).fit(x, [label(c) for c in y.tolist()])
+    p, (one, two) = clf.predict_proba(x), clf.classes_[:2].tolist()
+    for wanted, said in (
+        ({"only": [one, two, "none"]}, [0, 1]),
+        ({"never": np.array([one])}, None),
+    ):
+        right = np.isin(np.arange(p.shape[1]), said) if said else np.arange(p.shape[1]) > 0
+        assert np.array_equal(clf.predict_proba(x, **wanted), np.where(right, p, 0))
+        best = np.where(right, p, -1).argmax(axis=1)
+        assert clf.predict(x, **wanted).tolist() == clf.classes_[best].tolist()
+        assert clf.predict_topk(x, 2, **wanted)[0][:, 0].tolist() == clf.classes_[best].tolist()
+    own = [[one], [], [two, one], *[[two]] * 397]
+    assert clf.predict(x, only=own).tolist()[:2] == [one, ""]
+    assert clf.predict_proba(x, only=own)[1].sum() == 0
+    with pytest.raises(UsageError, match="no label that the model knows may be said"):
+        clf.predict(x, only=["none"])
+
+
+@pytest.mark.parametrize("form", ["lists", "array", "sparse"])
+def test_only_some_labels_of_sets_may_be_said(data, form):
+    x, y = data
+    sets = np.eye(12, dtype=np.int64)[y]
+    sets[:, 11] = 1
+    given = {"lists": [np.flatnonzero(row).tolist() for row in sets],
+             "sparse": scipy.sparse.csr_array(sets)}.get(form, sets)  # fmt: skip
+    clf = MACHClassifier(epochs=20).fit(x, given)
+
+    def predicted(**wanted):
+        found = clf.predict(x, **wanted)
+        if form == "lists":
+            return [set(row) for row in found]
+        found = found.toarray() if form == "sparse" else found
+        return [set(np.flatnonzero(row).tolist()) for row in found]
+
+    every = predicted()
+    assert all(11 in row for row in every)
+    assert predicted(never=[11]) == [row - {11} for row in every]
+    own = [[int(c), 11] if i % 2 else [] for i, c in enumerate(y)]
+    assert predicted(only=own) == [a & set(b) for a, b in zip(every, own, strict=True)]
+
+
 @pytest.mark.parametrize("combine", ["mean", "median", "min", "logsum"])
 def test_ways_to_combine_repetitions(data, combine):
     x, y = data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from streammach.data.tables.cells import (
     Cells,
     TableRows,
 )
+from streammach.data.tables.stems import Change
 from streammach.data.tables.values import NO_DATE, canonical, day_of
 from streammach.rows.names import MAX_NAME
 from streammach.simd import PADDING
@@ -95,11 +96,13 @@ def joined(
     every: Sequence[Cells],
     named: Sequence[tuple[str, str]],
     wrong: Wrong,
-    stemmed: Callable[[str], str] | None = None,
+    changes: tuple[Change | None, Change | None] = (None, None),
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
     """Return the bytes of all items, where each starts and stops there, and kinds of characters."""
     # Items have their names; those with other characters than ASCII are decoded, and those of texts
-    # are normalised. Where words become stems all texts are.
+    # are normalised. Where a function parts texts or words become stems all texts are.
+    tokens, stemmed = changes
+    changed = tokens is not None or stemmed is not None
     bases: dict[int, int] = {}
     parts: list[NDArray[np.uint8]] = []
     n_bytes = 0
@@ -114,7 +117,7 @@ def joined(
     tail: list[bytes] = []
     end, texts = len(data), False
     marks = np.empty(len(starts), np.uint8)
-    if not look_at_cells(data, starts, stops, marks) and stemmed is None:
+    if not look_at_cells(data, starts, stops, marks) and not changed:
         return data, starts, stops, kinds_of_characters(ASCII)
 
     def put(place: int, text: bytes) -> None:
@@ -128,7 +131,7 @@ def joined(
     first = 0
     for cells, (name, role) in zip(every, named, strict=True):
         own = marks[first : first + len(cells.starts)]
-        chosen = np.flatnonzero((own == WIDE) | (role == "text" and stemmed is not None))
+        chosen = np.flatnonzero((own == WIDE) | (role == "text" and changed))
         rows = cells.rows if len(chosen) else chosen
         for i in chosen.tolist():
             raw = cells.item(i)
@@ -140,11 +143,11 @@ def joined(
                 continue
             if role == "text":
                 texts = True
-                text = normalised(text)
+                text = normalised(text if tokens is None else tokens(text))
                 put(first + i, (text if stemmed is None else stemmed(text)).encode())
         first += len(cells.starts)
     more = np.frombuffer(b"".join(tail) + bytes(PADDING), np.uint8)
-    kinds = kinds_of_characters() if texts else kinds_of_characters(ASCII)
+    kinds = kinds_of_characters(LAST_CODE if texts else ASCII, alone=tokens is None)
     return np.concatenate([data, more]), starts, stops, kinds
 
 
@@ -156,14 +159,14 @@ def normalised(text: str) -> str:
 
 
 @cache
-def kinds_of_characters(n: int = LAST_CODE) -> NDArray[np.uint8]:
-    """Return what each of the first characters is: uint8 (n,)."""
+def kinds_of_characters(n: int = LAST_CODE, *, alone: bool = True) -> NDArray[np.uint8]:
+    """Return what each of the first characters is, ideographs `alone` or not: uint8 (n,)."""
     kinds = np.zeros(n, np.uint8)
     for code in range(n):
         character = chr(code)
         if character.isalnum() or unicodedata.category(character)[0] == "M":
             kinds[code] = PART
-    for first, stop in IDEOGRAPHS:
+    for first, stop in IDEOGRAPHS if alone else ():
         part = kinds[first:stop]
         part[part == PART] = ALONE
     return kinds

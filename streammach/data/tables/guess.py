@@ -66,7 +66,7 @@ def recipe_of(
     try:
         return Recipe(
             columns=tuple(columns), label=label, separator=options.label_separator, weight=weight,
-            tag=tag, ngrams=options.words, chars=options.characters, language=options.language,
+            tag=tag, **options.of_texts,
             ignored=tuple(n for n in names if n not in used and _is_name(n)),
         )  # fmt: skip
     except ValueError as error:

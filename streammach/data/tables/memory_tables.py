@@ -87,10 +87,8 @@ class MemorySource(Table):
         self._listed = isinstance(table, list | tuple)
         self._strings = bool(self._listed and table) and isinstance(table[0], str)
         if self._strings and self._recipe is None:
-            said, text = options.table, Column(name=TEXT, role="text")
-            self._recipe = Recipe(
-                columns=(text,), ngrams=said.words, chars=said.characters, language=said.language
-            )
+            text = Column(name=TEXT, role="text")
+            self._recipe = Recipe(columns=(text,), **options.table.of_texts)
 
     def files(self) -> list[Path]:
         """Return none."""

@@ -1,4 +1,4 @@
-"""Words of a text by their stems: the rules of a language, as Snowball has them."""
+"""Words of a text by a function of the user, or by their stems, as Snowball has its rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from streammach.data.tokenizers import words_by
 from streammach.errors import UsageError, clean
+from streammach.spec.recipe import Recipe
 
 KNOWN_WORDS = 1 << 16  # whose stems are kept: a stem takes tens of microseconds
 STEM_BYTES = 24 << 20  # of these
@@ -16,7 +18,16 @@ WORD = re.compile(r"[^\W_]+")
 _own = threading.local()  # stemmers: one changes while it works
 
 
-def stemmer_of(language: str) -> Callable[[str], str]:
+Change = Callable[[str], str]  # of a text
+
+
+def changes_of(recipe: Recipe) -> tuple[Change | None, Change | None]:
+    """Return what changes a text before it has its normal form, and behind, or raise UsageError."""
+    name, language = recipe.tokenizer, recipe.language
+    return words_by(name) if name else None, stemmer_of(language) if language else None
+
+
+def stemmer_of(language: str) -> Change:
     """Return what replaces the words of a text in normal form, or raise UsageError."""
     try:
         import snowballstemmer

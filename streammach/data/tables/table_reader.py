@@ -28,7 +28,7 @@ from streammach.data.tables.frame_kernels import (
     needs_of_row,
     read_rows,
 )
-from streammach.data.tables.stems import stemmer_of
+from streammach.data.tables.stems import changes_of
 from streammach.data.tables.values import canonical
 from streammach.errors import clean
 from streammach.forks import Turn
@@ -79,7 +79,7 @@ class TableReader:
         self._label_needed, self._rows_of = label_needed, rows_of
         self._counts = counts or TableCounts()
         self._lines: NDArray[np.int64] | None = None  # of the rows of the present piece
-        self._stemmed = None if recipe.language is None else stemmer_of(recipe.language)
+        self._changes = changes_of(recipe)
         self._forget()
 
     def read(self, piece: Any) -> PieceRows:
@@ -125,7 +125,7 @@ class TableReader:
         every = [*columns, self._labels(rows, wrong)]
         importance, tags = self._importance(rows, wrong), self._tags(rows, wrong)
         named = [*((c.name, c.role) for c in recipe.columns), (recipe.label or "", "label")]
-        data, starts, stops, kinds = joined(every, named, wrong, self._stemmed)
+        data, starts, stops, kinds = joined(every, named, wrong, self._changes)
         firsts = np.cumsum([0, *(len(cells.starts) for cells in columns)])
         weights = [np.ones(1)]
         if any(cells.weights is not None for cells in every):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streammach.data.tables.frame import IDEOGRAPHS, normalised
+from streammach.data.tables.stems import Change, changes_of
 from streammach.spec.recipe import CHARS, Recipe
 
 MOST_CHARACTERS = 100_000  # of a text in which places are looked for
@@ -23,24 +24,34 @@ def add_places(rows: Any, recipe: Recipe, out: list[Places]) -> None:
     `rows` are a table or a list of strings or dicts, `out` has the names of the features of each. A
     word that its normal form breaks up has no place, and no word of a very long text.
     """
+    changes = changes_of(recipe)
     for column in recipe.columns:
         if column.role == "text":
             for places, cell in zip(out, _cells(rows, column.name, len(out)), strict=True):
                 if isinstance(cell, str) and len(cell) <= MOST_CHARACTERS:
-                    words = list(words_in(cell))
+                    words = list(words_in(cell, *changes))
                     _add_runs(words, column.namespace, recipe.ngrams, places)
                     if recipe.chars is not None:
                         _add_characters(words, column.namespace + CHARS, recipe.chars, places)
 
 
-def words_in(text: str) -> Iterator[Word]:
-    """Yield the words of a text: letters, digits and marks; each ideograph is one."""
+def words_in(
+    text: str, tokens: Change | None = None, stemmed: Change | None = None
+) -> Iterator[Word]:
+    """Yield the words of a text: letters, digits and marks, each ideograph is one; or tokens."""
+    stem = stemmed or str
     start = 0
+    if tokens is not None:
+        for word in tokens(text).split():
+            if (at := text.find(word, start)) >= 0:
+                start = at + len(word)
+                yield stem(normalised(word)), at, start
+        return
     for i, character in enumerate(text + " "):
         part = character.isalnum() or unicodedata.category(character)[0] == "M"
         alone = part and any(first <= ord(character) < stop for first, stop in IDEOGRAPHS)
         if (not part or alone) and start < i:
-            yield normalised(text[start:i]), start, i
+            yield stem(normalised(text[start:i])), start, i
         if alone:
             yield normalised(character), i, i + 1
         if not part or alone:

@@ -1,0 +1,89 @@
+"""Functions of the user that part a text into its words.
+
+A store and a model hold the name of such a function. It is called only where the program has
+registered it, or the user allows it by name: a file from outside imports and runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from operator import attrgetter
+from typing import TypeVar
+
+from streammach.errors import DataError, UsageError, clean
+
+ALLOWED = "STREAMMACH_TOKENIZERS"  # of the environment: names with commas between
+Tokenizer = Callable[[str], Iterable[str]]
+Registered = TypeVar("Registered", bound=Tokenizer)
+_registered: dict[str, Tokenizer] = {}
+
+
+def tokenizer(function: Registered) -> Registered:
+    """Register a function that parts texts into words, so that models may name it; a decorator.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a text, str, and returns its words, strings; perhaps on several threads at once.
+
+    Returns
+    -------
+    callable
+        The function itself.
+
+    Raises
+    ------
+    UsageError
+        If it has no name by which a module gives it.
+    """
+    _registered[tokenizer_name(function)] = function
+    return function
+
+
+def tokenizer_name(function: Tokenizer) -> str:
+    """Return the name ``module:function`` under which a function is registered, or UsageError."""
+    module, name = (getattr(function, part, None) for part in ("__module__", "__qualname__"))
+    if not (module and name) or "<" in name:
+        raise UsageError(
+            f"'{clean(name or function, 60)}' is no function that a module names: tokenizer",
+            hint="Define it by `def` in a module, not within a function.",
+        )
+    return f"{module}:{name}"
+
+
+def words_by(name: str) -> Callable[[str], str]:
+    """Return what gives the words of a text with blanks between, by a function of this name.
+
+    Raises
+    ------
+    UsageError
+        If it is neither registered nor allowed, or cannot be imported.
+    """
+    function = _registered.get(name) or _allowed(name)
+
+    def words(text: str) -> str:
+        try:
+            return " ".join(function(text))
+        except Exception as error:
+            what = f"{type(error).__name__}: {clean(error, 200)}"
+            raise DataError(f"the tokenizer '{clean(name, 60)}' failed: {what}") from error
+
+    return words
+
+
+def _allowed(name: str) -> Tokenizer:
+    """Return a function that the user allows by name in the environment."""
+    shown = clean(name, 100)
+    if name not in os.environ.get(ALLOWED, "").split(","):
+        raise UsageError(
+            f"texts are parted into words by '{shown}', which is not registered: tokenizer",
+            hint=f"Do you trust it? streammach.tokenizer(function), or {ALLOWED}={shown}",
+        )
+    module, _, path = name.partition(":")
+    try:
+        found: Tokenizer = attrgetter(path)(import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"'{shown}' cannot be imported ({clean(error, 200)}): {ALLOWED}") from None
+    return found

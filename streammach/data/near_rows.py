@@ -36,7 +36,9 @@ TELLS = 0.5  # of what chance leaves open of a row's class, what its document sa
 ALIKE = 0.1  # more of what rows hold is in both if they are of one document, not of one class
 USUAL, FLATTERS = 0.05, 0.02  # of the rows: those with like ones; what their classes would add
 ROUNDS, ENDS = 4, 0.05  # of a search around a cluster's rows; what the last one adds at most
-FEWEST = 0.2  # of the wanted rows decide, where the others are the near-duplicates of these
+# Where that has no end: how many of the wanted rows decide at least, and how many of all rows are
+# not learnt from.
+FEWEST, APART = 0.2, 0.05
 CLUSTERS_STREAM = 4
 EVIDENCE = 40  # known rows that must have a like one by now, before a search is given up
 Masked = Callable[[NDArray[np.bool_]], tuple[RowBlock, NDArray[np.int64]]]
@@ -254,23 +256,35 @@ def clusters(
     first = np.flatnonzero((cluster == np.arange(p)) & ~is_class)
     weights = np.where(several, sizes, 1)[first]  # by which a cluster is found more often
     order = np.argsort(keys(seed, CLUSTERS_STREAM, numbers[first]) * weights, kind="stable")
-    n_chosen = int(np.searchsorted(np.cumsum(weights[order]), p)) + 1
-    chosen = np.isin(cluster, first[order[:n_chosen]])
-    mask, groups, singles = np.zeros(n, bool), np.arange(n), numbers[chosen & ~several]
-    mask[numbers[chosen & several]] = True
-    share, around = float(several.mean()), list[NDArray[np.int64]]()
-    for _ in range(ROUNDS):  # around the random rows, then around those that were found
+    within, share = np.cumsum(weights[order]), float(several.mean())
+    for whole, most in ((True, p), (False, max(p, int(n * APART)))):
+        chosen = np.isin(cluster, first[order[: int(np.searchsorted(within, most)) + 1]])
+        mask, groups = np.zeros(n, bool), np.full(n, -1)
+        mask[numbers[chosen & several]] = True
+        groups[numbers[chosen]] = numbers[cluster[chosen]]
+        if whole:
+            ends = _grow(signatures, masked, mask, groups, 2 * p)
+        else:
+            found = signatures.near(*masked(mask)).rows
+            mask[found] = True
+            ends = len(found) <= min(2 * most, n // 2) and chosen.sum() >= FEWEST * p
+        if ends:
+            mask[numbers[chosen & ~several]] = True
+            return mask, groups, share
+    return np.zeros(n, bool), groups, share
+
+
+def _grow(
+    signatures: Signatures, masked: Masked, mask: NDArray[np.bool_], groups: NDArray[np.int64],
+    most: int,
+) -> bool:  # fmt: skip
+    """Add the rows around random rows, then around those that were found; return if that ends."""
+    for _ in range(ROUNDS):
         before, (known, at) = mask.sum(), masked(mask)
         found = signatures.near(known, at)
-        around.append(found.rows)
-        if len(found.rows) > min(2 * p, n // 2):
-            break
+        if len(found.rows) > min(most, len(mask) // 2):
+            return False
         mask[found.rows], groups[found.rows] = True, at[found.like]
         if mask.sum() <= (1 + ENDS) * before:
-            mask[singles] = True
-            return mask, groups, share
-    mask[:], groups[:] = False, -1
-    if chosen.sum() >= FEWEST * p and len(around[0]) <= min(2 * p, n // 2):
-        mask[around[0]] = mask[singles] = True
-        groups[numbers[chosen]] = numbers[cluster[chosen]]
-    return mask, groups, share
+            return True
+    return False

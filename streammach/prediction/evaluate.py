@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -150,9 +150,9 @@ def choose_estimator(
     names = all_estimators()[: 1 if backend.spec.n_repetitions == 1 else None]
     found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}
     usual = found[names[0]]
-    error = (usual.accuracy * (1 - usual.accuracy) / max(rows.n_alike, 1)) ** 0.5
     best = max(names, key=lambda name: found[name].selection_score)
-    return best if found[best].selection_score > usual.selection_score + error else names[0], found
+    enough = usual.selection_score + usual.error(rows.n_alike)
+    return best if found[best].selection_score > enough else names[0], found
 
 
 def evaluate(
@@ -290,8 +290,3 @@ def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) ->
     return Evaluation(
         unknown_values=seen.unknown_values, estimator=estimator, seconds=0.0, **sums.fields()
     )
-
-
-def scores_text(found: Iterable[tuple[str, Reached]]) -> str:
-    """Return settings with their accuracy and top-5 accuracy as text, for a reason."""
-    return ", ".join(f"{name} {m.accuracy:.3f} / {m.top_5_accuracy:.3f}" for name, m in found)

@@ -213,7 +213,7 @@ def choose(judge: Judge) -> SmallForm:
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best = whole.selection_score
-    error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
+    error = whole.error(judge.known_rows)
     for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
         free = error * (NARROWER if smaller is _types else LEFT_OUT)
         for other in smaller(judge, form):
@@ -227,7 +227,7 @@ def choose(judge: Judge) -> SmallForm:
         return SmallForm(form=form, evidence=f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
-    evidence = f"held-out {both} {_text(reached)}, {_text(whole)} whole"
+    evidence = f"held-out {both} {reached.text}, {whole.text} whole"
     return SmallForm(form=form, calibration=calibration, evidence=evidence)
 
 
@@ -327,10 +327,6 @@ def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:
         *part("pairs", whole.n_pairs if all_pairs else small.n_pairs, whole.n_pairs),
         *part("features", a.n_features, b.n_features),
     ])  # fmt: skip
-
-
-def _text(reached: Reached) -> str:
-    return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
 
 
 def _changed(gains: NDArray[np.int16], rounded: bool, least: int | None) -> NDArray[np.int16]:

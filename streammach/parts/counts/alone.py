@@ -21,12 +21,12 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
 from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
-from streammach.figures import Reached, words
+from streammach.figures import Reached, scores_text, words
 from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import PartSession
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
-from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
+from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting
 from streammach.parts.counts.group_fit import (
     MATCH,
     SLOPE,
@@ -117,7 +117,7 @@ class CountLearner:
             self._session.measured(STAGE, learnt.reached)
             self._session.tell(
                 f"counts with feature and pair weights: held-out {self._said.both} "
-                f"{reached_text(learnt.reached)}"
+                f"{learnt.reached.text}"
             )
         return Counted(
             table=table, start=start, grouped=grouped, learnt=learnt,
@@ -232,9 +232,9 @@ class CountLearner:
                 "screened", Reached, partial(self._fitting.screened, table, start_weights(group)),
                 of=[name, table.n_pairs, self._fitting.n_fit],
             )  # fmt: skip
-            self._session.tell(f"by {name}: held-out {self._said.both} {reached_text(tried[name])}")
+            self._session.tell(f"by {name}: held-out {self._said.both} {tried[name].text}")
         best = max(tried, key=lambda name: tried[name].selection_score)
-        figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
+        figures = scores_text(tried.items())
         self._session.at(len(ways), len(ways) + WHOLE_FIT)
         start = start_weights(ways[best])
         fitted = self._fitting.once(self._session, f"counts-{table.n_pairs}", table, start)

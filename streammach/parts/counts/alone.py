@@ -37,6 +37,7 @@ from streammach.parts.counts.group_fit import (
 )
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import Counted
+from streammach.prediction.set_metrics import propensities
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
 from streammach.threads import ahead
@@ -251,8 +252,10 @@ class CountLearner:
         data, fitting, session = self._dataset, self._fitting, self._session
         n_rows = data.n_rows - (0 if self._held.mask is None else int(self._held.mask.sum()))
         if data.listed:
-            room = LABEL_BYTES * self._max_pairs
-            with LabelLearner(table, alone, data.facts, room, threads=self._threads) as labels:
+            with LabelLearner(
+                table, alone, data.facts, LABEL_BYTES * self._max_pairs,
+                gains=1 / propensities(data.label_counts, data.n_rows), threads=self._threads,
+            ) as labels:  # fmt: skip
                 n_rows = min(self._options.pair_rows or n_rows, n_rows, labels.most)
                 self._learnt = StageRows(session, 2 * n_rows)  # they are taken, and learnt from
                 n_rows = learn_from(session, labels, self._lessons, self._learnt.add, spare)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import msgspec
 from streammach.spec.types import Amount, Count, LossKind, Share, Size, Transform
 
 
-class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Accuracy and top-5 accuracy on some rows: shares whose class is first, or among five.
 
     Of rows with lists of labels they are precision at 1 and at 5.
@@ -19,15 +20,31 @@ class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     accuracy: Share
     top_5_accuracy: Share
+    psp_5: Share | None = None  # propensity-scored precision at 5, where choices go by it
 
     @property
     def selection_score(self) -> float:
-        """Accuracy + top-5 accuracy / 2, which compares settings: accuracy alone has more noise."""
-        return self.accuracy + self.top_5_accuracy / 2
+        """Accuracy + top-5 accuracy / 2, which compares settings: accuracy alone has more noise.
+
+        PSP@5 where choices go by it.
+        """
+        return self.accuracy + self.top_5_accuracy / 2 if self.psp_5 is None else self.psp_5
 
     def error(self, n_rows: float) -> float:
-        """Return the standard error of accuracy on so many rows: what choices take for chance."""
-        return math.sqrt(self.accuracy * (1 - self.accuracy) / max(n_rows, 1))
+        """Return the standard error of the first figure that choices go by, of so many rows."""
+        p = self.accuracy if self.psp_5 is None else self.psp_5
+        return math.sqrt(p * (1 - p) / max(n_rows, 1))
+
+    @property
+    def text(self) -> str:
+        """The figures for people."""
+        psp = "" if self.psp_5 is None else f" (PSP@5 {self.psp_5:.3f})"
+        return f"{self.accuracy:.3f} / {self.top_5_accuracy:.3f}{psp}"
+
+
+def scores_text(found: Iterable[tuple[str, Reached]]) -> str:
+    """Return settings with what they reach, for people."""
+    return ", ".join(f"{name} {reached.text}" for name, reached in found)
 
 
 class TopK(Protocol):

@@ -189,6 +189,10 @@ TRAINING: Options = (
            show_default=True,
            help="Of rows with several labels: a sigmoid a bucket, or a softmax whose target they "
                 "share or have in full each."),
+    option("--optimise", type=choice(["precision", "propensity"]), default="precision",
+           show_default=True,
+           help="Of rows with several labels: what choices go by, P@k, or PSP@5, where rare labels "
+                "count more."),
 )  # fmt: skip
 RUN: Options = (
     *SHAPE,

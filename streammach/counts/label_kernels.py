@@ -71,19 +71,20 @@ def fill_examples(rows: RowLists, rivals: Array, first: int, ends: Array, out: A
 @kernel()
 def learn_labels(
     examples: LabelExamples, before: int, first: int, last: int, rows: RowLists,
-    pairs: CountedPairs, cost: Number, close: Number, passes: int, room: LabelRoom, theta: Array,
+    pairs: CountedPairs, cost: Number, gains: Array, close: Number, passes: int, room: LabelRoom,
+    theta: Array,
 ) -> None:  # fmt: skip
     """Write the weights of classes ``before + first : before + last`` to the places of their pairs.
 
-    They are least in ``|w|^2 / 2 + cost sum_i weight_i max(0, 1 - y_i sum_f w_f)^2`` over the
-    examples i, y = 1 for rows of the class and -1 for others, f the features of a row that are
-    counted with the class: dual coordinate descent (Hsieh et al., 2008).
+    They are least in ``|w|^2 / 2 + cost sum_i g_i weight_i max(0, 1 - y_i sum_f w_f)^2`` over the
+    examples i, y = 1 for rows of the class and -1 for others, g the gain of the class and 1, f the
+    features of a row that are counted with the class: dual coordinate descent (Hsieh et al., 2008).
 
     Parameters
     ----------
     examples, before, first, last : LabelExamples, int, int, int
         The examples of classes from `before` on; which of these.
-    rows, pairs, cost : RowLists, CountedPairs, float32
+    rows, pairs, cost, gains : RowLists, CountedPairs, float32, float32 (K,)
         The rows; the table; as above.
     close, passes, room : float32, int, LabelRoom
         How far the gradients of a class's examples may differ at the end; how often they are gone
@@ -96,7 +97,10 @@ def learn_labels(
         some = examples.rows[a:b]
         n = take_features(before + c, some, rows, pairs, room)
         if n > 0:
-            descend(some, examples.duals[a:b], examples.norms[a:b], rows, cost, close, passes, room)
+            descend(
+                some, examples.duals[a:b], examples.norms[a:b], rows, cost, gains[before + c],
+                close, passes, room,
+            )  # fmt: skip
         for j in range(n):
             theta[room.pairs[j]] = room.weights[j + 1]
             room.place[room.features[j]] = 0
@@ -122,8 +126,8 @@ def take_features(c: int, some: Array, rows: RowLists, pairs: CountedPairs, room
 
 @kernel(inline=True)
 def descend(
-    some: Array, duals: Array, norms: Array, rows: RowLists, cost: Number, close: Number,
-    passes: int, room: LabelRoom,
+    some: Array, duals: Array, norms: Array, rows: RowLists, cost: Number, gain: Number,
+    close: Number, passes: int, room: LabelRoom,
 ) -> None:  # fmt: skip
     """Learn the weights of a class from its examples, which are put into other orders."""
     n, state, weights = some.shape[0], np.int64(1), room.weights
@@ -140,7 +144,7 @@ def descend(
             state = (state * ORDER[0] + ORDER[1]) & ORDER[2]
             exchange(some, duals, norms, j, j + ((state * (active - j)) >> 31))
             i, y = some[j] >> 1, np.float32(1 if some[j] & 1 else -1)
-            slack = np.float32(0.5) / (cost * rows.weights[i])
+            slack = np.float32(0.5) / (cost * rows.weights[i] * (gain if y > 0 else np.float32(1)))
             a, b = rows.indptr[i], rows.indptr[i + 1]
             margin = np.float32(0)
             for p in range(a, b):

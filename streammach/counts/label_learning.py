@@ -25,6 +25,7 @@ CLOSE, PASSES = np.float32(0.1), 20
 RANGES = 8  # of classes whose examples lie in memory together, about
 EXAMPLE_BYTES = 12  # of an example: its row, its dual and its norm
 SCRATCH_BYTES = 64_000_000  # of the threads that learn, where more than one does
+GAIN_BYTES = 4  # of a class
 FEATURE_BYTES = 20  # of a feature in a thread's scratch
 
 
@@ -33,16 +34,17 @@ class LabelLearner:
 
     A label is told from the rows that do not have it but among whose candidates it is, each row
     left out of the counts: squared hinge with L2, over the features that are counted with the
-    label; see :func:`streammach.counts.label_kernels.learn_labels`. Rows are kept in memory, as
-    many as there is room for: others teach nothing. Each label is learnt alone, from its rows in
-    their order: bytes never depend on the number of threads.
+    label; see :func:`streammach.counts.label_kernels.learn_labels`. Rows that have a label cost
+    `gains` float64 (K,) times as much as others, so that rare labels are not given up. Rows are
+    kept in memory, as many as there is room for: others teach nothing. Each label is learnt alone,
+    from its rows in their order: bytes never depend on the number of threads.
     """
 
     def __init__(
         self, table: CountTable, weights: GroupWeights, facts: DataFacts, n_bytes: int, *,
-        threads: int,
+        gains: NDArray[np.float64], threads: int,
     ) -> None:  # fmt: skip
-        self._table, self._weights = table, weights
+        self._table, self._weights, self._gains = table, weights, gains.astype(np.float32)
         self._rivals = RowRivals(table, weights, threads=threads)
         self._theta = np.zeros(table.n_pairs, np.float32)
         self.most = n = most_rows(facts, n_bytes)  # rows that there is room for, about
@@ -59,10 +61,8 @@ class LabelLearner:
     @staticmethod
     def footprint(n_classes: int, n_features: int, n_wide: int, threads: int) -> int:
         """Return the bytes of scratch, without those of the rows, the table and its weights."""
-        scratch = FEATURE_BYTES * n_features
-        return RowRivals.footprint(n_classes, n_wide, threads) + scratch * _learning(
-            n_features, threads
-        )
+        scratch = FEATURE_BYTES * n_features * _learning(n_features, threads)
+        return RowRivals.footprint(n_classes, n_wide, threads) + scratch + GAIN_BYTES * n_classes
 
     def __enter__(self) -> LabelLearner:
         """Return the learner."""
@@ -121,8 +121,8 @@ class LabelLearner:
 
                 def piece(a: int, b: int, some: LabelExamples = some, first: int = first) -> None:
                     learn_labels(
-                        some, first, a, b, self._rows, table.pairs, cost, CLOSE, PASSES,
-                        LabelRoom.of(d), self._theta,
+                        some, first, a, b, self._rows, table.pairs, cost, self._gains, CLOSE,
+                        PASSES, LabelRoom.of(d), self._theta,
                     )  # fmt: skip
 
                 pieces = pieces_of(last - first, n_threads, some.starts, a_thread=PIECES_A_THREAD)

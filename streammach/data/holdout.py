@@ -38,7 +38,8 @@ class HeldOut:
 
     # the rows, with the training store's ids, before any transform, without the features that no
     # other row of the store holds: they are new to the model. Rows of one group, if there are
-    # groups, lie together. Those with importances count as many rows as tell as much as they do
+    # groups, lie together. Those with importances count as many rows as tell as much as they do.
+    # Where choices go by propensity, labels weigh 1 / propensity
     rows: RowBlock
     # bool (n_rows,) or None: which rows of the training store they are, and which are not learnt
     # from beside them, as near-duplicates; None where they come from another store

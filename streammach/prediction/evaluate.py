@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -289,8 +289,3 @@ def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) ->
     return Evaluation(
         unknown_values=seen.unknown_values, estimator=estimator, seconds=0.0, **sums.fields()
     )
-
-
-def scores_text(found: Iterable[tuple[str, Reached]]) -> str:
-    """Return settings with their accuracy and top-5 accuracy as text, for a reason."""
-    return ", ".join(f"{name} {m.accuracy:.3f} / {m.top_5_accuracy:.3f}" for name, m in found)

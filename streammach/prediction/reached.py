@@ -56,15 +56,34 @@ MOST_AT = 1000  # places at which figures are told
 
 def reached(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
     """Return what a ranking of rows reaches, by its first five ids int64 (n, 5)."""
-    # Rows count by their importances; where they have lists these are precision at 1 and at 5.
-    w = rows.weights.astype(np.float64)
-    if rows.labels is None:
-        hits, most = ids[:, :5] == rows.classes[:, None], 1
-    else:
-        hits, most = rows.labels.matched(ids[:, :5]), 5
-    n, right = max(float(w.sum()), 1e-30), np.minimum(hits.cumsum(axis=1), most)
-    first, five = right[:, 0] * w, right[:, -1] * w
-    return Reached(float(first.sum()) / n, float(five.sum()) / (most * n))
+    return reached_by(rows, hit_sums(rows.lists.gained(ids[:, :MOST]), rows.weights))
+
+
+def hit_sums(gained: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return what rows count together whose first class is right, all right ones, their weights.
+
+    `gained` float32 (n, 5) are the weights of the first five, 0 for those that are wrong; `weights`
+    float32 (n,) what each row counts.
+    """
+    w, hits = weights.astype(np.float64), gained > 0
+    each = np.stack([hits[:, 0], hits.sum(axis=1), gained.sum(axis=1, dtype=np.float64)])
+    sums: NDArray[np.float64] = (each * w).sum(axis=1)
+    return sums
+
+
+def reached_by(rows: RowBlock, sums: NDArray[np.float64]) -> Reached:
+    """Return what rows reach by :func:`hit_sums` of them.
+
+    Where they have lists: precision at 1 and at 5, and PSP@5 if labels have weights.
+    """
+    w, lists = rows.weights.astype(np.float64), rows.labels
+    first, five, gained = (sums / max(float(w.sum()), 1e-30)).tolist()
+    if lists is None:
+        return Reached(first, five)
+    if lists.weights is None:
+        return Reached(first, five / MOST)
+    possible = float(np.average(lists.most_gained(MOST), weights=w)) if w.any() else 1.0
+    return Reached(first, five / MOST, min(gained / max(possible, 1e-30), 1.0))
 
 
 def measure(rows: RowBlock, ranking: Ranking) -> Reached:

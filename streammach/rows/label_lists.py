@@ -111,6 +111,24 @@ class LabelLists:
         find_labels(self.starts, self.classes, ids, out)
         return out
 
+    def gained(self, ids: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the weights of some ids (n, k) that are labels of their row, else 0: (n, k)."""
+        hits = self.matched(ids)
+        out = hits.astype(np.float32)
+        if self.weights is not None and hits.any():
+            n = int(self.classes.max()) + 1  # classes rise within a row, and these with them
+            own = self.rows * n + self.classes
+            out[hits] = self.weights[np.searchsorted(own, np.nonzero(hits)[0] * n + ids[hits])]
+        return out
+
+    def most_gained(self, k: int) -> NDArray[np.float64]:
+        """Return the sum of each row's k largest weights: float64 (n,)."""
+        rows = self.rows
+        weights = np.ones(len(rows)) if self.weights is None else self.weights.astype(np.float64)
+        order = np.lexsort((-weights, rows))
+        first = np.arange(len(rows)) - (self.starts - self.starts[0])[rows] < k
+        return np.bincount(rows[first], weights[order][first], len(self)).astype(np.float64)
+
     @classmethod
     def concat(cls, parts: Sequence[LabelLists]) -> LabelLists:
         """Return the lists of all parts, of which there is at least one, one after the other."""

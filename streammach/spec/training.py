@@ -23,6 +23,8 @@ from streammach.spec.types import (
 
 AUTO, RANDOM = "auto", "random"  # by what rows are held out, beside a namespace
 SIZES = ("auto", "full")  # of a model, or bytes
+PROPENSITY = "propensity"
+AIMS = ("precision", PROPENSITY)  # what choices go by where rows have lists of labels
 LABEL_LOSSES = ("auto", "logistic", "shared", "each")  # of rows with lists of labels
 TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
 
@@ -65,6 +67,9 @@ class TrainingOptions:
         What buckets learn where rows have lists of labels: ``logistic``, a sigmoid each;
         ``shared``, a softmax whose target the labels of a row share; ``each``, a softmax where
         each label weighs 1; or ``auto``: held-out rows say.
+    optimise : str
+        What choices go by where rows have lists of labels: ``precision`` at 1 and 5, or
+        ``propensity``: propensity-scored precision at 5, for which rare labels count more.
     model_size : str
         ``auto``: the smallest form of the model that held-out rows say is free; ``full``: float32
         weights and everything that was learnt; or most bytes of its files, such as ``100MB``.
@@ -88,6 +93,7 @@ class TrainingOptions:
     pair_rows: int | None = None
     judge_rows: int | None = None
     label_loss: str = "auto"
+    optimise: str = AIMS[0]
     model_size: str = "auto"
 
     def __post_init__(self) -> None:
@@ -116,9 +122,12 @@ class TrainingOptions:
             if self.hold_out_by != AUTO:
                 raise UsageError("--validation and --hold-out-by exclude one another")
             object.__setattr__(self, "validation", os.fspath(self.validation))
-        if self.label_loss not in LABEL_LOSSES:
-            known = ", ".join(LABEL_LOSSES)
-            raise UsageError(f"'{clean(self.label_loss)}' is not one of {known}: --label-loss")
+        for option, value, values in (
+            ("label-loss", self.label_loss, LABEL_LOSSES), ("optimise", self.optimise, AIMS)
+        ):  # fmt: skip
+            if value not in values:
+                known = ", ".join(values)
+                raise UsageError(f"'{clean(value)}' is not one of {known}: --{option}")
         if self.model_size not in SIZES:
             try:
                 parse_size(self.model_size)

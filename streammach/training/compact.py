@@ -224,7 +224,7 @@ def choose(judge: Judge) -> SmallForm:
         return SmallForm(form=form, evidence=f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
-    evidence = f"held-out {both} {_text(reached)}, {_text(whole)} whole"
+    evidence = f"held-out {both} {reached.text}, {whole.text} whole"
     return SmallForm(form=form, calibration=calibration, evidence=evidence)
 
 
@@ -324,10 +324,6 @@ def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:
         *part("pairs", whole.n_pairs if all_pairs else small.n_pairs, whole.n_pairs),
         *part("features", a.n_features, b.n_features),
     ])  # fmt: skip
-
-
-def _text(reached: Reached) -> str:
-    return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
 
 
 def _changed(gains: NDArray[np.int16], rounded: bool, least: int | None) -> NDArray[np.int16]:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import Reached, words
+from streammach.figures import Reached, scores_text, words
 from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision
 from streammach.parts.registry import planned
-from streammach.prediction.evaluate import choose_estimator, scores_text
+from streammach.prediction.evaluate import choose_estimator
 from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
 from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
@@ -226,7 +226,5 @@ def _tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reach
 
     tilt = largest_tilt(measured, rows.n_alike)
     use(tilt)
-    tried = ", ".join(
-        f"{t:g} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}" for t, one in reached.items()
-    )
+    tried = scores_text((f"{t:g}", one) for t, one in reached.items())
     return reached[tilt], f"ln n taken from the bias {tilt:g} times: {tried}"

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from streammach.errors import DivergedError
-from streammach.figures import Reached, TrialFigures, words
+from streammach.figures import Reached, TrialFigures, scores_text, words
 from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
@@ -115,9 +115,7 @@ class Search:
             session.prepare(spec)
             tried[name] = part.untrained(session, spec)
         best = max(tried, key=lambda name: tried[name].selection_score)
-        figures = ", ".join(
-            f"{name} {one.accuracy:.3f} / {one.top_5_accuracy:.3f}" for name, one in tried.items()
-        )
+        figures = scores_text(tried.items())
         both = words(session.dataset.listed).both
         reason = f"no epochs, transform {best}: held-out {both} {figures}"
         session.tell(reason)
@@ -328,9 +326,7 @@ def decide(session: Session, pace: Pace) -> RunSettings:
 
 def _figures(tried: list[tuple[str, Trial]]) -> str:
     first = tried[0][1]
-    figures = ", ".join(
-        f"{name} {t.measured.accuracy:.3f} / {t.measured.top_5_accuracy:.3f}" for name, t in tried
-    )
+    figures = scores_text((name, trial.measured) for name, trial in tried)
     plural = "s" if first.spec.epochs > 1 else ""
     return (
         f"held-out {words(first.listed).both} after {first.spec.epochs} epoch{plural} of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
-from streammach.data.holdout import check_held_out, held_numbers, hold_out
+from streammach.data.holdout import HeldOut, check_held_out, held_numbers, hold_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import (
@@ -38,13 +38,14 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
+from streammach.prediction.set_metrics import propensities
 from streammach.processes import StopSignals
 from streammach.rows.dense import RowMap
 from streammach.spec.byte_lines import bytes_in
 from streammach.spec.documents import encoded
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.spec.training import PROPENSITY, TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
 from streammach.stages import Stages
 from streammach.training.events import Events
@@ -59,6 +60,8 @@ from streammach.training.run import (
     workplace,
 )
 from streammach.training.run_part import COUNT, PartNumber, RunPart, settings_of
+
+LISTS_ALONE = "It is for lists of labels."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,8 @@ class FitRequest:
         plan, options = self.plan, msgspec.to_builtins(self.options)
         if options["validation"] is not None:
             options["validation"] = name_of(options["validation"])
+        if options["optimise"] != PROPENSITY:
+            del options["optimise"]  # older runs do not have it
         config = msgspec.to_builtins(plan.config.decisive)
         del config["placement"]["best_stays"]  # older runs do not have it
         decisive = [plan.facts.digest, plan.model, config, options]
@@ -168,8 +173,9 @@ class FitRequest:
         options, config = self.options, self.plan.config
         check_held_out(options)
         if options.label_loss != "auto" and not facts.listed:
-            hint = "It is for lists of labels."
-            raise UsageError("each row has one label: --label-loss", hint=hint)
+            raise UsageError("each row has one label: --label-loss", hint=LISTS_ALONE)
+        if options.optimise == PROPENSITY and not facts.listed:
+            raise UsageError("each row has one label: --optimise propensity", hint=LISTS_ALONE)
         joint = config.part("joint")
         if options.label_loss == "logistic" and joint is not None and joint.fixed:
             raise UsageError("the joint loss has no sigmoids: --label-loss logistic, --loss joint")
@@ -227,7 +233,8 @@ class Session:
         self.findings = Findings(request.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
-        self.held = hold_out(dataset, config.batching, self.options, config.placement.threads)
+        held = hold_out(dataset, config.batching, self.options, config.placement.threads)
+        self.held = _weighed(held, dataset, self.options)
         self.backend = BACKENDS[config.placement.device].open(
             plan.model, config, facts=plan.facts, device_bytes=plan.limits.device
         )
@@ -346,3 +353,14 @@ class Session:
     def forget_basis(self) -> None:
         """Give back what was kept for further trials."""
         self._basis = None
+
+
+def _weighed(held: HeldOut, dataset: Dataset, options: TrainingOptions) -> HeldOut:
+    """Return held-out rows whose labels weigh 1 / propensity if choices go by it, else alike."""
+    lists, weights = held.rows.labels, None
+    if lists is None:
+        return held
+    if options.optimise == PROPENSITY:
+        counts = np.append(dataset.label_counts, 0)  # the last one stands for labels never seen
+        weights = (1 / propensities(counts, dataset.n_rows)[lists.classes]).astype(np.float32)
+    return replace(held, rows=held.rows.with_labels(replace(lists, weights=weights)))

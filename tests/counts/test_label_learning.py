@@ -19,6 +19,7 @@ from tests.reference import labels as plain
 
 M = 5  # candidates
 ENOUGH = 1 << 20  # bytes
+GAINS = np.linspace(1, 5, K)
 
 
 @pytest.fixture
@@ -41,7 +42,9 @@ def facts_of(block):
 def learnt(block, weights, *, n_bytes=ENOUGH, threads=1, piece=40, facts=None):
     """Return a table, and a learner that learnt from its rows, some at a time."""
     table = table_of_lists(block)
-    learner = LabelLearner(table, weights, facts or facts_of(block), n_bytes, threads=threads)
+    learner = LabelLearner(
+        table, weights, facts or facts_of(block), n_bytes, gains=GAINS, threads=threads
+    )
     with learner:
         for start in range(0, block.n_rows, piece):
             if not learner.full:
@@ -62,7 +65,7 @@ def test_a_label_is_told_from_the_rows_that_are_taken_for_its(rng, exact, block,
         list(learner.learn())
         block = replace(block, importance=learner._rows.weights)
     cost = label_learning.COST * block.n_rows / block.nnz
-    wanted = plain.learn(block, scores, M, lessons.FAR, cost)
+    wanted = plain.learn(block, scores, M, lessons.FAR, cost, GAINS)
     found = learner.weights()
     assert found.learnt == 1
     assert not found.delta.any()
@@ -85,7 +88,7 @@ def test_a_label_has_the_weights_of_scikit_learn(rng, exact, block):
                   for i in some], float)  # fmt: skip
     cost = label_learning.COST * block.n_rows / block.nnz
     model = svm.LinearSVC(loss="squared_hinge", dual=True, fit_intercept=False, C=cost, tol=1e-9,
-                          max_iter=100_000)  # fmt: skip
+                          max_iter=100_000, class_weight={True: GAINS[c]})  # fmt: skip
     model.fit(x, np.arange(len(some)) < len(own[c]))
     assert learner.weights().theta[list(pairs.values())] == pytest.approx(model.coef_[0], abs=1e-4)
 
@@ -115,7 +118,7 @@ def test_rows_for_which_there_is_no_room_teach_nothing(rng, block, labels_too):
     assert sum(array.nbytes for array in arrays) <= n_bytes
     assert learner.full
     assert 0 < n <= learner.most < block.n_rows
-    other = LabelLearner(table, weights, facts_of(block), ENOUGH, threads=1)
+    other = LabelLearner(table, weights, facts_of(block), ENOUGH, gains=GAINS, threads=1)
     with other:
         other.take(block.part(0, n))
         list(other.learn())

@@ -1,11 +1,13 @@
 """Metrics of rows with lists of labels: against plain loops, and an example by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from streammach.model.calibration import Calibration
+from streammach.prediction.reached import reached
 from streammach.prediction.set_metrics import LabelFigures, SetFigures, propensities
 from streammach.prediction.sums import RankedRows
 from streammach.rows.block import RowBlock
@@ -67,6 +69,13 @@ def test_figures_are_those_of_plain_loops(drawn):
     found = figures.metrics()
     assert found.named() == pytest.approx(by_plain_loops(ids, rows, counts, 1000))
     assert (found.n_rows, found.n_labels) == (60, sum(map(len, rows)))
+    lists = LabelLists.of(rows)
+    gains = 1 / propensities(np.append(counts, 0), 1000)[lists.classes]
+    choices = reached(rows_with(replace(lists, weights=gains.astype(np.float32))), ids)
+    assert choices.accuracy == pytest.approx(found.precision[1])
+    assert choices.top_5_accuracy == pytest.approx(found.precision[5])
+    assert choices.selection_score == choices.psp_5 == pytest.approx(found.psp[5])
+    assert reached(rows_with(lists), ids).psp_5 is None
 
 
 def test_tenths_go_from_rare_labels_to_frequent_ones():

@@ -37,7 +37,7 @@ def classifier(x, y, cost):
         active = now
 
 
-def learn(block, scores, m, far, cost):
+def learn(block, scores, m, far, cost, gains):
     """{(feature, class): weight} of all classes that rows have."""
     own, others = examples_of(block, scores, m, far)
     held = [set(block.features[a:b].tolist()) for a, b in itertools.pairwise(block.indptr)]
@@ -47,6 +47,7 @@ def learn(block, scores, m, far, cost):
         some = rows + others.get(c, [])
         x = np.array([[f in held[i] for f in features] for i in some], float)
         y = np.where(np.arange(len(some)) < len(rows), 1.0, -1.0)
-        w = classifier(x, y, cost * block.weights[some].astype(float))
+        costs = cost * block.weights[some].astype(float) * np.where(y > 0, gains[c], 1)
+        w = classifier(x, y, costs)
         theta |= {(f, c): float(value) for f, value in zip(features, w, strict=True)}
     return theta

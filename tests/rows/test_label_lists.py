@@ -78,6 +78,11 @@ def test_what_is_known_of_rows(made):
     assert lists.matched(some).tolist() == [
         [c in row for c in some[i].tolist()] for i, row in enumerate(ids)
     ]
+    weights = [dict(row) for row in plain(lists)]
+    gained = [[row.get(c, 0.0) for c in some[i].tolist()] for i, row in enumerate(weights)]
+    np.testing.assert_allclose(lists.gained(some), gained, atol=1e-3)
+    most = [sum(sorted((w for _, w in row), reverse=True)[:2]) for row in plain(lists)]
+    np.testing.assert_allclose(lists.most_gained(2), most, atol=1e-3)
 
 
 def test_single_classes_are_lists_of_one():

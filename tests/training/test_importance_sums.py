@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -229,9 +230,18 @@ def test_shares_of_the_closed_form_are_judged_by_importances(rng):
     x, y = rng.normal(size=(50, 5)).astype(np.float32), rng.integers(0, K, 50).astype(np.int32)
     trained, closed = ((rng.normal(size=(5, K)).astype(np.float32), np.zeros(K, np.float32))
                        for _ in range(2))  # fmt: skip
-    for block in (dense_block(x, y), listed(rng, dense_block(x, y))):
+    lists = listed(rng, dense_block(x, y))
+    gains = rng.uniform(1, 5, lists.labels.n_labels).astype(np.float32)
+    rare = lists.with_labels(replace(lists.labels, weights=gains))
+    for block in (dense_block(x, y), lists, rare):
         weighted = weighing(rng, block)
         one, other = (list(reached_by_shares(rows, trained, closed))
                       for rows in (weighted, copied(weighted)))  # fmt: skip
         for (_, a), (_, b) in zip(one, other, strict=True):
             assert (a.accuracy, a.top_5_accuracy) == pytest.approx((b.accuracy, b.top_5_accuracy))
+            assert (a.psp_5 or 0) == pytest.approx(b.psp_5 or 0)
+            assert (a.psp_5 is None) == (block is not rare)
+        ids = np.argsort(-(x @ trained[0] + trained[1]), axis=1)[:, :5]
+        assert msgspec.structs.astuple(dict(one)[0.0]) == pytest.approx(
+            msgspec.structs.astuple(reached(weighted, ids))
+        )

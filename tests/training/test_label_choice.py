@@ -9,6 +9,7 @@ from streammach.figures import Reached
 from streammach.parts.counts.fitting import Fitted, _best_adjustment, uses_learnt
 from streammach.parts.counts.group_fit import CandidateFeatures, start_weights
 from streammach.threads import Workers
+from tests.builders import block_of
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -29,7 +30,8 @@ def test_labels_weigh_more_than_fitted_where_rows_do_better(rng, listed, learnt)
     if learnt:
         weights = replace(weights, theta=np.ones(5, np.float32), delta=np.ones(3, np.float32))
     halves = (found.part(0, n // 2), found.part(n // 2, n))
-    factor, step = _best_adjustment([weights] * 3, halves, Workers(1, "choice"))
+    rows = block_of(rng, n, 3, m)
+    factor, step = _best_adjustment([weights] * 3, halves, rows, Workers(1, "choice"))
     assert factor == 1
     assert step == (1 if listed and learnt else 0)
 

@@ -193,9 +193,31 @@ def test_a_loss_that_cannot_be_is_refused_before_work(stores, tiny):
             fit(data, tiny.folder / "run", plan, label_loss="logistic", **FIXED)
     with pytest.raises(UsageError, match="'two' is not one of auto, logistic, shared, each"):
         sm.TrainingOptions(label_loss="two")
+    with pytest.raises(UsageError, match="'f1' is not one of precision, propensity: optimise"):
+        sm.TrainingOptions(optimise="f1")
     convert(tiny.text("one.vw", ["a | x", "b | y"] * 20), tiny.folder / "one.zarr")
     with sm.Dataset.open(tiny.folder / "one.zarr") as data:
         plan = sm.plan(data, n_buckets=2, n_repetitions=2, threads=1)
         with pytest.raises(UsageError, match="each row has one label: label_loss"):
             fit(data, tiny.folder / "run", plan, label_loss="each", **FIXED)
+        with pytest.raises(UsageError, match="each row has one label: optimise propensity"):
+            fit(data, tiny.folder / "run", plan, optimise="propensity", **FIXED)
     assert not (tiny.folder / "run").exists()
+
+
+@pytest.mark.parametrize("shape", [
+    {"n_repetitions": 0, "counts": "on"}, {"n_buckets": 8, "n_repetitions": 4, "counts": "on"},
+    {"exact": True, "counts": "off"},
+])  # fmt: skip
+def test_all_choices_go_by_propensity_where_it_is_asked_for(shape, stores, tiny):
+    with sm.Dataset.open(stores[0]) as data:
+        plan = sm.plan(data, threads=1, **shape)
+        runs = {aim: fit(data, tiny.folder / aim, plan, optimise=aim, **FIXED)
+                for aim in ("precision", "propensity")}  # fmt: skip
+        found = {aim: list(run.model.validation.values()) for aim, run in runs.items()}
+        assert all(one.psp_5 is None for one in found["precision"])
+        assert all(one.selection_score == one.psp_5 > 0.5 for one in found["propensity"])
+    tried = {aim: [reason for reason in run.result.reasons if "P@5" in reason]
+             for aim, run in runs.items()}  # fmt: skip
+    assert all("(PSP@5 " in reason for reason in tried["propensity"])
+    assert not any("PSP" in reason for reason in tried["precision"])

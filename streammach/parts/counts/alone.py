@@ -21,12 +21,12 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
 from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
-from streammach.figures import Reached, words
+from streammach.figures import Reached, scores_text, words
 from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import PartSession
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
-from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting, reached_text
+from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting
 from streammach.parts.counts.group_fit import (
     MATCH,
     SLOPE,
@@ -37,6 +37,7 @@ from streammach.parts.counts.group_fit import (
 )
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import Counted
+from streammach.prediction.set_metrics import propensities
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
 from streammach.threads import ahead
@@ -117,7 +118,7 @@ class CountLearner:
             self._session.measured(STAGE, learnt.reached)
             self._session.tell(
                 f"counts with feature and pair weights: held-out {self._said.both} "
-                f"{reached_text(learnt.reached)}"
+                f"{learnt.reached.text}"
             )
         return Counted(
             table=table, start=start, grouped=grouped, learnt=learnt,
@@ -232,9 +233,9 @@ class CountLearner:
                 "screened", Reached, partial(self._fitting.screened, table, start_weights(group)),
                 of=[name, table.n_pairs, self._fitting.n_fit],
             )  # fmt: skip
-            self._session.tell(f"by {name}: held-out {self._said.both} {reached_text(tried[name])}")
+            self._session.tell(f"by {name}: held-out {self._said.both} {tried[name].text}")
         best = max(tried, key=lambda name: tried[name].selection_score)
-        figures = ", ".join(f"{name} {reached_text(reached)}" for name, reached in tried.items())
+        figures = scores_text(tried.items())
         self._session.at(len(ways), len(ways) + WHOLE_FIT)
         start = start_weights(ways[best])
         fitted = self._fitting.once(self._session, f"counts-{table.n_pairs}", table, start)
@@ -251,8 +252,10 @@ class CountLearner:
         data, fitting, session = self._dataset, self._fitting, self._session
         n_rows = data.n_rows - (0 if self._held.mask is None else int(self._held.mask.sum()))
         if data.listed:
-            room = LABEL_BYTES * self._max_pairs
-            with LabelLearner(table, alone, data.facts, room, threads=self._threads) as labels:
+            with LabelLearner(
+                table, alone, data.facts, LABEL_BYTES * self._max_pairs,
+                gains=1 / propensities(data.label_counts, data.n_rows), threads=self._threads,
+            ) as labels:  # fmt: skip
                 n_rows = min(self._options.pair_rows or n_rows, n_rows, labels.most)
                 self._learnt = StageRows(session, 2 * n_rows)  # they are taken, and learnt from
                 n_rows = learn_from(session, labels, self._lessons, self._learnt.add, spare)

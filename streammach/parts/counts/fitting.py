@@ -27,7 +27,7 @@ from streammach.parts.counts.count_bytes import (
 )
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_tilt
-from streammach.prediction.reached import measure
+from streammach.prediction.reached import measure, reached_by
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
 from streammach.threads import Workers
@@ -123,9 +123,8 @@ class Fitting:
                 found.part(0, half), start, hashed=self.hashed is not None, learnt=False,
                 workers=self.workers,
             )  # fmt: skip
-        first, five = top_k_hits(found.part(half, self.n_fit), weights, self.workers)
-        n = _total(self.rows.part(self._first + half, self._first + self.n_fit))
-        return Reached(first / n, five / n)
+        hits = top_k_hits(found.part(half, self.n_fit), weights, self.workers)
+        return reached_by(self.rows.part(self._first + half, self._first + self.n_fit), hits)
 
     def once(
         self, session: PartSession, name: str, table: CountTable, start: GroupWeights
@@ -159,7 +158,8 @@ class Fitting:
                 )
                 for part in (*halves, found)
             ]
-        fits = _adjusted(fits, *_best_adjustment(fits, halves, self.workers))
+        rows = self.rows.part(self._first, self._first + self.n_fit)
+        fits = _adjusted(fits, *_best_adjustment(fits, halves, rows, self.workers))
         listed = found.listed
         del found, halves  # a large part of the memory
         middle = self._first + half
@@ -184,11 +184,9 @@ class Fitting:
     ) -> Reached:
         """Return what the first two fits reach on rows that each did not see."""
         found = [self.judged(table, *one) for one in zip(fits[:2], others, strict=True)]
-        sizes = [_total(rows) for rows in others]
-        return Reached(
-            float(np.average([one.accuracy for one in found], weights=sizes)),
-            float(np.average([one.top_5_accuracy for one in found], weights=sizes)),
-        )
+        figures = [[x for x in msgspec.structs.astuple(one) if x is not None] for one in found]
+        sizes = [max(float(rows.weights.sum(dtype=np.float64)), 1e-30) for rows in others]
+        return Reached(*np.average(figures, axis=0, weights=sizes).tolist())
 
     def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what weights reach on rows."""
@@ -236,8 +234,9 @@ class Fitting:
         means = np.zeros(there.shape, np.float32)
         if self.hashed is not None:
             means = hashed_means(self.hashed.backend, rows, there, self.hashed.transform)
-        # 1 for each of the row's labels, which precision at k asks for (Menon et al., 2019).
-        targets = _own(rows, candidates).astype(np.float32)
+        # 1 for each of the row's labels, which precision at k asks for (Menon et al., 2019), or
+        # 1 / propensity, as PSP@k asks for.
+        targets = _own(rows, candidates)
         return CandidateFeatures(
             counted=counted, groups=groups, log_rows=log_rows[there],
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
@@ -246,25 +245,15 @@ class Fitting:
         )  # fmt: skip
 
 
-def _total(rows: RowBlock) -> float:
-    """Return what rows count together, more than 0."""
-    return max(float(rows.weights.sum(dtype=np.float64)), 1e-30)
-
-
-def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which candidates are classes of their row: bool (n, m)."""
-    return np.logical_and(rows.lists.matched(candidates), candidates >= 0)
+def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Return the weights of candidates that are classes of their row, else 0: float32 (n, m)."""
+    return rows.lists.gained(candidates) * (candidates >= 0)
 
 
 def uses_learnt(grouped: Fitted, learnt: Fitted, n_rows: int, *, listed: bool) -> bool:
     """Return whether what was learnt is used; of labels it is where so many rows cannot tell."""
     near = NEAR * grouped.reached.error(n_rows) if listed else 0.0
     return learnt.score > grouped.score - near
-
-
-def reached_text(reached: Reached) -> str:
-    """Return accuracy and top-5 accuracy for people."""
-    return f"{reached.accuracy:.3f} / {reached.top_5_accuracy:.3f}"
 
 
 def _tilted(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
@@ -276,23 +265,20 @@ def _adjusted(fits: list[GroupWeights], factor: float, step: float) -> list[Grou
 
 
 def _best_adjustment(
-    fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], workers: Workers
-) -> tuple[float, float]:
+    fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], rows: RowBlock,
+    workers: Workers,
+) -> tuple[float, float]:  # fmt: skip
     """Return the factor of the hashed models' weight, and what is added to that of what was learnt.
 
-    Those that do best on what fits did not see: first the factor, then the other beside it.
+    Those that do best on what fits did not see: first the factor, then the other beside it. `rows`
+    are those of both halves.
     """
     whole, factor = fits[-1], FACTORS[0]
 
     def score(factor: float, step: float) -> float:
-        hits = [
-            top_k_hits(unseen, weights, workers)
-            for weights, unseen in zip(
-                _adjusted(fits[:2], factor, step), reversed(halves), strict=True
-            )
-        ]
-        first, five = map(sum, zip(*hits, strict=True))
-        return float(first + five / 2)
+        pairs = zip(_adjusted(fits[:2], factor, step), reversed(halves), strict=True)
+        hits = [top_k_hits(unseen, weights, workers) for weights, unseen in pairs]
+        return reached_by(rows, np.sum(hits, axis=0)).selection_score
 
     if whole.hashed > 0:
         factor = max(FACTORS, key=lambda factor: score(factor, LABEL_STEPS[0]))

@@ -13,6 +13,7 @@ from streammach.counts.table import CountTable
 from streammach.data.store.dataset import Dataset
 from streammach.parts.counts.count_bytes import FIT_PIECES, MAX_GROUPS
 from streammach.parts.counts.group_kernels import FitRoom, FitRows, add_losses, score_rows
+from streammach.prediction.reached import hit_sums
 from streammach.rows.dense import product
 from streammach.rows.names import namespace_ids
 from streammach.threads import Workers, in_pieces
@@ -44,7 +45,8 @@ class CandidateFeatures:
     hashed: NDArray[np.float32]  # float32 (n, m): mean logarithm of the hashed models
     repeated: NDArray[np.bool_]  # bool (n, m): whether the candidate stands further left already
     number: NDArray[np.int64]  # int64 (n,): number of each row, rising
-    targets: NDArray[np.float32]  # float32 (n, m): 1 for each candidate that is one of the row's
+    # float32 (n, m): for each candidate that is one of the row's 1, or its weight; 0 for others
+    targets: NDArray[np.float32]
     weights: NDArray[np.float32]  # float32 (n,): what each row counts
     listed: bool  # whether rows have lists of labels
 
@@ -165,14 +167,13 @@ def in_order(weights: GroupWeights) -> NDArray[np.float64]:
 
 def top_k_hits(
     found: CandidateFeatures, weights: GroupWeights, workers: Workers
-) -> tuple[float, float]:
-    """Return what the rows count whose class is first, and among the first five candidates."""
-    # Of rows with lists of labels, those with one first, and the fifth part of all among five.
-    z, w = found.scores(in_order(weights), workers), found.weights.astype(np.float64)
-    first = np.argsort(-z, axis=1, kind="stable")[:, :5]
-    hits = np.take_along_axis(found.targets, first, axis=1) > 0
-    five = float((hits.sum(axis=1) * w).sum())
-    return float(w[hits[:, 0]].sum()), five / 5 if found.listed else five
+) -> NDArray[np.float64]:
+    """Return the sums of the first five candidates of rows.
+
+    See :func:`streammach.prediction.reached.hit_sums`: float64 (3,).
+    """
+    first = np.argsort(-found.scores(in_order(weights), workers), axis=1, kind="stable")[:, :5]
+    return hit_sums(np.take_along_axis(found.targets, first, axis=1), found.weights)
 
 
 class _Loss(NamedTuple):

@@ -15,7 +15,7 @@ from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.counts import alone, saved
 from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
-from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, reached_text, uses_learnt
+from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
@@ -113,8 +113,8 @@ class CountsAhead(Ahead):
 def _of_pairs(session: PartSession, grouped: Fitted, learnt: Fitted, *, used: bool) -> str:
     return (
         f"feature and pair weights {'kept' if used else 'left out'}: "
-        f"held-out {words(session.dataset.listed).both} {reached_text(learnt.reached)} with, "
-        f"{reached_text(grouped.reached)} without"
+        f"held-out {words(session.dataset.listed).both} {learnt.reached.text} with, "
+        f"{grouped.reached.text} without"
     )
 
 
@@ -145,15 +145,15 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
         if used:
             best, start = learnt, with_pairs
     session.tell(
-        f"beside hashed models: held-out {both} {reached_text(grouped.reached)}, "
-        f"with feature and pair weights {reached_text(learnt.reached)}"
+        f"beside hashed models: held-out {both} {grouped.reached.text}, "
+        f"with feature and pair weights {learnt.reached.text}"
     )
     session.measured("hashed models and counts", best.reached)
     better = best.score > hashed.selection_score
     reasons = (
         _of_pairs(session, grouped, learnt, used=used),
         f"counts {'kept' if better else 'left out'}: held-out {both} "
-        f"{reached_text(best.reached)} with, {reached_text(hashed)} without",
+        f"{best.reached.text} with, {hashed.text} without",
     )
     figures: dict[Ranker, Reached] = {"logsum": hashed, "blend": best.reached}
     if not better:

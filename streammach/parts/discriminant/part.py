@@ -22,6 +22,7 @@ from streammach.parts.discriminant import class_sums
 from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
 from streammach.parts.expected import AccuracyDrop, Choice, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.prediction.reached import reached_by
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import MAX_FEATURES, Waves, laid_out, parts, product
 from streammach.rows.transforms import transformed
@@ -171,11 +172,10 @@ class ClosedFormFit(Decision):
         both = words(self._dataset.listed).both
         reason = (
             f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
-            f"{prior_rows:g} rows of all: held-out {both} {best.accuracy:.3f} / "
-            f"{best.top_5_accuracy:.3f}"
+            f"{prior_rows:g} rows of all: held-out {both} {best.text}"
         )
         if alone is not None:
-            reason += f", {alone.accuracy:.3f} / {alone.top_5_accuracy:.3f} without"
+            reason += f", {alone.text} without"
         return ClosedFormShare(share, prior_rows, best, reason)
 
     def add(self, chosen: ClosedFormShare) -> None:
@@ -218,7 +218,7 @@ def _reached(
     shares: tuple[float, ...] = SHARES, most: float | None = None,
 ) -> Iterable[tuple[float, Reached]]:  # fmt: skip
     """Return what trained weights and a share of closed ones reach together, for each share."""
-    hits = np.zeros((len(shares), 2))
+    hits = np.zeros((len(shares), 3))
     d, k = trained[0].shape
     for part in parts(rows, 4 * max(d, k)):
         labels = part.lists
@@ -228,10 +228,9 @@ def _reached(
             if most is not None:
                 np.minimum(both, most, out=both)
             label_ranks(labels.starts, labels.classes, both, rank)
-            hits[i] += w[rank < 1].sum(), w[rank < 5].sum()
-    places = (1, 1 if rows.labels is None else 5)  # precision, where rows have lists of labels
-    found = hits / (max(float(rows.weights.sum(dtype=np.float64)), 1e-30) * np.array(places))
-    return [(share, Reached(*map(float, pair))) for share, pair in zip(shares, found, strict=True)]
+            five, gains = rank < 5, 1 if labels.weights is None else labels.weights
+            hits[i] += w[rank < 1].sum(), w[five].sum(), (w * gains)[five].sum()
+    return [(share, reached_by(rows, sums)) for share, sums in zip(shares, hits, strict=True)]
 
 
 def _scores(

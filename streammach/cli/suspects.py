@@ -31,29 +31,27 @@ def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
     where more rows with the same features have one other label: duplicates come first. Of rows with
     lists the weakest label is told, and the best one that the row does not have.
 
-    With --hold-out-by NAMESPACE rows that share a feature of it are in one fold. --time is that of
-    the whole command, --memory that of each training. Nothing but FILE is left.
+    With --hold-out-by NAMESPACE rows that share a feature of it are in one fold. Of --time
+    trainings take three quarters. --memory is that of each one. Nothing but FILE is left.
     """
-    from streammach.training.callbacks import Progress  # compiled code loads on demand
-    from streammach.training.out_of_fold import suspects as find
+    from streammach.training.out_of_fold import suspects as find  # compiled code loads on demand
 
     with ProgressBar(given.progress, "") as shown:
         shown("open", 0, 0)
         found = find(
             store, out=out, folds=folds, training=given.training(), force=given.force,
-            constraints=given.constraints(), clock=given.clock(), progress=shown,
-            callbacks=[Progress(bar=shown, stages=False)],
+            constraints=given.constraints(), progress=shown,
         )  # fmt: skip
     seconds = Clock.of_process(None).spent
-    peak = peak_of(found.projected_bytes)
+    peak, n_duplicates = peak_of(found.projected_bytes), int((found.rows["duplicates"] > 0).sum())
     if given.as_json:
         say_json({
-            "out": str(out), "n_rows": found.n_rows, "n_suspects": len(found),
-            "n_duplicates": found.n_duplicates, "folds": found.folds, "seconds": seconds,
+            "out": str(out), "n_rows": found.n_rows, "n_suspects": len(found.rows),
+            "n_duplicates": n_duplicates, "folds": found.folds, "seconds": seconds,
             "projected_bytes": found.projected_bytes, "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
-        f"{short_path(out)}: {len(found):,} of {found.n_rows:,} rows, {found.n_duplicates:,} of "
+        f"{short_path(out)}: {len(found.rows):,} of {found.n_rows:,} rows, {n_duplicates:,} of "
         f"them by duplicates, {folds} folds, {time_text(seconds)}"
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streammach.data.label_arrays import raw_name
 from streammach.files.destinations import told_by_start
-from streammach.prediction.output import NUMBER, CsvOutput
+from streammach.prediction.output import NUMBER, CsvOutput, Delimited
 from streammach.prediction.sums import BlockSums, IdCounts, Summed
 from streammach.rows.names import Label, Names
 from streammach.spec.reported import FigureTable
@@ -206,7 +206,7 @@ class EachClass:
         for start in range(0, len(self), PIECE_CLASSES):
             table = self.table(self.ids[start : start + PIECE_CLASSES])
             lines = zip(*table.values(), strict=True)
-            yield "".join(",".join(map(_cell, line)) + "\n" for line in lines).encode()
+            yield "".join(",".join(map(cell_text, line)) + "\n" for line in lines).encode()
 
     def confusions(self, most: int) -> tuple[Confusion, ...]:
         """Return the most frequent confusions, so many at most."""
@@ -219,9 +219,10 @@ class EachClass:
         )
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any, form: Delimited = CSV) -> str:
+    """Return a figure or a label as it stands in a table; what is not known is empty."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
         return NUMBER % value
-    return " ".join(map(str, value)) if isinstance(value, list) else CSV.cell(raw_name(value))
+    return " ".join(map(str, value)) if isinstance(value, list) else form.cell(raw_name(value))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,7 @@ from streammach.machine import budget
 from streammach.model.calibration import CANDIDATES
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
-from streammach.prediction.doubts import Doubts, Suspects, doubts_of, duplicates, list_format
+from streammach.prediction.doubts import DOUBT, Suspects, doubts_of, duplicates, list_format
 from streammach.prediction.inputs import InputCounts, StoreRows
 from streammach.prediction.predictor import Predictor
 from streammach.progress import ProgressBar, Wanted
@@ -38,14 +37,14 @@ from streammach.training.trainer import Trainer
 
 FOLDS = 3
 MOST_FOLDS = 100
-ROW_BYTES = 36  # of a row: its number, fold, group, duplicates, and what is said of it
+TRAINED = 0.75  # share of the time that is for training; the rest is for rows and what is said
+ROW_BYTES = DOUBT.itemsize + 4 + 1  # of a row: what is said of it, group, fold
 
 
 def suspects(
     data: Any, y: Any = None, *, out: str | os.PathLike[str] | None = None, folds: int = FOLDS,
     memory: str | int | None = None, training: TrainingOptions | None = None,
-    constraints: Constraints | None = None, clock: Clock | None = None, force: bool = False,
-    callbacks: Sequence[object] = (), progress: Wanted = None,
+    constraints: Constraints | None = None, force: bool = False, progress: Wanted = None,
 ) -> Suspects:  # fmt: skip
     """Find the rows of a store whose labels are probably wrong.
 
@@ -70,13 +69,10 @@ def suspects(
         How models are trained. With ``hold_out_by`` a namespace rows that share a feature of it are
         in one fold.
     constraints : Constraints, optional
-        What else is fixed of their plans: threads, seed, optional parts.
-    clock : Clock, optional
-        The time that all of it may take.
+        What else is fixed of their plans: threads, seed, optional parts. A time is that of all the
+        work; trainings take three quarters of it.
     force : bool
         Whether a list that is there may be replaced.
-    callbacks : sequence, optional
-        What watches each training, beside early stopping.
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
         called with (stage, done, total).
@@ -85,12 +81,10 @@ def suspects(
     ------
     UsageError
         If rows or groups are fewer than folds, or a value is out of its range.
-    BudgetError
-        If no model fits the memory.
     Interrupted
         After a signal; nothing is saved.
-    DataError, StoreError, DiskError
-        If files cannot be read or written.
+    BudgetError, DataError, StoreError, DiskError
+        If no model fits the memory, or files cannot be read or written.
     """
     began, constraints = time.monotonic(), constraints or Constraints()
     if not 2 <= folds <= MOST_FOLDS:
@@ -102,79 +96,82 @@ def suspects(
         raise UsageError("held-out rows are those of the folds: --validation")
     with ExitStack() as stack:
         if out is not None:
-            read = [located(data)] if isinstance(data, str | os.PathLike) else []
+            read = [] if y is not None else [located(getattr(data, "path", data))]
             form, product = list_format(Path(out))
             goal = Destination(Path(out), product, force=force, inputs=read)
         place = temporary_folder() if goal is None else scratch(goal.path)
         folder = stack.enter_context(place)
         if y is not None:
-            rows = replace(given(data, y), seed=constraints.seed)
             most = budget(constraints.memory).n_bytes
+            rows = replace(given(data, y), seed=constraints.seed)
             data = stack.enter_context(rows.stored(folder / "given", most))
         elif not isinstance(data, Dataset):
             data = stack.enter_context(Dataset.open(data))
-        clock = clock or Clock(constraints.seconds)
-        work = _Work(data, folds, training, constraints, clock, callbacks, folder)
-        stages = dict.fromkeys(["duplicates", *work.stages], 1.0) | {"duplicates": 0.02}
-        with ProgressBar(progress, "", stages) as shown:
-            found = work.suspects(shown)
-        found = replace(found, seconds=time.monotonic() - began)
-        if goal is not None:
-            goal.write(found.text(form))
-    return found
-
-
-class _Work:
-    """The search under way: folds, and what is said of rows so far."""
-
-    def __init__(
-        self, data: Dataset, n_folds: int, training: TrainingOptions, constraints: Constraints,
-        clock: Clock, callbacks: Sequence[object], folder: Path,
-    ) -> None:  # fmt: skip
-        self.data, self.folder, self.training = data, folder, training
-        if constraints.memory is not None or not constraints.shaped:
-            most = budget(constraints.memory).n_bytes - ROW_BYTES * data.n_rows
-            constraints = replace(constraints, memory=max(most, 1))
-        self.constraints, self.clock, self.callbacks = constraints, clock, callbacks
-        self.stages = [f"fold {i + 1} of {n_folds}" for i in range(n_folds)]
-        self.folds, self.groups = row_folds(data, n_folds, training.seed, training.hold_out_by)
-        self.doubts, self.projected_bytes = Doubts.none(data.n_rows), 0
-
-    def suspects(self, shown: ProgressBar) -> Suspects:
-        """Do all of it."""
-        data = self.data
-        shown("duplicates", 0, 0)
-        same = duplicates(data)
-        for fold in range(len(self.stages)):
-            self._judge(fold, shown)
-        order = np.lexsort((-self.doubts.odds, same == 0))
-        order = order[(self.doubts.odds > 0)[order] | (same > 0)[order]]
-        numbers, _ = data.origins(0, data.n_rows)
-        return Suspects(
-            rows=numbers[order], doubts=self.doubts.take(order),
-            duplicates=same[order], groups=None if self.groups is None else self.groups[order],
-            labels=data.labels, features=data.features, n_rows=data.n_rows,
-            folds=len(self.stages), seconds=0.0,
-            projected_bytes=self.projected_bytes + ROW_BYTES * data.n_rows,
+        shown = stack.enter_context(ProgressBar(progress, "", dict.fromkeys(_stages(folds), 1.0)))
+        job = _Job(data, training, constraints, Clock(constraints.seconds, began), folder, shown)
+        found, projected = job.doubts(folds)
+        order = np.lexsort((-found["log_odds"], found["duplicates"] == 0))
+        found = found[order]
+        found = found[(found["log_odds"] > 0) | (found["duplicates"] > 0)]
+        made = Suspects(
+            rows=found, labels=data.labels, features=data.features, n_rows=data.n_rows,
+            folds=folds, seconds=time.monotonic() - began, projected_bytes=projected,
         )  # fmt: skip
+        if goal is not None:
+            goal.write(made.text(form))
+    return made
 
-    def _judge(self, fold: int, shown: ProgressBar) -> None:
-        """Train on the rows of the other folds, and note what is said of this one's."""
-        stage, apart = self.stages[fold], self.folds != fold
-        left = self.clock.left / (len(self.stages) - fold)
-        constraints = replace(self.constraints, time=left if self.clock.limited else None)
+
+def _stages(folds: int) -> list[str]:
+    return [f"fold {i + 1} of {folds}" for i in range(folds)]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all folds have in common."""
+
+    data: Dataset
+    training: TrainingOptions
+    constraints: Constraints
+    clock: Clock
+    folder: Path
+    shown: ProgressBar
+
+    def doubts(self, n_folds: int) -> tuple[NDArray[Any], int]:
+        """Return what is said of all rows, in the order of the store, and projected bytes."""
+        data, constraints, training = self.data, self.constraints, self.training
+        beside = ROW_BYTES * data.n_rows
+        if constraints.memory is not None or not constraints.shaped:
+            most = budget(constraints.memory).n_bytes - beside
+            constraints = replace(constraints, memory=max(most, 1))
+        if constraints.seconds is not None:
+            constraints = replace(constraints, time=TRAINED * constraints.seconds / n_folds)
+        folds, groups = row_folds(data, n_folds, training.seed, training.hold_out_by)
+        found, projected = np.zeros(data.n_rows, DOUBT), 0
+        for fold, stage in enumerate(_stages(n_folds)):
+            self.shown(stage, 0, 0)
+            clock = Clock(
+                constraints.seconds and TRAINED * max(self.clock.left, 1) / (n_folds - fold)
+            )
+            done = self._judge(stage, constraints, clock, folds == fold, found)
+            projected = max(projected, done)
+        found["duplicates"], found["group"] = duplicates(data), groups
+        return found, projected + beside
+
+    def _judge(
+        self, stage: str, wanted: Constraints, clock: Clock, fold: NDArray[np.bool_],
+        found: NDArray[Any],
+    ) -> int:  # fmt: skip
+        """Train on the rows of other folds; note what is said of this one's; return the bytes."""
 
         def told(state: StageState) -> None:
             if state.left_seconds is not None:
-                shown(stage, state.seconds, state.seconds + state.left_seconds, state.stage)
+                total = state.seconds + state.left_seconds
+                self.shown(stage, state.seconds, total, state.stage)
 
-        shown(stage, 0, 0)
-        with Dataset.open(copy_rows(self.data, self.folder / "rows", apart)) as rows:
-            chosen = plan(rows, constraints)
-            trainer = Trainer(
-                chosen, self.training, clock=Clock(constraints.seconds),
-                callbacks=(EarlyStopping(), SimpleNamespace(on_stage=told), *self.callbacks),
-            )  # fmt: skip
+        watchers = (EarlyStopping(), SimpleNamespace(on_stage=told))
+        with Dataset.open(copy_rows(self.data, self.folder / "rows", ~fold)) as rows:
+            trainer = Trainer(plan(rows, wanted), self.training, clock=clock, callbacks=watchers)
             try:
                 run = trainer.fit(rows, self.folder / "run")
             except Interrupted:
@@ -182,21 +179,17 @@ class _Work:
                 raise Interrupted("interrupted", hint=hint) from None
             seen = rows.label_counts > 0
         with Predictor(
-            run.model, memory=constraints.memory, threads=constraints.threads,
-            device=constraints.device,
-        ) as predictor:  # fmt: skip
-            self._take(predictor, np.flatnonzero(~apart), seen)
-        self.projected_bytes = max(self.projected_bytes, run.result.projected_bytes)
+            run.model, memory=wanted.memory, threads=wanted.threads, device=wanted.device
+        ) as predictor:
+            best = max(CANDIDATES, self.data.root.max_row_labels + 1)
+            room = predictor.room("evaluate", self.data.path, best, some_labels=True)
+            at = 0
+            source = StoreRows(self.data, predictor.model, label_needed=True)
+            for block in source.blocks(0, len(fold), InputCounts(), room):
+                own = np.flatnonzero(fold[at : at + block.n_rows])
+                found[at + own] = doubts_of(predictor, block.take(own), seen)
+                at += block.n_rows
+            room.done()
         for name in ("rows", "run"):
             remove_folder(self.folder / name)
-
-    def _take(self, predictor: Predictor, rows: NDArray[np.int64], seen: NDArray[np.bool_]) -> None:
-        """Note what a model says of rows of the store, whose numbers rise."""
-        room = predictor.room("evaluate", None, CANDIDATES)
-        source = StoreRows(self.data, predictor.model, label_needed=True)
-        at = 0
-        for block in source.blocks(0, self.data.n_rows, InputCounts(), room):
-            own = rows[slice(*np.searchsorted(rows, (at, at + block.n_rows)))]
-            self.doubts.put(own, doubts_of(predictor, block.take(own - at), seen))
-            at += block.n_rows
-        room.done()
+        return run.result.projected_bytes

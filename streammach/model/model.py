@@ -247,7 +247,11 @@ class Model(Reported):
             destination.take(partial)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by their names in the file; packed ones as they were."""
+        """Return all arrays by their names in the file; packed ones as they were.
+
+        ``weights`` times ``scale``, where there is one, are those of a model that was made smaller.
+        The bucket of each class in each repetition is ``spec.codes()``.
+        """
         hashed = {name: np.asarray(array) for name, array in self.hashed.items()}
         return {
             LABEL_OFFSETS: self.labels.offsets, LABELS: self.labels.data,

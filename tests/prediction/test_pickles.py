@@ -15,6 +15,7 @@ from streammach.model.shrink import Size, shrink
 from streammach.rows.names import Names
 from tests.builders import training
 from tests.model.models import counts_of, model_of
+from tests.prediction.test_explain import CASES, MORE, D, K, model_like
 
 KINDS = ("whole", "small", "counts", "small counts", "lists", "integers", "loaded")
 
@@ -63,6 +64,34 @@ def test_models_are_pickled_and_copied(kind, rng, tmp_path):
             assert a.dtype == b.dtype, way
             assert np.array_equal(a, b), way
         assert (repr(other), other.label_kind) == (repr(model), model.label_kind), way
+
+
+@pytest.mark.parametrize(("form", "shape", "logistic"), CASES)
+def test_every_kind_gives_its_arrays_and_labels(form, shape, logistic, rng):
+    model = model_like(rng, form, shape, logistic)
+    says = np.arange(K, dtype=np.int32)
+    says[4] = 3
+    model = replace(model, says=says, titles=Names.of(f"title {i}" for i in range(K)))
+    arrays = model.arrays()
+    for name, array in arrays.items():
+        assert type(array) is np.ndarray, name
+    rows = D + (MORE if shape == "cosines" else 0)
+    columns = model.spec.n_columns
+    assert (arrays["weights"].shape, arrays["bias"].shape) == ((rows, columns), (columns,))
+    assert ("scale" in arrays) == (form in ("int8", "int4"))
+    codes = model.spec.codes(0, K)
+    assert codes.shape == (K, model.spec.n_repetitions)
+    labels = list(model.labels)
+    assert labels[5] == model.labels[5] == "label 5"
+    for way, through in WAYS.items():
+        other = through(model)
+        found = other.arrays()
+        assert found.keys() == arrays.keys(), way
+        for name, array in arrays.items():
+            assert found[name].dtype == array.dtype, (way, name)
+            assert found[name].tobytes() == array.tobytes(), (way, name)
+        assert np.array_equal(other.spec.codes(0, K), codes)
+        assert list(other.labels) == labels
 
 
 def test_a_damaged_pickle_is_no_model(rng, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ from streammach.data.tables.values import day_of, is_missing, is_utf8, number_of
 from streammach.errors import UsageError, clean
 from streammach.spec.recipe import MAX_COLUMN_NAME, MOST_WIDTH, WORDY, Column, Recipe, Role
 
-LABELS = ("label", "labels", "class", "category", "categories", "target", "y")
+LABELS = (
+    "label", "labels", "class", "category", "categories", "subject", "subjects", "target", "y",
+)  # fmt: skip
+SEPARATORS = (b";", b"|")
+OFTEN = 0.1  # of the cells that hold one, from which on they look like lists of labels
 NUMBERED = ("id", "index", "idx", "row", "key", "uuid", "guid")
 N_BINS = 16
 TEXT_WORDS = 2.0  # words of a cell, from which on on average it is text
@@ -57,6 +62,8 @@ def recipe_of(
     if label is None and labelled and options.features:
         left = [n for n in names if n not in (*given, *taken) and n.casefold() not in NUMBERED]
         label = left[0] if len(left) == 1 else None
+    if label is not None and options.label_separator is None:
+        _check_single(label, head[label], path)
     kept = {n: role for n, role in given.items() if n not in (label, weight, tag)}
     sparse = any(role in WORDY for role in kept.values())
     columns = [_column(n, kept[n], head[n], binned=sparse) for n in names if n in kept]
@@ -118,6 +125,22 @@ def _label(names: list[str], taken: set[str]) -> str | None:
     """Return the column that is called like labels, None without one."""
     small = {name.casefold(): name for name in reversed(names) if name not in taken}
     return next((small[word] for word in LABELS if word in small), None)
+
+
+def _check_single(name: str, cells: Sequence[Any], path: str | Path | None) -> None:
+    """Warn where cells of labels look like lists whose parts come again."""
+    texts = [text for cell in cells if (text := _text(cell)) is not None]
+    for sign in SEPARATORS:
+        several = [text for text in texts if sign in text]
+        parts = {part.strip() for text in texts for part in text.split(sign)}
+        if len(several) > OFTEN * len(texts) and len(parts) < len(set(texts)):
+            what = (
+                f"cells of '{clean(name, 40)}' such as '{clean(several[0], 40)}' are one label each"
+            )
+            where = "" if path is None else f": {clean(path, 300)}"
+            warnings.warn(
+                f"{what}; lists? --label-separator '{sign.decode()}'{where}", stacklevel=2
+            )
 
 
 def _look(name: str, cells: Sequence[Any]) -> Role | None:

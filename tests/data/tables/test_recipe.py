@@ -1,8 +1,12 @@
 import json
+import re
+import warnings
 
 import msgspec
 import pytest
 
+from streammach.data.source_options import TableOptions
+from streammach.data.tables.guess import recipe_of
 from streammach.errors import StoreError
 from streammach.spec.documents import encoded, from_json
 from streammach.spec.recipe import Column, Recipe
@@ -61,3 +65,16 @@ def test_a_recipe_that_was_changed_in_a_store_is_damage(tmp_path):
     path.write_text(json.dumps(whole))
     with pytest.raises(StoreError, match="not a store"):
         Dataset.open(tmp_path / "s.zarr")
+
+
+@pytest.mark.parametrize("sign", [";", "|"])
+def test_labels_that_look_like_lists_are_warned_of(sign):
+    lists = [f"a{sign} b", "a", "b", f"b{sign}c", "c"] * 4
+    single = [f"c{sign}{i}" for i in range(20)]  # no part but the first comes again
+    head = {"text": ["one two"] * 20, "subjects": lists}
+    with pytest.warns(UserWarning, match=rf"'a{re.escape(sign)} b' are one .*--label-separator"):
+        assert recipe_of(head, TableOptions()).label == "subjects"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recipe_of(head, TableOptions(label_separator=sign))
+        recipe_of(head | {"subjects": single}, TableOptions())

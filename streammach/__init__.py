@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.derived import add, shrink
+    from streammach.training.onward import Start
     from streammach.training.run import Run
     from streammach.training.sweep import sweep
     from streammach.training.trainer import Trainer, merge, train
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
-    "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
+    "Start", "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
     "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "sweep", "train",
     "verify",
 ]  # fmt: skip
@@ -48,7 +49,7 @@ _HOMES = {
     "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
     "spec.training": ["TrainingOptions"], "training": ["callbacks"],
-    "training.derived": ["add", "shrink"], "training.run": ["Run"],
+    "training.derived": ["add", "shrink"], "training.run": ["Run"], "training.onward": ["Start"],
     "training.sweep": ["sweep"], "training.trainer": ["Trainer", "merge", "train"],
 }  # fmt: skip
 

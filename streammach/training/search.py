@@ -313,6 +313,14 @@ def decide(session: Session, pace: Pace) -> RunSettings:
     session.begin(SEARCH)
     if (before := decided(request.folder)) is not None:
         return before
+    start = request.start
+    if start is not None and start.training is not None:
+        settings = RunSettings(
+            training=start.onward(request.options), held_out=session.held.origin, trials=(),
+            reasons=start.reasons(session.left), request=request.identity,
+        )  # fmt: skip
+        write_atomic(path, to_json(settings))
+        return settings
     search, epochs = Search(session, request.options), 0
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
@@ -31,7 +30,6 @@ from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
 from streammach.machine import advised, size_text
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.findings import Findings
-from streammach.model.model import Model
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
@@ -47,6 +45,7 @@ from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
 from streammach.stages import Stages
 from streammach.training.events import Events
+from streammach.training.onward import Start
 from streammach.training.pace import EPOCHS, HELD_OUT, Pace, timetable
 from streammach.training.run import (
     CHECKPOINTS,
@@ -72,7 +71,7 @@ class FitRequest:
     checkpoint_seconds: float
     clock: Clock  # the time that there is
     stop: StopSignals | None = None  # asks for the end; the signals of the process otherwise
-    start: Model | None = None  # where the weights start
+    start: Start | None = None  # where the weights start
     lasting: bool = True  # whether the folder stays
     share: PartNumber | None = None
     settings: str | os.PathLike[str] | None = None  # another share, where all is decided already
@@ -99,7 +98,7 @@ class FitRequest:
         del config["placement"]["best_stays"]  # older runs do not have it
         decisive = [plan.facts.digest, plan.model, config, options]
         if self.start is not None:
-            decisive.append(sha256([np.asarray(self.start.weights).data]))
+            decisive.append(self.start.identity)
         return sha256([encoded(decisive)])
 
     @cached_property
@@ -227,6 +226,12 @@ class Session:
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
         self.held = hold_out(dataset, config.batching, self.options, config.placement.threads)
+        # rows that epochs do not learn from, bool (n_rows,), or None; those that hashed models are
+        # judged on
+        self.left, self.fresh = self.held.mask, self.held
+        if request.start is not None and request.start.training is not None:
+            shares = request.start.shares(dataset, config.batching, self.held)
+            self.held, self.fresh, self.left = shares
         self.backend = BACKENDS[config.placement.device].open(
             plan.model, config, facts=plan.facts, device_bytes=plan.limits.device
         )

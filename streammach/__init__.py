@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.derived import add, shrink
+    from streammach.training.onward import Start
     from streammach.training.out_of_fold import suspects
     from streammach.training.run import Run
     from streammach.training.sweep import sweep
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
-    "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
+    "Start", "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
     "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "suspects", "sweep",
     "tokenizer", "train", "verify",
 ]  # fmt: skip
@@ -51,7 +52,7 @@ _HOMES = {
     "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
     "spec.training": ["TrainingOptions"], "training": ["callbacks"],
-    "training.derived": ["add", "shrink"], "training.run": ["Run"],
+    "training.derived": ["add", "shrink"], "training.run": ["Run"], "training.onward": ["Start"],
     "training.out_of_fold": ["suspects"], "training.sweep": ["sweep"],
     "training.trainer": ["Trainer", "merge", "train"],
 }  # fmt: skip

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streammach.figures import Reached
     from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
+    from streammach.training.onward import Start
     from streammach.training.run import Result, Run
     from streammach.training.sweep import Sweep
     from streammach.training.trainer import Trainer
@@ -64,6 +65,9 @@ def plan(*, store: Path, given: Arguments) -> None:
               help="Folder of the run.")  # fmt: skip
 @options.shared(
     *options.RUN,
+    click.option("--start", metavar="RUN", type=options.PATH,
+                 help="Go on from a run whose store this one extends: one epoch of the new rows "
+                      "and of some old ones."),
     click.option("--part", metavar="K/N",
                  help="Train the repetitions of one of N parts alone, such as 3/8; merge joins "
                       "them."),
@@ -82,6 +86,8 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
     if given.part is None and given.settings is not None:
         raise UsageError("a whole run decides itself: --settings without --part")
     elsewhere = options.elsewhere(given)
+    if given.start is not None and (elsewhere is not None or given.part is not None):
+        raise UsageError("what goes on from a run is trained at once, here: --start")
     if elsewhere is not None:
         say_run(elsewhere.train(store, out, given), given)
     elif given.part is not None:
@@ -92,11 +98,11 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
 
 def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with planned_rows(store, out, given) as (rows, chosen, shown):
+    with planned_rows(store, out, given) as (rows, chosen, shown, start):
         from streammach.training.run import replaced  # loads on demand
         from streammach.training.small_training import rehearsal
 
-        trainer = _trainer(chosen, given, shown)
+        trainer = _trainer(chosen, given, shown, start)
         say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
         if given.force:
             replaced(out)
@@ -109,7 +115,7 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
     from streammach.training.run_part import PartNumber
 
     number = PartNumber.of_text(given.part)
-    with planned_rows(store, out, given, PART_OF_RUN) as (rows, plan, shown):
+    with planned_rows(store, out, given, PART_OF_RUN) as (rows, plan, shown, _):
         number.check(plan, given.training())
         projected = number.projected_bytes(plan, decides=given.settings is None)
         say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
@@ -137,23 +143,31 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
 @contextmanager
 def planned_rows(
     store: Path, out: Path, given: Arguments, kind: str = "run"
-) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar]]:
-    """Yield a store, or its view by weights of classes, its plan, and what tells."""
+) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar, Start | None]]:
+    """Yield a store, or its view by weights of classes, its plan, what tells, where it starts."""
     with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weighed  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
         from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
+        from streammach.training.onward import Start
         from streammach.training.run import entered
 
         entered(out, resume=given.resume, force=given.force, kind=kind)
         rows: Path | Dataset = store
-        if given.class_weight is not None:
-            data = opened.enter_context(Dataset.open(store))
-            rows = weighed(data, given.class_weight)
+        run = vars(given).get("start")
+        if given.class_weight is not None or run is not None:
+            rows = opened.enter_context(Dataset.open(store))
+            if given.class_weight is not None:
+                rows = weighed(rows, given.class_weight)
         speed()
-        yield rows, choose(rows, _constraints(out, given)), shown
+        fixed = _constraints(out, given)
+        if run is None or isinstance(rows, Path):
+            yield rows, choose(rows, fixed), shown, None
+            return
+        start = Start.of(run, rows)
+        yield rows, start.plan(rows, fixed), shown, start
 
 
 def _constraints(out: Path, given: Arguments) -> Constraints:
@@ -172,12 +186,14 @@ def _constraints(out: Path, given: Arguments) -> Constraints:
     return dataclasses.replace(found, memory=memory)
 
 
-def _trainer(plan: Plan, given: Arguments, shown: ProgressBar) -> Trainer:
+def _trainer(
+    plan: Plan, given: Arguments, shown: ProgressBar, start: Start | None = None
+) -> Trainer:
     from streammach.training.trainer import Trainer  # compiled code loads on demand
 
     return Trainer(
         plan, given.training(), callbacks=watchers(shown),
-        checkpoint_minutes=given.checkpoint_minutes, clock=given.clock(),
+        checkpoint_minutes=given.checkpoint_minutes, clock=given.clock(), start=start,
     )  # fmt: skip
 
 

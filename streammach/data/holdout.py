@@ -94,6 +94,12 @@ def _held_out(
     return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None)
 
 
+def of_mask(dataset: Dataset, room: Batching, mask: NDArray[np.bool_], origin: str) -> HeldOut:
+    """Return the rows of a mask, bool (n_rows,), as held-out rows."""
+    rows, _ = _masked_rows(dataset, room, mask)
+    return HeldOut(_of_known_features(rows, dataset), mask, f"{rows.n_rows:,} {origin}")
+
+
 def _of_namespace(
     dataset: Dataset, room: Batching, namespace: bytes, seed: int, *, looks: bool = False
 ) -> HeldOut | None:

@@ -24,6 +24,7 @@ from streammach.spec.optimizers import OPTIMIZERS, USUAL
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.training.callbacks import EarlyStopping, Progress
+from streammach.training.onward import Start
 from streammach.training.run import Run
 from streammach.training.stream import WEIGHTS, Stream, begun
 from streammach.training.trainer import Trainer, planned
@@ -53,7 +54,8 @@ def trained(given: Parameters, rows: Rows, names: Names | None, start: Model | N
             bar = closing.enter_context(ProgressBar(given["progress"], ""))
             watching.append(Progress(bar=bar))
         options = _options(given, rows, plan, seed)
-        return Trainer(plan, options, callbacks=watching, start=start).fit(dataset)
+        begins = None if start is None else Start(start)
+        return Trainer(plan, options, callbacks=watching, start=begins).fit(dataset)
 
 
 def seed_of(random_state: Any) -> int:

@@ -212,7 +212,9 @@ def choose(judge: Judge) -> SmallForm:
     form, n = judge.whole, 1
     whole = reached = judge.reached(form)
     best, free = whole.selection_score, LOSES * whole.error(judge.known_rows)
-    for smaller in (_types,) if judge.few else (_types, _repetitions, _features, _pairs):
+    goes_on = judge.session.request.start is not None  # else every day would halve them
+    ways = (_types, _features, _pairs) if goes_on else (_types, _repetitions, _features, _pairs)
+    for smaller in (_types,) if judge.few else ways:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
             found, n = judge.reached(other), n + 1

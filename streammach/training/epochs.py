@@ -15,12 +15,12 @@ from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import RunPosition
-from streammach.model.model import Model
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
+from streammach.training.onward import begin_from
 from streammach.training.run_part import RunPart
 from streammach.training.session import Session
 
@@ -43,10 +43,10 @@ class Epochs:
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
         if request.start is not None:
-            begin_from(self._backend.arrays(), request.start)
+            begin_from(self._backend.arrays(), request.start.model, session.dataset.features)
         self.progress = self._checkpoints.newest(self._backend.arrays()) or RunPosition()
         self._backend.restore()
-        self._reader: Feed = open_reader(session, spec)
+        self._reader: Feed = open_reader(session, spec, held=session.left)
         self._rows = spec.epochs * self._reader.n_rows  # of all epochs
         if (
             self.progress.epoch > spec.epochs
@@ -220,17 +220,6 @@ class Epochs:
             waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
             listed=self._plan.facts.listed, history=at.history, best_epoch=at.best_epoch,
         )  # fmt: skip
-
-
-def begin_from(arrays: dict[str, NDArray[Any]], start: Model) -> None:
-    """Let weights start from those of a model."""
-    for name, values in (("weights", start.weights), ("bias", start.bias)):
-        if arrays[name].shape != values.shape:
-            raise MismatchError(
-                f"the {name} have the shape {arrays[name].shape}, those to start from "
-                f"{values.shape}"
-            )
-        arrays[name][:] = values
 
 
 def _after_epoch(progress: RunPosition, entry: EpochFigures, seconds: float) -> RunPosition:

@@ -120,6 +120,7 @@ def _train(session: Session, projected_bytes: int) -> None:
     if session.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
         _finish(session, pace, None, RunPosition(), projected_bytes)
         return
+    session.held = session.fresh
     if session.ahead:
         _save_alone(session)
     # The search for what was left open.

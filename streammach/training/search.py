@@ -309,6 +309,13 @@ def decide(session: Session, pace: Pace) -> RunSettings:
     session.begin(SEARCH)
     if (before := decided(request.folder)) is not None:
         return before
+    start = request.start
+    if start is not None and start.training is not None:
+        settings = session.settings(
+            start.onward(request.options), trials=(), reasons=start.reasons(session.left)
+        )
+        write_atomic(path, to_json(settings))
+        return settings
     search, epochs = Search(session, request.options), 0
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0

@@ -32,7 +32,6 @@ from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
 from streammach.machine import advised, size_text
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.findings import Findings
-from streammach.model.model import Model
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
@@ -49,6 +48,7 @@ from streammach.spec.training import PROPENSITY, TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
 from streammach.stages import Stages
 from streammach.training.events import Events
+from streammach.training.onward import Start
 from streammach.training.pace import EPOCHS, HELD_OUT, Pace, timetable
 from streammach.training.run import (
     CHECKPOINTS,
@@ -76,7 +76,7 @@ class FitRequest:
     checkpoint_seconds: float
     clock: Clock  # the time that there is
     stop: StopSignals | None = None  # asks for the end; the signals of the process otherwise
-    start: Model | None = None  # where the weights start
+    start: Start | None = None  # where the weights start
     lasting: bool = True  # whether the folder stays
     share: PartNumber | None = None
     settings: str | os.PathLike[str] | None = None  # another share, where all is decided already
@@ -105,7 +105,7 @@ class FitRequest:
         del config["placement"]["best_stays"]  # older runs do not have it
         decisive = [plan.facts.digest, plan.model, config, options]
         if self.start is not None:
-            decisive.append(sha256([np.asarray(self.start.weights).data]))
+            decisive.append(self.start.identity)
         return sha256([encoded(decisive)])
 
     @cached_property
@@ -234,7 +234,12 @@ class Session:
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
         held = hold_out(dataset, config.batching, self.options, config.placement.threads)
-        self.held = _weighed(held, dataset, self.options)
+        # rows that epochs do not learn from, bool (n_rows,), or None; those that hashed models are
+        # judged on
+        self.left, fresh = held.mask, held
+        if request.start is not None and request.start.training is not None:
+            held, fresh, self.left = request.start.shares(dataset, config.batching, held)
+        self.held, self.fresh = (_weighed(one, dataset, self.options) for one in (held, fresh))
         self.backend = BACKENDS[config.placement.device].open(
             plan.model, config, facts=plan.facts, device_bytes=plan.limits.device
         )

@@ -23,7 +23,6 @@ from streammach.errors import BudgetError, UsageError
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import located
 from streammach.machine import memory_limit, parse_size, training_budget
-from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
@@ -34,6 +33,7 @@ from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.fit import fit
+from streammach.training.onward import Start
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, in_order
 from streammach.training.session import FitRequest
@@ -60,8 +60,8 @@ class Trainer:
         Time between checkpoints.
     clock : Clock, optional
         The time that the work may take; it ends with the best model by then.
-    start : Model, optional
-        Where the weights start: a model of the same shape, classes and features.
+    start : Start, optional
+        Where the weights start; the plan is :meth:`streammach.training.onward.Start.plan`'s.
     stop : StopSignals, optional
         Asks for the end; the signals of the process otherwise.
     """
@@ -69,7 +69,7 @@ class Trainer:
     def __init__(
         self, plan: Plan, options: TrainingOptions | None = None, *,
         callbacks: Sequence[object] | None = None, checkpoint_minutes: float = CHECKPOINT_MINUTES,
-        clock: Clock | None = None, start: Model | None = None, stop: StopSignals | None = None,
+        clock: Clock | None = None, start: Start | None = None, stop: StopSignals | None = None,
     ) -> None:  # fmt: skip
         self._start, self._stop = start, stop
         self.plan, self.options = plan, options or TrainingOptions()

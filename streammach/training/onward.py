@@ -1,0 +1,212 @@
+"""A training that goes on from another one: its weights, on a store with more rows and names.
+
+The run's weights are those of the known features, and its hashes those of all classes; new features
+start at zero. One epoch learns from the new rows and from a sample of the old ones. Some of the new
+rows judge the hashed models, since these have learnt from all old ones.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.holdout import HeldOut, of_mask
+from streammach.data.store.dataset import Dataset
+from streammach.errors import BudgetError, MismatchError, UsageError, clean
+from streammach.files.reading import sha256
+from streammach.machine import advised, size_text
+from streammach.model.model import Model
+from streammach.model.shrink import plain
+from streammach.parts.switches import SWITCHES
+from streammach.planning.choose import plan as choose
+from streammach.planning.constraints import Constraints
+from streammach.rows.block import RowBlock
+from streammach.rows.names import Names
+from streammach.spec.byte_lines import Line
+from streammach.spec.config import Batching
+from streammach.spec.model_spec import ModelSpec
+from streammach.spec.plan import Plan
+from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.training.run import Run
+
+HELD_SHARE, FEW = 5, 2000  # one of so many new rows judges hashed models; a half of few
+OLD_SHARE = 1.0  # old rows that are learnt from once more, for each new one
+LEAST_OLD = 1000
+LEAST_NEW = 100  # rows
+RATE = 0.3  # of the run's, at the start
+PIECE_ROWS = 4096  # of weights that are widened at a time
+EXTEND = "Make one with: streammach convert NEW... OUT.zarr --extend"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a training starts from.
+
+    Attributes
+    ----------
+    model : Model
+        The weights; features are told by their names, classes by their ids.
+    training : TrainSpec, optional
+        How it was trained: so a training goes on with new rows. Without it all is chosen anew.
+    """
+
+    model: Model
+    training: TrainSpec | None = None
+
+    @classmethod
+    def of(cls, run: str | os.PathLike[str], data: Dataset) -> Start:
+        """Return what a training on a store that extends a run's starts from.
+
+        Parameters
+        ----------
+        run : path-like
+            The folder of a finished run.
+        data : Dataset
+            A store that was made by ``convert(..., extend=...)`` of the run's.
+
+        Raises
+        ------
+        UsageError
+            If there is no such run, it cannot be gone on from, or too few rows are new.
+        MismatchError
+            If it is not finished, or the store does not extend its store.
+        ModelError, DiskError
+            If the model is damaged, or cannot be read.
+        """
+        opened = Run.open(run)
+        if data.root.options.get("extend") != opened.plan.facts.digest:
+            raise MismatchError(
+                f"it does not extend the store of {clean(run, 300)}",
+                path=clean(data.path, 300), hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
+            )  # fmt: skip
+        n_new, model = data.n_rows - data.root.old_rows, opened.model
+        if n_new < LEAST_NEW:
+            what = f"{n_new:,} rows are new, {LEAST_NEW} are needed at least"
+            raise UsageError(what, path=clean(data.path, 300), hint="Wait for more.")
+        if model.projection is not None:
+            raise UsageError("its dense rows have random columns: train anew", path=clean(run, 300))
+        return cls(model, replace(opened.settings.training, whitened=False))
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of what decides the result."""
+        weights, size = self.model.weights, PIECE_ROWS
+        pieces = (plain(self.model, slice(i, i + size)) for i in range(0, len(weights), size))
+        return sha256(piece.tobytes() for piece in pieces)
+
+    def plan(self, data: Dataset, constraints: Constraints) -> Plan:
+        """Return a plan for more rows of the model's kind.
+
+        Parameters
+        ----------
+        data : Dataset
+            The store.
+        constraints : Constraints
+            What is fixed beside the shape, such as the memory.
+
+        Raises
+        ------
+        UsageError
+            If another shape is asked for.
+        BudgetError, DeviceError
+            As for :func:`streammach.planning.choose.plan`.
+        """
+        if constraints.shaped or constraints.hashed_features:
+            raise UsageError("the run has a shape: --buckets, --repetitions, --exact, --start")
+        spec, model = self.spec(data.n_classes, data.n_features), self.model
+        shape: dict[str, Any] = {"n_buckets": spec.n_buckets, "n_repetitions": spec.n_repetitions}
+        if spec.unhashed:
+            shape["n_buckets"] = None
+        parts = {one.option: one.words[2] for one in SWITCHES.values()}
+        parts["counts"] = constraints.parts.get("counts", "auto")
+        made = choose(data, replace(
+            constraints, **shape, parts=parts, optimizer=model.training.optimizer,
+            hashed_features=spec.n_hashed_features if spec.cut else None,
+        ))  # fmt: skip
+        room = made.config.batching
+        rows = 16 * room.held_out_nnz + 64 * room.held_out_rows + 4 * data.n_rows
+        more = Line("what it starts from", "host", model.n_bytes + rows)
+        made = replace(made, model=spec, ledger=(*made.ledger, more))
+        if made.limits.overshoot(made.ledger):
+            needed = made.projected_bytes
+            raise BudgetError(
+                f"it needs {size_text(needed)} with the model that it starts from",
+                path=f"{size_text(made.limits.host)} ({made.limits.host_source})",
+                hint=f"Nothing was allocated; use --memory {advised(needed)} or more.",
+            )
+        return made
+
+    def spec(self, n_classes: int, n_features: int) -> ModelSpec:
+        """Return the shape and the hashes for so many classes and features."""
+        spec = self.model.spec
+        n_buckets = n_classes if spec.exact else spec.n_buckets
+        return replace(spec, n_classes=n_classes, n_features=n_features, n_buckets=n_buckets)
+
+    def shares(
+        self, data: Dataset, room: Batching, usual: HeldOut
+    ) -> tuple[HeldOut, HeldOut, NDArray[np.bool_]]:
+        """Return the rows held out for counts, for hashed models, and those not learnt from."""
+        # Counts are of this store alone: the usual rows judge them. The run's hashed models have
+        # learnt from old rows, so that some of the new ones judge them. The last is bool (n_rows,).
+        n, step, n_old = data.n_rows, data.facts.block_rows, data.root.old_rows
+        new = np.zeros(n, np.bool_)
+        for start in range(0, n, step):
+            numbers, _ = data.origins(start, min(start + step, n))
+            new[start : start + step] = numbers >= n_old
+        held = np.zeros(n, np.bool_) if usual.mask is None else usual.mask
+        places = np.flatnonzero(new & ~held)  # in a random order, as all rows of a store are
+        left = np.ones(n, np.bool_)
+        left[places] = False
+        left[np.flatnonzero(~new & ~held)[: max(round(OLD_SHARE * len(places)), LEAST_OLD)]] = False
+        if usual.mask is None:
+            return usual, usual, left
+        n = len(places)
+        few = min(n // 2, FEW) if self.model.training.optimizer_kind.settles else 0
+        n_held = min(room.held_out_rows, max(n // HELD_SHARE, few))
+        mask = np.zeros(len(held), np.bool_)
+        mask[places[:n_held]] = True
+        fresh = of_mask(data, room, mask, "random new rows of the training store")
+        both, left = held | mask, left | mask
+        rows = RowBlock.concat([usual.rows, fresh.rows])
+        return (
+            replace(usual, rows=rows, mask=both, origin=f"{usual.origin}, {fresh.origin}"),
+            replace(fresh, mask=both), left,
+        )  # fmt: skip
+
+    def onward(self, options: TrainingOptions) -> TrainSpec:
+        """Return how it goes on: as the run was trained, but for what is said."""
+        assert self.training is not None, "it goes on"
+        rate = options.learning_rate or RATE * self.training.learning_rate
+        epochs = 1 if options.epochs is None else options.epochs
+        return replace(self.training, epochs=epochs, learning_rate=rate, seed=options.seed)
+
+    def reasons(self, left: NDArray[np.bool_] | None) -> tuple[str, ...]:
+        """Return what is to be said of it, where rows bool (n_rows,) are not learnt from."""
+        model, n = self.model, 0 if left is None else int(np.count_nonzero(~left))
+        stored = model.stored or "float32"
+        return (f"it starts from {stored} weights of {model.spec}: an epoch of {n:,} rows",)
+
+
+def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> None:
+    """Let weights of known features and buckets start from those of a model.
+
+    Raises
+    ------
+    MismatchError
+        If the model has another shape.
+    """
+    weights, n = arrays["weights"], model.spec.n_columns
+    ids = features.ids_of(model.features)[: len(model.weights)]
+    if not n <= weights.shape[1] or (n < weights.shape[1] and not model.spec.exact):
+        raise MismatchError(f"the model has {n:,} columns, not {weights.shape[1]:,}")
+    for start in range(0, len(ids), PIECE_ROWS):
+        some = np.arange(start, min(start + PIECE_ROWS, len(ids)))
+        some = some[(ids[some] >= 0) & (ids[some] < len(weights))]
+        weights[ids[some], :n] = plain(model, some)
+    if not (model.listed and model.spec.exact):  # else ln n was taken from it, for the ranking
+        arrays["bias"][..., :n] = model.bias

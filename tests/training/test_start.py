@@ -1,0 +1,186 @@
+"""A training that goes on from a run, on a store that extends the run's."""
+
+import json
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.cli.main import main
+from streammach.data.holdout import hold_out
+from streammach.data.store.dataset import Dataset
+from streammach.errors import BudgetError, MismatchError, UsageError
+from streammach.model.model import Model
+from streammach.model.shrink import plain
+from streammach.planning.constraints import Constraints
+from tests.builders import listed_lines
+
+HASHED = {"n_buckets": 8, "n_repetitions": 4}
+STILL = {"learning_rate": 1e-30, "last_passes": 0, "model_size": "full"}
+OLD, NEW = 600, 500
+
+
+def words(rng, n, classes):
+    rows = ((c, rng.integers(300, size=4)) for c in rng.integers(classes, size=n))
+    return [(f"k{c}", f"own{c} at{c} " + " ".join(f"w{j}" for j in some)) for c, some in rows]
+
+
+def vw(tiny, rng, name, n, classes):
+    return tiny.text(f"{name}.vw", [f"{k} |x {text}" for k, text in words(rng, n, classes)]), {}
+
+
+def table(tiny, rng, name, n, classes):
+    lines = ["kind,title", *(f"{k},{text}" for k, text in words(rng, n, classes))]
+    return tiny.text(f"{name}.csv", lines), {"label": "kind", "text": "title"}
+
+
+def lists(tiny, rng, name, n, classes):
+    return tiny.text(f"{name}.vw", listed_lines(rng, n, classes)), {"multilabel": "on"}
+
+
+def dense(tiny, rng, name, n, classes):
+    y = rng.integers(classes, size=n)
+    x = np.eye(20)[y] * 2 + rng.normal(size=(n, 20)) * 0.3
+    np.save(tiny.folder / f"{name}.npy", x.astype(np.float32))
+    np.save(tiny.folder / f"{name}-y.npy", y)
+    return tiny.folder / f"{name}.npy", {"labels": tiny.folder / f"{name}-y.npy"}
+
+
+KINDS = {"vw": vw, "table": table, "lists": lists, "dense": dense}
+SHAPES = {
+    "hashed": HASHED,
+    "exact": {"n_buckets": 64, "n_repetitions": 1},
+    "alone": {"n_repetitions": 0},
+}
+
+
+def day(tiny, make, name, n, classes, **options):
+    source, said = make(tiny, np.random.default_rng(len(name) + n), name, n, classes)
+    if options and make is not dense:
+        said = {}
+    store = tiny.folder / f"{name}.zarr"
+    sm.convert(source, store, threads=1, **said, **options)
+    return store
+
+
+def trained(store, out, shape, **options):
+    made = sm.plan(store, memory="900MB", threads=1, **shape)
+    return sm.Trainer(made, sm.TrainingOptions(epochs=2, **options)).fit(store, out)
+
+
+def gone_on(store, before, out, memory="900MB", **options):
+    with Dataset.open(store) as data:
+        start = sm.Start.of(before, data)
+        plan = start.plan(data, Constraints(memory=memory, threads=1))
+        return sm.Trainer(plan, sm.TrainingOptions(**options), start=start).fit(data, out)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_old_weights_stay_and_new_classes_are_learnt(kind, shape, tiny):
+    if (kind, shape) == ("dense", "alone"):
+        return
+    make, folder = KINDS[kind], tiny.folder
+    old = day(tiny, make, "old", OLD, 12)
+    run = trained(old, folder / "run", SHAPES[shape])
+    new = day(tiny, make, "new", NEW, 15, extend=old)
+    test = day(tiny, make, "test", 90, 15, like=new)
+    went = gone_on(new, run.path, folder / "went")
+    still = gone_on(new, run.path, folder / "still", **STILL) if shape != "alone" else went
+    with Dataset.open(new) as data:
+        assert (data.n_classes, data.root.old_rows) == (went.model.spec.n_classes, OLD)
+    assert went.settings.training.epochs == len(went.result.history) == (shape != "alone")
+    before, after, kept = run.model, went.model, still.model
+    assert (after.spec.hash_a, after.spec.hash_b) == (before.spec.hash_a, before.spec.hash_b)
+    assert after.spec.n_repetitions == before.spec.n_repetitions
+    if shape != "alone":
+        d = [kept.features.raw(i) for i in range(len(kept.features))]
+        ids = [d.index(before.features.raw(i)) for i in range(len(before.features))]
+        n = before.spec.n_columns
+        all_rows = slice(0, len(before.weights))
+        assert np.array_equal(plain(kept, ids)[:, :n], plain(before, all_rows))
+    found = {name: sm.evaluate(model, test).accuracy for name, model in
+             (("before", before), ("after", after))}  # fmt: skip
+    assert found["after"] > found["before"] + 0.02
+    assert found["after"] > (0.7 if kind == "lists" else 0.8)
+
+
+def test_the_same_bytes_for_threads_and_after_an_interruption(tiny):
+    old = day(tiny, vw, "old", OLD, 12)
+    run = trained(old, tiny.folder / "run", HASHED)
+    new = day(tiny, vw, "new", NEW, 15, extend=old)
+    stop = Exception("stopped")
+
+    class Stop:
+        def on_epoch_end(self, state):
+            raise stop
+
+    def model(name, threads, resume=False, callbacks=()):
+        with Dataset.open(new) as data:
+            start = sm.Start.of(run.path, data)
+            plan = start.plan(data, Constraints(memory="900MB", threads=threads))
+            trainer = sm.Trainer(plan, sm.TrainingOptions(), start=start, callbacks=callbacks)
+            trainer.fit(data, tiny.folder / name, resume=resume)
+        return (tiny.folder / name / "model" / "model.safetensors").read_bytes()
+
+    one = model("one", 1)
+    assert model("two", 3) == one
+    with pytest.raises(Exception, match="stopped"):
+        model("late", 1, callbacks=[Stop()])
+    assert model("late", 1, resume=True) == one
+
+
+def test_new_rows_judge_and_as_many_old_ones_are_learnt_again(tiny):
+    old = day(tiny, vw, "old", 2000, 12)
+    run = trained(old, tiny.folder / "run", HASHED)
+    new = day(tiny, vw, "new", 1200, 15, extend=old)
+    with Dataset.open(new) as data:
+        start = sm.Start.of(run.path, data)
+        room = start.plan(data, Constraints(memory="900MB", threads=1)).config.batching
+        usual = hold_out(data, room, sm.TrainingOptions(hold_out_by="random"))
+        held, fresh, left = start.shares(data, room, usual)
+        numbers, _ = data.origins(0, data.n_rows)
+        new = numbers >= 2000
+        assert (held.rows.n_rows, fresh.rows.n_rows) == (held.mask.sum(), room.held_out_rows)
+        assert fresh.rows.n_rows == (new & held.mask & ~usual.mask).sum()
+        assert (held.mask & ~left).sum() == 0
+        learnt = new & ~left
+        assert learnt.sum() + (new & held.mask).sum() == 1200
+        assert (~new & ~left).sum() == max(1000, (new & ~usual.mask).sum())
+
+
+def test_what_cannot_be_gone_on_from_is_refused(tiny):
+    old, other = day(tiny, vw, "old", OLD, 12), day(tiny, vw, "other", OLD, 12)
+    run = trained(old, tiny.folder / "run", HASHED)
+    new, odd = day(tiny, vw, "new", NEW, 15, extend=old), day(tiny, vw, "odd", 60, 9, extend=other)
+    for store in (old, odd):
+        with pytest.raises(MismatchError, match="does not extend the store of"):
+            gone_on(store, run.path, tiny.folder / "out")
+    few = day(tiny, vw, "few", 50, 15, extend=old)
+    with pytest.raises(UsageError, match="50 rows are new, 100 are needed"):
+        gone_on(few, run.path, tiny.folder / "out")
+    with pytest.raises(BudgetError):
+        gone_on(new, run.path, tiny.folder / "out", memory="100MB")
+    with Dataset.open(new) as data, pytest.raises(UsageError, match="the run has a shape"):
+        sm.Start.of(run.path, data).plan(data, Constraints(n_buckets=4, n_repetitions=2))
+    assert not (tiny.folder / "out").exists()
+
+
+def test_the_command_goes_on_and_replaces_own_runs_alone(tiny, capsys, monkeypatch):
+    monkeypatch.chdir(tiny.folder)
+    old = day(tiny, vw, "old", OLD, 12)
+    day(tiny, vw, "new", NEW, 15, extend=old)
+    trained(old, "run", HASHED)
+    command = ["train", "new.zarr", "--start", "run", "--out", "went", "--threads", "1"]
+    command += ["--memory", "900MB", "--progress", "none"]
+    assert main(command) == 0
+    assert "it starts from" in capsys.readouterr().out
+    assert main([*command, "--part", "1/2"]) == 2
+    assert main(command) == 2
+    (tiny.folder / "went" / "mine.txt").write_text("mine")
+    assert main([*command, "--force"]) == 2
+    (tiny.folder / "went" / "mine.txt").unlink()
+    capsys.readouterr()
+    assert main([*command, "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["training"]["epochs"] == 1
+    assert Model.load("went").spec.n_classes == 15

@@ -91,6 +91,17 @@ def test_hashed_models_know_fewer_features_where_all_leave_no_room():
     assert shares == sorted({*shares})
 
 
+def test_lists_of_more_labels_want_more_columns():
+    lists = {"n_labels": 3_000_000, "max_row_labels": 50, "max_block_labels": 100_000}
+    shape = {"n_buckets": 64, "n_repetitions": 9, "memory": "12GB"}
+    lost = [
+        [plan(facts(n_classes=k, **kind), **shape).expected.loss for k in (10_000, 100_000)]
+        for kind in ({}, lists)
+    ]
+    assert lost[0][0] == lost[0][1]
+    assert lost[1][0] < lost[1][1] / 2
+
+
 def test_a_time_limit_is_kept_or_refused():
     free = plan(facts(), memory="2GB").expected.seconds
     hurried = plan(facts(), memory="2GB", time=free * 0.8)

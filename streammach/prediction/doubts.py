@@ -76,19 +76,20 @@ def doubts_of(predictor: Predictor, block: RowBlock, seen: NDArray[np.bool_]) ->
     return found
 
 
-def duplicates(dataset: Dataset) -> NDArray[np.int32]:
+def duplicates(dataset: Dataset, groups: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return of each row how many with its features have one other label: int32 (n,).
 
     They are told where they are most of all rows with its features; it is 0 elsewhere, and for
-    rows without features. Rows are compared by hashes of 64 bits of features and values, and a list
-    of labels is one label.
+    rows without features. Rows are compared by hashes of 64 bits of features and values, those that
+    name `groups` aside, and a list of labels is one label.
     """
-    n = dataset.n_rows
+    n, groups = dataset.n_rows, np.unique(groups)
     rows, labels = np.empty((2, n), np.uint64)
     step = max(1, min(dataset.facts.block_rows, HASH_VALUES * n // max(dataset.nnz, 1)))
     for start in range(0, n, step):
         stop = min(start + step, n)
         block = dataset.rows(start, stop)
+        block = block.with_values(~np.isin(block.features, groups))
         bits, lists = block.values.astype(np.float32).view(np.uint32), block.lists
         rows[start:stop] = _sums(block.indptr, keys(STREAM, block.features, bits))
         labels[start:stop] = _sums(lists.starts, keys(STREAM, lists.classes))

@@ -94,14 +94,17 @@ def suspects(
     training, goal = replace(training or TrainingOptions(), seed=constraints.seed), None
     if training.validation is not None:
         raise UsageError("held-out rows are those of the folds: --validation")
+    alone = y is None
+    if alone and not isinstance(data, Dataset | str | os.PathLike):
+        raise UsageError("rows in memory need labels: y")
     with ExitStack() as stack:
         if out is not None:
-            read = [] if y is not None else [located(getattr(data, "path", data))]
+            read = [located(getattr(data, "path", data))] if alone else []
             form, product = list_format(Path(out))
             goal = Destination(Path(out), product, force=force, inputs=read)
         place = temporary_folder() if goal is None else scratch(goal.path)
         folder = stack.enter_context(place)
-        if y is not None:
+        if not alone:
             most = budget(constraints.memory).n_bytes
             rows = replace(given(data, y), seed=constraints.seed)
             data = stack.enter_context(rows.stored(folder / "given", most))
@@ -155,7 +158,7 @@ class _Job:
             )
             done = self._judge(stage, constraints, clock, folds == fold, found)
             projected = max(projected, done)
-        found["duplicates"], found["group"] = duplicates(data), groups
+        found["duplicates"], found["group"] = duplicates(data, groups), groups
         return found, projected + beside
 
     def _judge(

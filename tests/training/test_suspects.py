@@ -122,6 +122,8 @@ def test_rows_of_a_group_are_judged_together(rng, tmp_path):
     with open(out, newline="") as file:
         lines = [*csv.DictReader(file)]
     assert [line["row"] for line in lines] == [str(row) for row in found.table()["row"]]
+    again = sm.suspects(store, constraints=sm.Constraints(threads=2, **HASHED), **by)
+    assert np.array_equal(found.rows, again.rows)
     assert {line["group"] == f"doc{int(line['row']) // 6}" for line in lines} == {True}
 
 
@@ -152,7 +154,12 @@ def test_outvoted_rows_are_those_that_a_loop_finds(rng, tmp_path):
     (tmp_path / "few.vw").write_text("".join(lines))
     sm.convert(tmp_path / "few.vw", tmp_path / "few.zarr")
     with sm.Dataset.open(tmp_path / "few.zarr") as data:
-        assert not duplicates(data).any()
+        assert not duplicates(data, np.array([-1], np.int32)).any()
+    # Documents that rows come from do not tell them apart.
+    with sm.Dataset.open(store_of(tmp_path, [f"x g^{i}" for i in range(5)], [*"aaabb"])) as data:
+        _, groups = row_folds(data, 2, 0, "g")
+        assert sorted(duplicates(data, groups)) == [0, 0, 0, 3, 3]
+        assert not duplicates(data, np.full(5, -1, np.int32)).any()
 
 
 @pytest.mark.parametrize("kind", ["sparse", "lists", "weighted"])
@@ -177,6 +184,7 @@ def test_a_copy_holds_the_rows_that_were_chosen(rng, tmp_path, kind):
 @pytest.mark.parametrize(
     ("more", "what"),
     [
+        ({"data": [{"x": 1}]}, "need labels: y"),
         ({"folds": 1}, "from 2 to 100"),
         ({"folds": 7}, "6 rows are fewer than 7 folds"),
         ({"out": "a.parquet"}, "is text"),
@@ -192,7 +200,7 @@ def test_what_cannot_be_is_refused(tmp_path, monkeypatch, more, what):
     monkeypatch.chdir(tmp_path)
     store = store_of(tmp_path, ["x g^a"] * 6, ["a", "b"] * 3)
     with pytest.raises(UsageError, match=what):
-        sm.suspects(store, **more)
+        sm.suspects(**{"data": store} | more)
     assert {*os.listdir()} == {"rows.vw", "rows.zarr"}
 
 

@@ -41,14 +41,11 @@ def copy_rows(dataset: Dataset, folder: Path, chosen: NDArray[np.bool_]) -> Path
     writer.add_columns(data.columns)
     said = {name: getattr(data.root, name) for name in RootFacts.__struct_fields__}
     lengths = np.concatenate(sizes, axis=1)
-    blocks = np.add.reduceat(lengths, np.arange(0, lengths.shape[1], data.root.block_rows), axis=1)
-    (nnz, n_labels), longest, largest = (x.tolist() for x in (lengths.sum(1), lengths.max(1),
-                                                              blocks.max(1)))  # fmt: skip
-    said |= {"rows": lengths.shape[1], "nnz": nnz, "max_row_nnz": longest[0],
-             "max_block_nnz": largest[0]}  # fmt: skip
-    if data.listed:
-        said |= {"labels": n_labels, "max_row_labels": max(longest[1], 1),
-                 "max_block_labels": max(largest[1], 1)}  # fmt: skip
-    most = nnz * max(1, data.root.max_row_labels)
+    said["rows"] = n = lengths.shape[1]
+    for name, own in zip(["nnz", "labels"][: 1 + data.listed], lengths, strict=False):
+        blocks = np.add.reduceat(own, np.arange(0, n, data.root.block_rows))
+        said |= {name: int(own.sum()), f"max_row_{name}": max(int(own.max()), 1),
+                 f"max_block_{name}": max(int(blocks.max()), 1)}  # fmt: skip
+    most = said["nnz"] * max(1, said["max_row_labels"])
     writer.finish(RootFacts(**said | {"pairs": min(pairs.estimate(), most)}))
     return folder

@@ -169,23 +169,11 @@ def convert(
         for each, an empty one for rows of XMC text without labels; ``on``: lists in any case, and
         any row may have none; ``off``: a row has one label, those with several are bad. With
         `like`, ``auto`` is what that store has.
-    label : str, optional
-        The column of labels of a table.
-    text, category, number, date, names : str or sequence of str
-        Columns of a table by what becomes of them; without any, all columns are looked at and a
-        guess is made and noted.
-    weight, tag : str, optional
-        Columns of a table: importances of rows, tags.
-    label_separator : str, optional
-        What stands between labels of a cell of a table.
-    ngrams : int, optional
-        Most words of a run that is a feature of a text, 2 otherwise; 0: none.
-    chars : str, optional
-        Least and most characters of runs within words that are features, such as ``"3-5"``.
-    language : str, optional
-        The language of texts, such as ``"finnish"``: their words are brought to their stems.
-    tokenizer : callable, optional
-        What parts a text into words, a function of a module; see :func:`streammach.tokenizer`.
+    label, text, category, number, date, names, weight, tag, label_separator : optional
+        What the columns of a table are; what was guessed is noted. They and the next ones are those
+        of :class:`streammach.data.source_options.TableOptions`.
+    ngrams, chars, language, tokenizer : optional
+        How its texts become features.
     quotes : str
         Of CSV and TSV. ``on``: cells may stand in quotation marks, and span lines then; ``off``:
         these are letters; ``auto``: as ``on``, but letters where they do not pair up in a line of

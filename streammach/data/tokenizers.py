@@ -54,13 +54,7 @@ def tokenizer_name(function: Tokenizer) -> str:
 
 
 def words_by(name: str) -> Callable[[str], str]:
-    """Return what gives the words of a text with blanks between, by a function of this name.
-
-    Raises
-    ------
-    UsageError
-        If it is neither registered nor allowed, or cannot be imported.
-    """
+    """Return what gives the words of a text with blanks between, by a function, or UsageError."""
     function = _registered.get(name) or _allowed(name)
 
     def words(text: str) -> str:

@@ -57,7 +57,12 @@ def check_free(path: Path, needed: int, what: str) -> None:
 def regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """Open a regular file, also for `open`: no link is followed, no pipe waited for; or OSError."""
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    handle = os.open(path, flags, 0o666)
+    try:
+        handle = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "a link, which is not followed"
+        raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))

@@ -359,24 +359,14 @@ class Model(Reported):
 
         Parameters
         ----------
-        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
-            The rows; see :meth:`streammach.prediction.predictor.Predictor.topk`.
-        k : int
-            How many; all if there are fewer labels.
-        columns : sequence, optional
-            A name for each column of a matrix.
-        threshold, only, never : optional
-            Which labels may be said; see there.
+        rows, k, columns, threshold, only, never : as there
+            The rows and what is asked of them:
+            :meth:`streammach.prediction.predictor.Predictor.topk`.
 
         Returns
         -------
         array (n,), or (n, k) for more than one
             The labels; empty strings where a row has no further one that may be said.
-
-        Raises
-        ------
-        DataError
-            If columns cannot be told apart, or a value is not finite.
         """
         labels, _ = self.predict_topk(
             rows, k, columns=columns, threshold=threshold, only=only, never=never
@@ -392,23 +382,14 @@ class Model(Reported):
 
         Parameters
         ----------
-        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
-            The rows.
-        k : int
-            How many; all if there are fewer labels.
-        columns : sequence, optional
-            A name for each column of a matrix.
-        probabilities : bool
-            Give calibrated probabilities, from 0 to 1, in place of scores.
-        threshold, only, never : optional
-            Which labels may be said; see there.
+        rows, k, columns, probabilities, threshold, only, never : as there
+            The rows and what is asked of them:
+            :meth:`streammach.prediction.predictor.Predictor.topk`.
 
         Returns
         -------
-        labels : array (n, k)
-            The best first.
-        scores : float32 (n, k)
-            Their scores; see :meth:`streammach.prediction.predictor.Predictor.topk`.
+        labels, scores : arrays (n, k)
+            As there; labels are of the type of `y`, where the model was trained on rows in memory.
         """
         with self._asking() as predictor:
             block = predictor.rows.block(rows, columns)
@@ -428,10 +409,8 @@ class Model(Reported):
 
         Parameters
         ----------
-        rows : scipy sparse matrix, array (n, columns), DataFrame or list of dicts
-            The rows.
-        k : int
-            How many labels of each row; all if there are fewer.
+        rows, k : as there
+            The rows, and how many labels of each: those of :meth:`predict`.
         n : int
             How many features that raise a score most, and how many that lower it most. The line
             ``rest`` is what all others add.

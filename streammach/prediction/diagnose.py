@@ -133,8 +133,7 @@ def _examples(predictor: Predictor, rows: RowBlock) -> tuple[Example, ...]:
     chosen = np.concatenate([np.flatnonzero(x)[:EXAMPLES] for x in (right, ~right)])
     right, rows = right[chosen], rows.take(chosen)
     ids = np.stack([best[chosen, 0], np.where(right, -1, own[chosen])], axis=1)
-    two = zip(predictor.labels(ids).tolist(), ids[:, 1] >= 0, strict=True)
-    labels = [row[: 1 + more] for row, more in two]
+    labels = [[name for name in row if name != ""] for row in predictor.labels(ids).tolist()]
     reasons = Explainer(predictor.model, predictor.estimator).reasons(rows, ids, FEATURES)
     why = explanations(reasons, labels, predictor.model.features)
     numbers = chosen if rows.numbers is None else rows.numbers

@@ -190,10 +190,8 @@ class Predictor:
             Their values before the model's transform; all are 1 otherwise.
         k : int
             How many; all K classes if there are fewer.
-        probabilities : bool
-            Give calibrated probabilities in place of scores; see :meth:`topk`.
-        threshold, only, never : optional
-            Which labels may be said; see :meth:`topk`.
+        probabilities, threshold, only, never : optional
+            As for :meth:`topk`.
 
         Returns
         -------
@@ -207,8 +205,7 @@ class Predictor:
         DataError
             If an id is none, a value is not a finite float32, or there are more or fewer.
         UsageError
-            If probabilities are asked of an estimator that is not the calibrated one, or the model
-            knows no label that may be said.
+            As for :meth:`topk`.
         """
         row, some = self.rows.features.row(features, values), self.allowed(only, never)
         rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=some)
@@ -312,11 +309,8 @@ class Predictor:
             How a file is read; guessed otherwise.
         seen : InputCounts, optional
             Counts rows and what the model does not know.
-        threshold : float, optional
-            Give the labels with at least this probability, k at most, and their probabilities as
-            scores; the id is -1 where there is no further one.
-        probabilities : bool
-            Give calibrated probabilities as scores; see :meth:`topk`.
+        threshold, probabilities : optional
+            As for :meth:`topk`; the id is -1 where there is no further label.
         explain : int
             How many features that raise a score, and how many that lower it, are given as reasons.
         room : Room, optional

@@ -286,12 +286,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame (n, n_features)
-            The rows.
-        y : array (n,), n lists, or array or sparse matrix (n, labels)
-            Their labels, as for :meth:`fit`.
-        sample_weight : array (n,), optional
-            Weight of each row.
+        X, y, sample_weight : as there
+            The rows, their labels and weights: those of :meth:`fit`.
         """
         lists = listed(y)
         if lists is None:
@@ -306,12 +302,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame (n, n_features)
-            The rows.
-        k : int, default=5
-            How many; all if there are fewer.
-        only, never : sequence, optional
-            As for :meth:`predict`.
+        X, k, only, never : as there
+            The rows, how many labels, all if there are fewer, and which: those of :meth:`predict`.
 
         Returns
         -------

@@ -51,6 +51,15 @@ def test_what_becomes_of_the_file_changes_no_model_that_was_loaded(counted, tmp_
         assert again.arrays()[name].tobytes() == array.tobytes()
 
 
+def test_links_of_a_folder_are_not_followed(model, tmp_path):
+    model.save(tmp_path / "blobs")
+    (tmp_path / "model").mkdir()
+    for file in (tmp_path / "blobs").iterdir():
+        (tmp_path / "model" / file.name).symlink_to(file)
+    with pytest.raises(ModelError, match=r"model\.json: a link, which is not followed"):
+        Model.load(tmp_path / "model")
+
+
 @pytest.mark.parametrize("how", ["cut short", "another one"])
 def test_a_file_that_changes_while_it_is_read_is_damaged(how, tmp_path):
     values = np.arange(300_000, dtype=np.float32)

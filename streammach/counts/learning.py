@@ -69,6 +69,8 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
     n_fi of them with feature f, N_i features that they hold in all.
     """
     rows, values = class_logarithms(table)
+    penalty = weights.penalty[weights.group]
+    penalty[: table.n_shared] = 0
     slope, match = weights.slope[weights.group], weights.match[weights.group]
 
     def piece(first: int, last: int) -> None:
@@ -81,7 +83,7 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
     wide_of, wide = _widened(table, workers)
     return CountWeights(
         starts=table.starts, classes=table.classes, gains=table.gains, wide_of=wide_of, wide=wide,
-        penalty=weights.penalty[weights.group], base=np.float32(weights.prior) * rows,
+        penalty=penalty, base=np.float32(weights.prior) * rows,
         log_values=values, hashed=weights.hashed,
     )  # fmt: skip
 

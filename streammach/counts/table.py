@@ -41,6 +41,11 @@ class CountTable(PairTable):
         """Number of pairs, Z."""
         return len(self.classes)
 
+    @property
+    def n_shared(self) -> int:
+        """How many of the first features are not counted: all rows share them."""
+        return int(np.searchsorted(self.starts, 0, "right")) - 1
+
     @cached_property
     def gains(self) -> NDArray[np.int16]:
         """Room for what each pair adds to a score: int16 (Z,)."""
@@ -60,6 +65,7 @@ class CountTable(PairTable):
 
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
+        rows = rows.beyond(self.n_shared)
         count_kernels.count_rows(
             rows.indptr, rows.features, rows.classes, rows.weights, self.starts, self.classes,
             self.counts,

@@ -71,6 +71,7 @@ class Signatures:
         np.log2(np.divide(n, np.maximum(told, 1, out=told), out=told), out=told)
         told[counts < 2] = 0  # no other row holds it
         told[frequent] = -1
+        told[: dataset.shared] = 0  # like rows have other embeddings
         seen = np.zeros(len(self.bits) - d, np.float32)
         count(sample.features, _codes(sample), self.bits, d, seen)
         self.bits[d:] = np.log2(max(sample.n_rows, 1) / np.maximum(seen, 1))

@@ -88,6 +88,10 @@ class RowBlock:
             values=self.values[kept],
         )  # fmt: skip
 
+    def beyond(self, n_features: int) -> RowBlock:
+        """Return the rows without the values of so many first features."""
+        return self.with_values(self.features >= n_features) if n_features else self
+
     def with_labels(self, labels: LabelLists | None) -> RowBlock:
         """Return the rows with lists of labels; without any they stay as they are."""
         return self if labels is None else replace(self, labels=labels, classes=labels.first)

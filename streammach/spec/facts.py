@@ -43,6 +43,9 @@ class DataFacts:
     libraries_bytes: Count = 0
     # how many of the most frequent features make up each of HEADS; none where that is not known
     heads: tuple[Index, ...] = ()
+    # how many of the first features every row has, beside others, in eights: those of an embedding
+    # beside text. They tell by their values alone
+    shared: Count = 0
 
     @property
     def listed(self) -> bool:

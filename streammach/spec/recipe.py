@@ -32,6 +32,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # where bins of numbers begin, the first one aside; without any they stay values
     edges: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_EDGES)] = ()
     width: Annotated[int, msgspec.Meta(ge=0, le=MOST_WIDTH)] = 0  # values of a vector; 0 otherwise
+    # what is taken off the values of a vector beside words and names, and what they are multiplied
+    # with then; a scale of 0: they stay as they are
+    center: float = 0.0
+    scale: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
     def __post_init__(self) -> None:
         check_column_name(self.name)
@@ -42,6 +46,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("bins are of numbers and dates")
         if (self.width > 0) != (self.role == "vector"):
             raise ValueError("a width is that of a vector")
+        if not (math.isfinite(self.center) and math.isfinite(self.scale)):
+            raise ValueError("a scale is not finite")
+        if self.scale and not self.width:
+            raise ValueError("a scale is that of a vector")
 
     @property
     def namespace(self) -> str:

@@ -5,6 +5,7 @@ import pytest
 
 from streammach.backends.cpu import products
 from streammach.rows.block import RowBlock
+from streammach.rows.packed import PackedRows
 from tests.builders import batch_of, block_of, open_backend, spec_of, training
 from tests.reference.mach import ReferenceMach
 
@@ -26,7 +27,7 @@ def sharing(rng, n, shared, others, n_classes=7, without=()):
 @pytest.mark.parametrize("columns", [5, 200, products.TILE_COLUMNS + 9])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8])
 def test_logits_do_not_depend_on_what_other_rows_have(rng, shared, columns, dtype):
-    n = 11
+    n = products.TILE_ROWS + 11
     rows = sharing(rng, n, shared, 30, without=(n - 1,))
     table = rng.integers(-90, 90, (shared + 30, columns)).astype(dtype)
     bias = rng.normal(size=columns).astype(np.float32)
@@ -37,6 +38,12 @@ def test_logits_do_not_depend_on_what_other_rows_have(rng, shared, columns, dtyp
     products.logits(*given, 0, n - 1, table, bias, alone)
     products.logits(*given, n - 1, n, table, bias, alone)
     assert found.tobytes() == alone.tobytes()
+    if dtype == np.int8:
+        packed, room = PackedRows.of([table], table.shape), np.zeros_like(found)
+        scratch = packed.data, packed.starts, bias, np.empty((8, columns), np.int8), np.arange(8)
+        products.packed_logits(*given, 0, n - 1, *scratch, room)
+        products.packed_logits(*given, n - 1, n, *scratch, room)
+        assert found.tobytes() == room.tobytes()
     dense = np.zeros((n, len(table)))
     dense[np.repeat(np.arange(n), np.diff(rows.indptr)), rows.features] = rows.values
     assert np.allclose(found, dense @ table + bias, rtol=1e-4, atol=1e-2)

@@ -145,7 +145,7 @@ class Dataset(StoredRows, Reported):
         return DataFacts(
             path=name_of(self.path), digest=self.digest, n_rows=self.n_rows,
             n_classes=self.n_classes, n_features=self.n_features, nnz=self.nnz,
-            n_pairs=self.root.pairs, max_row_nnz=self.root.max_row_nnz,
+            n_pairs=self._told_pairs, max_row_nnz=self.root.max_row_nnz,
             block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
             max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
             weighted=self.weighted, names_bytes=names, row_postings=self._row_postings,
@@ -153,7 +153,7 @@ class Dataset(StoredRows, Reported):
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
             held_bytes=self.held_bytes, intake_bytes=self.intake_bytes,
-            libraries_bytes=self.libraries_bytes, heads=self._heads,
+            libraries_bytes=self.libraries_bytes, heads=self._heads, shared=self.shared,
         )  # fmt: skip
 
     @property
@@ -166,13 +166,24 @@ class Dataset(StoredRows, Reported):
         """Bytes of the store's files; 0 of rows in memory."""
         return 0 if self._blobs is None else self._blobs.n_bytes()
 
+    @cached_property
+    def shared(self) -> int:
+        """How many of the first features every row has, in eights; 0 where there are no others."""
+        some = self.feature_counts < self.n_rows
+        return int(np.argmax(some)) // 8 * 8 if some.any() else 0
+
+    @property
+    def _told_pairs(self) -> int:
+        """About how many pairs there are of features that tell something."""
+        return max(self.root.pairs - self.shared * self.n_classes, 0)
+
     @property
     def _row_postings(self) -> int:
-        """About how many pairs the features of a row have together."""
+        """About how many of these pairs the features of a row have together."""
         # A feature's classes are at most its rows and K; the same share of that for all of them.
-        rows = self.feature_counts.astype(np.float64)
+        rows = self.feature_counts[self.shared :].astype(np.float64)
         most = np.minimum(rows, self.n_classes)
-        return int(product(most, rows) / max(most.sum(), 1.0) * self.root.pairs / self.n_rows)
+        return int(product(most, rows) / max(most.sum(), 1.0) * self._told_pairs / self.n_rows)
 
     @cached_property
     def _heads(self) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ SEPARATORS = (b";", b"|")
 OFTEN = 0.1  # of the cells that hold one, from which on they look like lists of labels
 NUMBERED = ("id", "index", "idx", "row", "key", "uuid", "guid")
 N_BINS = 16
+FIRST_LISTS = 40  # of numbers that are looked at: every format's first bytes hold so many
+LENGTH = 3.0  # of a list of numbers, the square root of its squares' sum, beside words that count 1
 TEXT_WORDS = 2.0  # words of a cell, from which on on average it is text
 # Names of which so large a share is there once say nothing as names: their parts may. From so many
 # cells on, since a few differ by chance.
@@ -192,10 +194,24 @@ def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Col
         pairs = mapped or (listed and _look_of_lists(there) == "pairs")
         return Column(name=name, role="pairs" if pairs else "names")
     if role == "vector" or (role == "number" and there and isinstance(there[0], Listed)):
-        return Column(name=name, role="vector", width=min(max(len(there[0]), 1), MOST_WIDTH))
+        width = min(max(len(there[0]), 1), MOST_WIDTH)
+        center, scale = _standard(there, width) if binned else (0.0, 0.0)
+        return Column(name=name, role="vector", width=width, center=center, scale=scale)
     if role == "date" or (role == "number" and binned):
         return Column(name=name, role=role, edges=_edges(there, role))
     return Column(name=name, role=role)
+
+
+def _standard(lists: Sequence[Any], width: int) -> tuple[float, float]:
+    """Return the mean of all numbers, and what brings lists to the length `LENGTH` on average."""
+    numbers = [
+        [_number(cell, "number") for cell in one]
+        for one in lists[:FIRST_LISTS]
+        if isinstance(one, Listed) and len(one) == width
+    ]
+    finite = np.array(numbers)[np.isfinite(numbers)] if numbers else np.zeros(0)
+    deviation = float(finite.std()) if len(finite) else 0.0
+    return (float(finite.mean()), LENGTH / (deviation * width**0.5)) if deviation else (0.0, 0.0)
 
 
 def _edges(cells: Sequence[Any], role: Role) -> tuple[float, ...]:

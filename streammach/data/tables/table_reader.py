@@ -21,6 +21,7 @@ from streammach.data.tables.frame import Wrong, cells_of, joined, note, split, t
 from streammach.data.tables.frame_kernels import (
     BIN,
     NAMES,
+    SCALED,
     TEXT,
     VALUE,
     Frame,
@@ -42,6 +43,7 @@ from streammach.spec.types import Multilabel
 
 MOST_KEPT = 1 << 20  # features of a row: room for more is given up behind it
 BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
+LARGEST = 30.0  # a number that is scaled
 NO_LABEL = "there is no label"
 SEVERAL = "several labels (--multilabel on takes them)"
 KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
@@ -161,6 +163,7 @@ class TableReader:
         for column in self._recipe.columns:
             otherwise = NAMES if column.role == "date" else VALUE
             kind = KINDS.get(column.role, BIN if column.edges else otherwise)
+            kind = SCALED if column.width and column.scale else kind
             of = space(column.namespace)
             has_chars = column.role == "text" and self._recipe.chars is not None
             chars = space(column.namespace + CHARS) if has_chars else 0
@@ -182,6 +185,9 @@ class TableReader:
             if cells.numbers is None or not several:
                 continue
             found = cells.numbers
+            if column.scale:  # what is missing is usual
+                found = np.nan_to_num((found - column.center) * column.scale)
+                found = np.clip(found, -LARGEST, LARGEST)
             if column.edges:
                 bins = np.searchsorted(np.array(column.edges), found, side="right")
                 found = np.where(np.isnan(found), np.nan, bins)

@@ -140,11 +140,14 @@ class CountLearner:
         if wanted is not None:
             fitting.limit(wanted, MEASURED * wanted)
 
+    def _masked(self) -> Iterator[tuple[RowBlock, Mask]]:
+        """Yield the rows of the store without what all of them have, and which are held out."""
+        for block, held in masked_blocks(self._dataset, self._held):
+            yield block.beyond(self._dataset.shared), held
+
     def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
-        with closing(
-            ahead(masked_blocks(self._dataset, self._held), "counted", patience=None)
-        ) as blocks:
+        with closing(ahead(self._masked(), "counted", patience=None)) as blocks:
             for block, held in blocks:
                 self._session.check()
                 some = min(n_rows, block.n_rows)
@@ -285,7 +288,7 @@ class CountLearner:
         """Yield the rows of the store that are not held out, some thousands at a time."""
 
         def taken() -> Iterator[RowBlock]:
-            for block, held in masked_blocks(self._dataset, self._held):
+            for block, held in self._masked():
                 kept = np.flatnonzero(~held)
                 for start in range(0, len(kept), LESSON_ROWS):
                     yield block.take(kept[start : start + LESSON_ROWS])

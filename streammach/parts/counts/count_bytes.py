@@ -84,7 +84,8 @@ def _lists(facts: DataFacts, max_pairs: int, pair_bytes: int) -> dict[str, int]:
     repeated = RowBlock.repeated_footprint(
         facts.max_block_nnz, facts.max_block_labels, facts.max_row_nnz, facts.max_row_labels
     )
+    copied = 8 * facts.max_block_nnz if facts.shared else 0
     return {
-        "count table": table + 8 * d + 8 * k + repeated,
+        "count table": table + 8 * d + 8 * k + repeated + copied,
         "count weights": weights + pair_bytes * max_pairs + 36 * d + 8 * k,
     }

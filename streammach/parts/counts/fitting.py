@@ -228,7 +228,9 @@ class Fitting:
         counted = evidence(table, rows, candidates, weights=weights, each=scorer.each)
         groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
         row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
-        np.add.at(groups, (row_of, weights.group[rows.features]), 1)
+        counted_here = rows.features >= table.n_shared
+        places = row_of[counted_here], weights.group[rows.features[counted_here]]
+        np.add.at(groups, places, 1)
         log_rows, log_values = class_logarithms(table)
         there = np.maximum(candidates, 0)
         means = np.zeros(there.shape, np.float32)

@@ -21,7 +21,7 @@ def test_a_recipe_comes_back_from_its_document():
     whole = Recipe(
         columns=(
             Column(name="t", role="text"), Column(name="n", role="number", edges=(0.1, 1e300)),
-            Column(name="v", role="vector", width=3),
+            Column(name="v", role="vector", width=3, center=-0.5, scale=1e-3),
         ),
         label="y", separator=";", weight="w", tag="id", ngrams=1, chars=(2, 4), ignored=("x",),
     )  # fmt: skip
@@ -43,6 +43,9 @@ def test_a_recipe_comes_back_from_its_document():
         recipe(columns=[{"name": "a", "role": "category", "edges": [1]}]),
         recipe(columns=[{"name": "a", "role": "vector"}]),
         recipe(columns=[{"name": "a", "role": "vector", "width": 2**40}]),
+        recipe(columns=[{"name": "a", "role": "vector", "width": 2, "scale": -1}]),
+        recipe(columns=[{"name": "a", "role": "vector", "width": 2, "scale": float("1e999")}]),
+        recipe(columns=[{"name": "a", "role": "number", "scale": 1}]),
         recipe(columns=[{"name": "x^y", "role": "text"}, {"name": "x_y", "role": "text"}]),
         recipe(columns=[{"name": "a", "role": "text"}, {"name": "a:chars", "role": "text"}],
                chars=[2, 3]),

@@ -121,6 +121,23 @@ def test_numbers_bins_and_names():
     ]  # fmt: skip
 
 
+def test_lists_of_numbers_beside_text_are_brought_to_a_scale():
+    column = Column(name="v", role="vector", width=3, center=1.0, scale=0.5)
+    recipe = Recipe(columns=(Column(name="t", role="text"), column))
+    rows = [{"t": "a", "v": [1, 2, 0]}, {"t": "b", "v": [1e30, -1e30, float("nan")]}, {"t": "c"}]
+    part, words = read(rows, recipe)
+    found = [dict(row) for row in features(part, words)]
+    values = [
+        [0, 0.5, -0.5],
+        [30, -30, 0],
+        [0, 0, 0],
+    ]  # what is missing is usual
+    assert found == [
+        {f"t^{t}": 1} | {f"v^{i}": x for i, x in enumerate(row)}
+        for t, row in zip("abc", values, strict=True)
+    ]
+
+
 def test_labels_are_one_or_lists():
     rows = [{"t": "a", "y": "p"}, {"t": "b", "y": ["p", "q"]}, {"t": "c", "y": []}, {"t": "d"}]
     recipe = text_recipe(label="y")

@@ -25,7 +25,6 @@ from streammach.spec.types import Estimator, Transform
 
 LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
 TILTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
-NEAR = 0.5  # standard errors that rankings may lie apart which rows cannot tell apart
 
 Top = tuple[NDArray[np.int64], NDArray[np.float32]]  # class ids (n, k) and scores, best first
 Ranking = Callable[[RowBlock, int], Top]  # of rows before their transform, and k
@@ -145,7 +144,7 @@ class _Hashes:
 
 
 def largest_tilt(reached: Callable[[float], Reached], n_rows: float) -> float:
-    """Return the largest tilt whose score is within half a standard error of the best.
+    """Return the largest tilt whose score is within a standard error of the best.
 
     Where choices go by PSP it is the best. Larger ones are tried until one is worse by more than
     two standard errors.
@@ -157,5 +156,5 @@ def largest_tilt(reached: Callable[[float], Reached], n_rows: float) -> float:
         noise = best.error(n_rows)
         if found[tilt].selection_score < best.selection_score - 2 * noise:
             break
-    enough = best.selection_score - (NEAR * noise if best.psp_5 is None else 0)
+    enough = best.selection_score - (noise if best.psp_5 is None else 0)
     return max(tilt for tilt, one in found.items() if one.selection_score >= enough)

@@ -32,14 +32,18 @@ class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     def error(self, n_rows: float) -> float:
         """Return the standard error of the first figure that choices go by, of so many rows."""
-        p = self.accuracy if self.psp_5 is None else self.psp_5
-        return math.sqrt(p * (1 - p) / max(n_rows, 1))
+        return standard_error(self.accuracy if self.psp_5 is None else self.psp_5, n_rows)
 
     @property
     def text(self) -> str:
         """The figures for people."""
         psp = "" if self.psp_5 is None else f" (PSP@5 {self.psp_5:.3f})"
         return f"{self.accuracy:.3f} / {self.top_5_accuracy:.3f}{psp}"
+
+
+def standard_error(share: float, n_rows: float) -> float:
+    """Return the standard error of a share of so many rows."""
+    return math.sqrt(share * (1 - share) / max(n_rows, 1))
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
-from streammach.figures import Reached, words
+from streammach.figures import Reached, standard_error, words
 from streammach.machine import parse_size, size_text
 from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.document import Width
@@ -44,7 +44,7 @@ from streammach.training.pace import MOST_ROWS
 from streammach.training.session import Session
 
 LEAST_ROWS = 50  # fewer say nothing
-LOSES = 0.5  # standard errors of accuracy that a form may lose, by all that makes it small
+LOSES = 0.5  # standard errors that a form may lose, by all that makes it small
 MOST_HALVINGS = 6  # of the pairs
 LOST = "narrower weights lose more than half a standard error on held-out rows"
 NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
@@ -59,6 +59,9 @@ class Form:
     n_repetitions: int  # the first so many repetitions
     least_rows: int = 0  # features that at least so many training rows hold
     least_gain: int | None = None  # pairs that have at least this gain; None for all
+
+
+Smaller = Callable[["Judge", Form], Iterator[Form]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +146,13 @@ class Judge:
         return min(MOST_ROWS, self.session.held.rows.n_rows)
 
     @property
-    def few(self) -> bool:
-        """Whether fewer judge, since time is short."""
-        return self.most_rows < MOST_ROWS
+    def ways(self) -> tuple[Smaller, ...]:
+        """What makes forms smaller: types alone where few rows judge, since time is short."""
+        if self.most_rows < MOST_ROWS:
+            return (_types,)
+        if self.session.request.start is not None:  # else every day would halve repetitions
+            return _types, _features, _pairs
+        return _types, _repetitions, _features, _pairs
 
     @contextmanager
     def ranking(self, form: Form, ranker: Ranker | None = None) -> Iterator[Ranking]:
@@ -208,17 +215,20 @@ class Judge:
 
 
 def choose(judge: Judge) -> SmallForm:
-    """Return the smallest form that loses no more than it may. Few rows judge types alone."""
-    form, n = judge.whole, 1
+    """Return the smallest form that loses no more than it may.
+
+    Neither of the score by which all choices are made, nor of the top-5 accuracy alone.
+    """
+    form, n, rows = judge.whole, 1, judge.known_rows
     whole = reached = judge.reached(form)
-    best, free = whole.selection_score, LOSES * whole.error(judge.known_rows)
-    goes_on = judge.session.request.start is not None  # else every day would halve them
-    ways = (_types, _features, _pairs) if goes_on else (_types, _repetitions, _features, _pairs)
-    for smaller in (_types,) if judge.few else ways:
+    best, free = whole.selection_score, LOSES * whole.error(rows)
+    top_5 = whole.top_5_accuracy
+    least = top_5 - LOSES * standard_error(top_5, rows) if whole.psp_5 is None else 0.0
+    for smaller in judge.ways:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
             found, n = judge.reached(other), n + 1
-            if found.selection_score >= best - free:
+            if found.selection_score >= best - free and found.top_5_accuracy >= least:
                 form, reached, best = other, found, max(best, found.selection_score)
             elif smaller is not _types:  # what keeps less of the same loses no less
                 break

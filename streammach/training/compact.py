@@ -214,7 +214,7 @@ def choose(judge: Judge) -> SmallForm:
     whole = reached = judge.reached(form)
     best = whole.selection_score
     error = (whole.accuracy * (1 - whole.accuracy) / judge.known_rows) ** 0.5
-    goes_on = judge.session.request.start is not None  # else every day would halve them
+    goes_on = judge.session.known is not None  # else every day would halve the repetitions
     ways = (_types, _features, _pairs) if goes_on else (_types, _repetitions, _features, _pairs)
     for smaller in (_types,) if judge.few else ways:
         free = error * (NARROWER if smaller is _types else LEFT_OUT)

@@ -126,7 +126,7 @@ def session_of(data, plan, held, check=lambda: None):
     """What a part needs of a session that has no backend."""
     told = []
     return SimpleNamespace(dataset=data, plan=plan, held=held, check=check, tell=told.append,
-                           told=told, backend=None, clock=Clock(), ahead={},
+                           told=told, backend=None, clock=Clock(), ahead={}, known=None, left=None,
                            begin=lambda stage: None, at=lambda done, total: None,
                            findings=Findings(Path(), "", lasting=False),
                            options=TrainingOptions())  # fmt: skip

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streammach.backends.protocol import Backend
 from streammach.clock import Clock
 from streammach.data.holdout import HeldOut
@@ -18,6 +21,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.figures import Reached
 from streammach.model.findings import Findings
+from streammach.model.model import Model
 from streammach.parts.expected import WITHOUT, Choice, PartTime
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
@@ -40,6 +44,10 @@ class PartSession(Protocol):
     options: TrainingOptions  # what the user fixed
     clock: Clock  # the time that there is for the stage
     ahead: dict[str, Ahead]  # what parts did before the first epoch, by name
+    # the model that the training goes on from, and the rows that it does not learn from: bool
+    # (n_rows,); both None where it begins anew
+    known: Model | None
+    left: NDArray[np.bool_] | None
     findings: Findings  # what stages found, for a run that goes on behind them
 
     def check(self) -> None:

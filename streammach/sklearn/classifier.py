@@ -31,6 +31,7 @@ from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
 from streammach.sklearn.fits import SEVERAL, Passes, new_labels, threads_of, trained
 from streammach.sklearn.rows import Rows, Targets, by_class, exact, label_names, places, summed
+from streammach.training.onward import Start
 
 ROLES = "text", "category", "number", "date"
 
@@ -73,8 +74,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     n_iter_no_change : int, default=3
         Epochs without a better one, after which training ends then.
     warm_start : bool, default=False
-        Whether :meth:`fit` starts from the present weights, of the same classes; features that are
-        new are left out.
+        Whether :meth:`fit` starts from the present weights. Classes that are new come behind the
+        others, and so do new features of text and tables; others that are new are left out.
     random_state : int or RandomState, default=None
         Decides hashes and the order of rows; None is 0.
     callbacks : list, default=None
@@ -169,14 +170,18 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         UsageError, DeviceError, DivergedError, DiskError
             As for :func:`streammach.training.trainer.train`.
         """
-        start = self._answers_.model if self.warm_start and hasattr(self, "_answers_") else None
-        rows = self._checked(X, y, sample_weight)
-        if start is not None and not np.array_equal(self.classes_, rows.targets.classes):
-            raise ValueError("warm_start=True: the classes are not those of the fit before")
-        self.classes_: NDArray[Any] = rows.targets.classes
+        rows, start = self._checked(X, y, sample_weight), None
+        classes = rows.targets.classes
+        if self.warm_start and hasattr(self, "_answers_"):
+            start = Start(self._answers_.model)
+            if classes.dtype.kind != self.classes_.dtype.kind:
+                raise ValueError("warm_start=True: labels have another type than those before: y")
+            classes = np.unique(np.concatenate([self.classes_, classes]))
+        self.classes_: NDArray[Any] = classes
         self._sets_ = rows.targets.form
         self._passes_: Passes | None = None
-        run = trained(self.get_params(deep=False), rows.canonical(), self._names(), start)
+        given, names = self.get_params(deep=False), self._names()
+        run = trained(given, rows.canonical(), names, start, len(classes))
         with run:
             self._answers_: Answers = self._answering(run.model)
         self.plan_ = run.plan

@@ -20,6 +20,7 @@ from streammach.prediction.in_memory import ModelRows
 from streammach.progress import ProgressBar
 from streammach.rows.names import Names, TrainedColumns
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
+from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import OPTIMIZERS, USUAL
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
@@ -38,24 +39,28 @@ CONSTANT = {"adam": 0.5, "adagrad": 1.0}  # of the usual rate, which falls to 0 
 SEVERAL = "rows have sets of labels: partial_fit takes one label a row"
 
 
-def trained(given: Parameters, rows: Rows, names: Names | None, start: Model | None) -> Run:
-    """Plan a model for rows and train it."""
+def trained(
+    given: Parameters, rows: Rows, names: Names | None, start: Start | None, n_classes: int
+) -> Run:
+    """Plan a model for rows and train it; words of text that are new to `start` are taken in."""
     seed = seed_of(given["random_state"])
     data = rows.labelled(names=names, seed=seed, threads=threads_of(given["n_jobs"]))
     if start is not None:
-        known = Known(start.labels, start.features, start.store, start.columns)
+        model, grows = start.model, rows.table is not None
+        known = Known(model.labels, model.features, model.store, model.columns, grows)
         data = replace(data, known=known)
     with ExitStack() as closing:
-        plan, dataset = planned(data, _constraints(given, rows, seed, start), closing)
-        plan = plan if start is None else replace(plan, model=start.spec)
+        spec = None if start is None else start.spec(n_classes, 0)
+        plan, dataset = planned(data, _constraints(given, rows, seed, spec), closing)
+        if start is not None:
+            plan = replace(plan, model=start.spec(n_classes, dataset.n_features))
         stopping = [EarlyStopping(given["n_iter_no_change"])] if given["early_stopping"] else []
         watching: list[object] = [*stopping, *(given["callbacks"] or [])]
         if given["progress"]:
             bar = closing.enter_context(ProgressBar(given["progress"], ""))
             watching.append(Progress(bar=bar))
         options = _options(given, rows, plan, seed)
-        begins = None if start is None else Start(start)
-        return Trainer(plan, options, callbacks=watching, start=begins).fit(dataset)
+        return Trainer(plan, options, callbacks=watching, start=start).fit(dataset)
 
 
 def seed_of(random_state: Any) -> int:
@@ -70,7 +75,7 @@ def threads_of(n_jobs: int | None) -> int:
     return 1 if n_jobs is None else int(effective_n_jobs(n_jobs))
 
 
-def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) -> Constraints:
+def _constraints(given: Parameters, rows: Rows, seed: int, start: ModelShape | None) -> Constraints:
     held_out = 0
     if given["early_stopping"]:
         if not 0 < given["validation_fraction"] < 1:
@@ -83,12 +88,12 @@ def _constraints(given: Parameters, rows: Rows, seed: int, start: Model | None) 
         held, parts = held_out or None, {}
     shape = given["n_buckets"], given["n_repetitions"]
     if start is not None:
-        spec = start.spec
-        shape = (None, None) if spec.exact else (spec.n_buckets, spec.n_repetitions)
+        shape = start.n_buckets, start.n_repetitions
     return Constraints.of({
         "memory": given["memory"], "n_buckets": shape[0], "n_repetitions": shape[1],
         "batch_size": given["batch_size"], "device": given["device"],
         "threads": threads_of(given["n_jobs"]), "seed": seed, "held_out_rows": held,
+        "hashed_features": start.n_hashed_features if start is not None and start.cut else None,
         **parts,
     })  # fmt: skip
 

@@ -129,8 +129,9 @@ class Start:
             hashed_features=spec.n_hashed_features if spec.cut else None,
         ))  # fmt: skip
         room = made.config.batching
-        rows = 16 * room.held_out_nnz + 64 * room.held_out_rows + 4 * data.n_rows
-        more = Line("what it starts from", "host", model.n_bytes + rows)
+        n_bytes = model.n_bytes + 12 * model.n_pairs  # in lists, beside it
+        n_bytes += 16 * room.held_out_nnz + 64 * room.held_out_rows + 4 * data.n_rows
+        more = Line("what it starts from", "host", n_bytes)
         made = replace(made, model=spec, ledger=(*made.ledger, more))
         if made.limits.overshoot(made.ledger):
             needed = made.projected_bytes

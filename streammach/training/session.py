@@ -32,6 +32,7 @@ from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
 from streammach.machine import advised, size_text
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.findings import Findings
+from streammach.model.model import Model
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
@@ -237,8 +238,10 @@ class Session:
         # rows that epochs do not learn from, bool (n_rows,), or None; those that hashed models are
         # judged on
         self.left, fresh = held.mask, held
+        self.known: Model | None = None  # the model that it goes on from
         if request.start is not None and request.start.training is not None:
             held, fresh, self.left = request.start.shares(dataset, config.batching, held)
+            self.known = request.start.model
         self.held, self.fresh = (_weighed(one, dataset, self.options) for one in (held, fresh))
         self.backend = BACKENDS[config.placement.device].open(
             plan.model, config, facts=plan.facts, device_bytes=plan.limits.device

@@ -149,3 +149,21 @@ def test_evidence_of_fewer_candidates_is_that_of_these(rng):
     scorer.close()
     assert np.array_equal(some[:, :, :2], whole[:, :, :2])
     assert not some[:, :, 2:].any()
+
+
+def test_pairs_go_on_from_what_a_model_adds_beyond_group_weights(rng):
+    block = of_some_classes(rng)
+    table, weights = counted(block), group_weights(rng)
+    with PairLearner(table, weights, threads=1) as learner:
+        learner.learn(block)
+    taught, gone = learner.weights(), 4  # a feature that the model lacks
+    model = weigh(table, taught)
+    kept = np.arange(D) != gone
+    ids = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
+    with PairLearner(table, weights, threads=1, known=(model.of_features(kept), ids)) as again:
+        found = again.weights().theta
+    owners = np.repeat(np.arange(D), np.diff(table.starts))
+    wanted = np.where(owners == gone, 0, taught.theta + taught.delta[owners])
+    wanted[table.counts == 0] = 0
+    assert found == pytest.approx(wanted, abs=1e-3)
+    assert np.abs(wanted).max() > 0.02

@@ -217,7 +217,19 @@ def test_warm_start(data):
     other = hashed.set_params(warm_start=True, random_state=5).fit(x, y)
     assert other.score(x, y) > 0.9  # its hashes are those of the fit before
     with pytest.raises(ValueError, match="warm_start"):
-        clf.fit(x[y > 2], y[y > 2])
+        clf.fit(x, y.astype(str))
+
+
+@pytest.mark.parametrize("shape", [{}, HASHED])
+def test_warm_start_takes_new_classes(data, shape):
+    x, y = data
+    known, new = y > 2, y <= 2
+    clf = MACHClassifier(**{"epochs": 20, **shape}, warm_start=True).fit(x[known], y[known])
+    before = clf.model_.spec
+    clf.fit(np.concatenate([x[new], x[:100]]), np.concatenate([y[new], y[:100]]))
+    assert clf.classes_.tolist() == np.unique(y).tolist()
+    assert (clf.model_.spec.hash_a, clf.model_.spec.exact) == (before.hash_a, before.exact)
+    assert (clf.score(x[known], y[known]) > 0.6) & (clf.score(x[new], y[new]) > 0.6)
 
 
 def test_callbacks(data):

@@ -50,8 +50,7 @@ class Table:
         dataset = SimpleNamespace(n_classes=9, listed=False)
         self.session = SimpleNamespace(
             plan=SimpleNamespace(config=config), held=held, dataset=dataset,
-            at=lambda done, total: None, findings=Findings(Path(), "", lasting=False),
-            request=SimpleNamespace(start=None),
+            at=lambda done, total: None, findings=Findings(Path(), "", lasting=False), known=None,
         )  # fmt: skip
 
     calibrated, ways = Judge.calibrated, Judge.ways

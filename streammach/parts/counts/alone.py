@@ -84,6 +84,8 @@ class CountLearner:
     def __init__(self, session: PartSession) -> None:
         self._session = session
         self._dataset, self._held = session.dataset, session.held
+        onward = session.known is not None and session.known.counts is not None
+        self._left = session.left if onward and not session.dataset.listed else session.held.mask
         self._clock, self._options = session.clock, session.options
         self._said = words(session.dataset.listed)
         config = session.plan.config
@@ -140,14 +142,14 @@ class CountLearner:
         if wanted is not None:
             fitting.limit(wanted, MEASURED * wanted)
 
-    def _masked(self) -> Iterator[tuple[RowBlock, Mask]]:
-        """Yield the rows of the store without what all of them have, and which are held out."""
-        for block, held in masked_blocks(self._dataset, self._held):
-            yield block.beyond(self._dataset.shared), held
+    def _masked(self, mask: Mask | None) -> Iterator[tuple[RowBlock, Mask]]:
+        """Yield the rows of the store without what all of them have, and which are masked."""
+        for block, own in masked_blocks(self._dataset, replace(self._held, mask=mask)):
+            yield block.beyond(self._dataset.shared), own
 
     def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
-        with closing(ahead(self._masked(), "counted", patience=None)) as blocks:
+        with closing(ahead(self._masked(self._held.mask), "counted", patience=None)) as blocks:
             for block, held in blocks:
                 self._session.check()
                 some = min(n_rows, block.n_rows)
@@ -253,7 +255,7 @@ class CountLearner:
         when only `spare` seconds and those of the hashed models are left.
         """
         data, fitting, session = self._dataset, self._fitting, self._session
-        n_rows = data.n_rows - (0 if self._held.mask is None else int(self._held.mask.sum()))
+        n_rows = data.n_rows - (0 if self._left is None else int(self._left.sum()))
         if data.listed:
             with LabelLearner(
                 table, alone, data.facts, LABEL_BYTES * self._max_pairs,
@@ -277,9 +279,13 @@ class CountLearner:
             ),
         )  # fmt: skip
         del found
-        with PairLearner(table, alone, threads=self._threads) as learner:
+        model, known, size = session.known, None, data.n_rows
+        if model is not None and model.counts is not None:
+            known = model.counts.plain(), model.features.ids_of(data.features)
+            size = n_rows
+        with PairLearner(table, alone, threads=self._threads, known=known) as learner:
             n_rows = learn_while_it_pays(
-                session, learner, self._lessons, lambda: loss(learner.weights()), spare
+                session, learner, self._lessons, lambda: loss(learner.weights()), spare, size
             )
         scorer.close()
         return learner.weights(), n_rows
@@ -288,8 +294,8 @@ class CountLearner:
         """Yield the rows of the store that are not held out, some thousands at a time."""
 
         def taken() -> Iterator[RowBlock]:
-            for block, held in self._masked():
-                kept = np.flatnonzero(~held)
+            for block, left in self._masked(self._left):
+                kept = np.flatnonzero(~left)
                 for start in range(0, len(kept), LESSON_ROWS):
                     yield block.take(kept[start : start + LESSON_ROWS])
 
@@ -345,14 +351,14 @@ class LessonsState:
 
 def learn_while_it_pays(
     session: PartSession, learner: PairLearner, lessons: Callable[[], Iterable[RowBlock]],
-    loss: Callable[[], float], spare: float,
+    loss: Callable[[], float], spare: float, n_rows: int | None = None,
 ) -> int:  # fmt: skip
     """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
 
     From the middle of the first pass on their loss is computed after every quarter of a pass. What
     was learnt before an interruption is gone on with. It ends when `spare` seconds are left.
     """
-    n_rows, most = session.dataset.n_rows, session.options.pair_rows
+    n_rows, most = n_rows or session.dataset.n_rows, session.options.pair_rows
     enough, began = MOST_LESSONS if most is None else most, time.monotonic()
     at = session.findings.load(LEARNT, LessonsState, learner.state())
     if at is None:

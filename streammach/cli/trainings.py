@@ -115,7 +115,7 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
     from streammach.training.run_part import PartNumber
 
     number = PartNumber.of_text(given.part)
-    with planned_rows(store, out, given, PART_OF_RUN) as (rows, plan, shown, _):
+    with planned_rows(store, out, given, PART_OF_RUN, apart=True) as (rows, plan, shown, _):
         number.check(plan, given.training())
         projected = number.projected_bytes(plan, decides=given.settings is None)
         say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
@@ -142,9 +142,12 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
 
 @contextmanager
 def planned_rows(
-    store: Path, out: Path, given: Arguments, kind: str = "run"
+    store: Path, out: Path, given: Arguments, kind: str = "run", *, apart: bool = False
 ) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar, Start | None]]:
-    """Yield a store, or its view by weights of classes, its plan, what tells, where it starts."""
+    """Yield a store, or its view by weights of classes, its plan, what tells, where it starts.
+
+    Where its parts are trained `apart`, perhaps by several machines, all of them plan alike.
+    """
     with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weighed  # compiled code loads on demand
@@ -162,7 +165,7 @@ def planned_rows(
             if given.class_weight is not None:
                 rows = weighed(rows, given.class_weight)
         speed()
-        fixed = _constraints(out, given)
+        fixed = _constraints(out, given, apart=apart)
         if run is None or isinstance(rows, Path):
             yield rows, choose(rows, fixed), shown, None
             return
@@ -170,7 +173,7 @@ def planned_rows(
         yield rows, start.plan(rows, fixed), shown, start
 
 
-def _constraints(out: Path, given: Arguments) -> Constraints:
+def _constraints(out: Path, given: Arguments, *, apart: bool) -> Constraints:
     """Return what is fixed of a run's plan: its memory, too, where another machine plans it again.
 
     Parts of a run are planned by each machine, and a run that goes on when other memory is free.
@@ -180,10 +183,8 @@ def _constraints(out: Path, given: Arguments) -> Constraints:
     found = given.constraints()
     if found.shaped or found.memory is not None:
         return found
-    memory = budget_of(out) if given.resume else None
-    if given.part is not None or options.elsewhere(given) is not None:
-        memory = DEFAULT_MEMORY
-    return dataclasses.replace(found, memory=memory)
+    kept = budget_of(out) if given.resume else None
+    return dataclasses.replace(found, memory=DEFAULT_MEMORY if apart else kept)
 
 
 def _trainer(

@@ -63,7 +63,7 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
     given = given.but(device=kind if device == "auto" else device)
     with ExitStack() as opened:
         client = None if given.dask is None else opened.enter_context(workers.connected(given.dask))
-        rows, plan, shown, _ = opened.enter_context(planned_rows(store, out, given))
+        rows, plan, shown, _ = opened.enter_context(planned_rows(store, out, given, apart=True))
         say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
             threads = plan.config.placement.threads

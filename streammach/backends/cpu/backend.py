@@ -53,7 +53,8 @@ class CpuBackend(Forward):
                 n_labels=config.batching.batch_labels,
             )  # fmt: skip
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
-            lines["residuals"] += 0 if config.dense else threads * 4 * (TOGETHER + 1) * columns
+            if not config.dense:
+                lines["gradients"] = threads * 4 * (TOGETHER + 1) * columns
         if config.basis:
             lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
             lines["scoring"] += 4 * max(dense_rows, LANES) * shape.n_features

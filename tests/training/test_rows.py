@@ -253,8 +253,8 @@ def test_a_misspelt_option_is_named_with_the_nearest(function, option, nearest, 
 def test_what_cannot_be_is_refused(tmp_path, data):
     with pytest.raises(UsageError, match="no pair of rows and labels, and no path: validation"):
         sm.train(*data, validation=data[0])
-    with pytest.raises(UsageError):
-        sm.train(*data, memory=None)
+    with pytest.raises(UsageError, match="is not a size"):
+        sm.train(*data, memory="half")
     with pytest.raises(BudgetError):
         sm.train(*data, memory="100MB")
     with pytest.raises(DataError):

@@ -22,9 +22,7 @@ from streammach.data.source import (
 )
 from streammach.data.store.dataset import Dataset
 from streammach.rows.columns import SpacedColumns
-from streammach.rows.names import Names
-from streammach.rows.texts import Texts
-from streammach.rows.vocabulary import Vocabulary
+from streammach.rows.vocabulary import Vocabulary, permuted
 
 VALUE_BYTES, ROW_BYTES, NAME_COPIES = 20, 80, 4  # of a piece, and of what is looked up
 
@@ -127,9 +125,7 @@ def _columns(dataset: Dataset) -> MatrixColumns | None:
     owners[positions[positions >= 0]] = np.flatnonzero(positions >= 0)
     if (owners < 0).any():
         return None
-    names = dataset.features
-    some = Texts(names.offsets, names.data).take(owners)
-    return MatrixColumns(n, Names(some.offsets, some.data, names.kind))
+    return MatrixColumns(n, permuted(dataset.features, owners))
 
 
 @contextmanager

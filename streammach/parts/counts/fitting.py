@@ -227,10 +227,9 @@ class Fitting:
         """Return what counts and hashed models say of candidates."""
         counted = evidence(table, rows, candidates, weights=weights, each=scorer.each)
         groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
-        row_of = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
-        counted_here = rows.features >= table.n_shared
-        places = row_of[counted_here], weights.group[rows.features[counted_here]]
-        np.add.at(groups, places, 1)
+        own = rows.beyond(table.n_shared)
+        row_of = np.repeat(np.arange(rows.n_rows), np.diff(own.indptr))
+        np.add.at(groups, (row_of, weights.group[own.features]), 1)
         log_rows, log_values = class_logarithms(table)
         there = np.maximum(candidates, 0)
         means = np.zeros(there.shape, np.float32)

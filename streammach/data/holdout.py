@@ -46,6 +46,8 @@ class HeldOut:
     mask: NDArray[np.bool_] | None
     origin: str  # how they were chosen, for people
     looked: bool = False  # whether they are groups that were found, and nobody asked for
+    # int64 or None: places of those that decide, where other masked rows only wait; they rise
+    decide: NDArray[np.int64] | None = None
 
 
 def hold_out(
@@ -78,7 +80,7 @@ def _held_out(
     rows, numbers = _masked_rows(dataset, room, mask)
     origin = f"{wanted:,} random rows of the training store"
     masked = partial(_masked_rows, dataset, room)
-    found = None
+    found, decide = None, None
     if looks and rows.n_rows:
         found = clusters(dataset, masked, (rows, numbers), seed, workers)
     if found is not None and found[0].any():
@@ -87,11 +89,12 @@ def _held_out(
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
         origin = f"{rows.n_rows:,} rows of {len(np.unique(groups[numbers])):,} groups by"
         if n_like := int((mask & (groups < 0)).sum()):
+            decide = numbers
             origin = f"{rows.n_rows:,} random rows, apart from {n_like:,}"
         origin += f" near-duplicates ({share:.0%} of rows have one)"
     elif found is not None:
         origin += f" ({found[2]:.0%} of them have near-duplicates, in no groups that end)"
-    return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None)
+    return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None, decide)
 
 
 def of_mask(dataset: Dataset, room: Batching, mask: NDArray[np.bool_], origin: str) -> HeldOut:
@@ -176,9 +179,10 @@ def _counted(rows: RowBlock, unit: float) -> RowBlock:
     return replace(rows, importance=(rows.importance / unit).astype(np.float32))
 
 
-def masked_blocks(dataset: Dataset, held: HeldOut) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
-    """Yield the training store's rows, as many as each counts as, and which are held out: (n,)."""
-    mask = held.mask
+def masked_blocks(
+    dataset: Dataset, mask: NDArray[np.bool_] | None
+) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+    """Yield the training store's rows, as many as each counts as, and which are masked: (n,)."""
     for start, stop in _blocks(dataset):
         out = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
         yield _counted(dataset.rows(start, stop), dataset.counting.unit), out
@@ -196,12 +200,16 @@ def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
 
 
 def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:
-    """Return the numbers, in the source, of the rows that are not trained on; they rise."""
-    mask = np.zeros(dataset.n_rows, np.bool_) if held.mask is None else held.mask
-    numbers = [np.zeros(0, np.int64)]
-    numbers += [dataset.origins(a, b)[0][mask[a:b]] for a, b in _blocks(dataset) if mask[a:b].any()]
-    found: list[int] = np.sort(np.concatenate(numbers)).tolist()
-    return tuple(found)
+    """Return the numbers, in the source, of the rows that decide; they rise."""
+    if held.mask is None:
+        return ()
+    places = np.flatnonzero(held.mask) if held.decide is None else held.decide
+    numbers: list[int] = []
+    for start, stop in _blocks(dataset):
+        own = places[slice(*np.searchsorted(places, (start, stop)))]
+        if len(own):
+            numbers += dataset.numbers(start, stop)[own - start].tolist()
+    return tuple(sorted(numbers))
 
 
 def groups_of(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> NDArray[np.int32]:

@@ -157,8 +157,7 @@ class Start:
         n, step, n_old = data.n_rows, data.facts.block_rows, data.root.old_rows
         new = np.zeros(n, np.bool_)
         for start in range(0, n, step):
-            numbers, _ = data.origins(start, min(start + step, n))
-            new[start : start + step] = numbers >= n_old
+            new[start : start + step] = data.numbers(start, min(start + step, n)) >= n_old
         held = np.zeros(n, np.bool_) if usual.mask is None else usual.mask
         places = np.flatnonzero(new & ~held)  # in a random order, as all rows of a store are
         left = np.ones(n, np.bool_)
@@ -173,9 +172,12 @@ class Start:
         mask[places[:n_held]] = True
         fresh = of_mask(data, room, mask, "random new rows of the training store")
         both, left = held | mask, left | mask
-        rows = RowBlock.concat([usual.rows, fresh.rows])
+        rows, decide = RowBlock.concat([usual.rows, fresh.rows]), usual.decide
+        if decide is not None:
+            decide = np.sort(np.concatenate([decide, places[:n_held]]))
+        origin = f"{usual.origin}, {fresh.origin}"
         return (
-            replace(usual, rows=rows, mask=both, origin=f"{usual.origin}, {fresh.origin}"),
+            replace(usual, rows=rows, mask=both, origin=origin, decide=decide),
             replace(fresh, mask=both), left,
         )  # fmt: skip
 

@@ -153,9 +153,9 @@ class Run(Reported):
 
     @property
     def held_out(self) -> NDArray[np.int64]:
-        """Numbers of the rows that were held out, in the source of the store, from 0: int64 (n,).
+        """Numbers of the held-out rows that decide, in the source, from 0: int64 (n,).
 
-        They rise; there are none of another store.
+        They rise. Near-duplicates that wait are not among them; there are none of another store.
         """
         return np.array(self.settings.held_out_rows, np.int64)
 

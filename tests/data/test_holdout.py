@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.holdout import hold_out
+from streammach.data.holdout import held_numbers, hold_out
 from streammach.data.memory_rows import given
 from streammach.data.near_kernels import HASHES, LEAST
 from streammach.data.near_rows import Signatures
@@ -209,6 +209,9 @@ def test_nobody_learns_from_rows_that_are_like_those_that_decide(tiny, rng):
             )
             most = (decide @ others.T).max(axis=1).toarray().ravel()
             shared[by] = (most > 0.9 * np.diff(held.rows.indptr)).mean()
+            told = held_numbers(data, held)  # of those that decide, not of those that wait
+            assert len(told) == held.rows.n_rows == len({*told})
+            assert {*told} <= {*data.array("row")[held.mask].tolist()}
     assert shared["random"] > 0.15
     assert shared["auto"] < 0.02
 

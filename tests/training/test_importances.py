@@ -215,7 +215,7 @@ def test_importances_may_be_shares_of_one(unit, rng):
     held = held_out(data, 40)
     expected = 1.0 if unit == 1 else min(unit, 1.0)
     assert data.counting.unit == pytest.approx(expected)
-    found = [rows.weights for rows, _ in masked_blocks(data, held)]
+    found = [rows.weights for rows, _ in masked_blocks(data, held.mask)]
     assert np.median(np.concatenate(found)) == pytest.approx(unit / expected)
     assert data.counting.labels.sum() == pytest.approx(len(y) * unit / expected, rel=0.01)
     assert held.rows.weights.sum() == pytest.approx(held.rows.n_alike)

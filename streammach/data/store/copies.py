@@ -30,7 +30,7 @@ def copy_rows(dataset: Dataset, folder: Path, chosen: NDArray[np.bool_]) -> Path
         if len(some):
             stop = min(start + step, len(chosen))
             block = data.rows(start, stop).take(some)
-            block = replace(block, numbers=data.origins(start, stop)[0][some])
+            block = replace(block, numbers=data.numbers(start, stop)[some])
             writer.write(writer.encode(writer.append_rows(block)))
             features += np.bincount(block.features, minlength=len(features))
             classes += np.bincount(block.lists.classes, minlength=len(classes))

@@ -227,14 +227,16 @@ class StoredRows:
         self._check(largest[0] < INFINITE, "weights of labels", start, stop)
         return LabelLists(starts - a, classes, weights)
 
-    def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
-        """Return where rows of the store came from, or raise StoreError.
-
-        Returns `numbers` int64 (n,).
-        """
-        numbers = self._arrays["row"].read(start, stop)
+    def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the places of rows among those of the source, int64 (n,), or raise StoreError."""
+        numbers: NDArray[np.int64] = self._arrays["row"].read(start, stop)
         inside = not len(numbers) or 0 <= numbers.min() <= numbers.max() < self.root.source_rows
         self._check(inside, "numbers", start, stop)
+        return numbers
+
+    def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
+        """Return the places of rows in the source, int64 (n,), and their tags, or StoreError."""
+        numbers = self.numbers(start, stop)
         if not self.tagged:
             return numbers, None
         offsets = self._arrays["tag/offsets"].read(start, stop + 1)

@@ -144,7 +144,7 @@ class CountLearner:
 
     def _masked(self, mask: Mask | None) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the rows of the store without what all of them have, and which are masked."""
-        for block, own in masked_blocks(self._dataset, replace(self._held, mask=mask)):
+        for block, own in masked_blocks(self._dataset, mask):
             yield block.beyond(self._dataset.shared), own
 
     def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:

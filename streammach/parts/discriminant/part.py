@@ -142,7 +142,7 @@ class ClosedFormFit(Decision):
         priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
         total = 1 + SOLVED_SHARE * len(priors)
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            for block, held in masked_blocks(self._dataset, self._held):
+            for block, held in masked_blocks(self._dataset, self._held.mask):
                 self._check()
                 self._at(done, total * self._dataset.n_rows)
                 self._add_rows(block.take(np.flatnonzero(~held)))

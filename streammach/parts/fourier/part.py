@@ -188,7 +188,7 @@ def usual_distance(x: NDArray[np.float32]) -> float:
 def _some_rows(session: PartSession, spec: TrainSpec) -> NDArray[np.float32]:
     """Return the first rows of the store that are not held out, after their transform."""
     found, n = [], 0
-    for block, out in masked_blocks(session.dataset, session.held):
+    for block, out in masked_blocks(session.dataset, session.held.mask):
         session.check()
         rows = block.take(np.flatnonzero(~out)[: ROWS - n])
         found.append(expanded(transformed(rows, spec.transform), session.dataset.n_features))

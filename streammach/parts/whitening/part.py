@@ -113,7 +113,7 @@ def basis_of(session: PartSession, transform: Transform) -> dense.Basis:
     d = dataset.n_features
     spread = Spread(d)
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
-        for block, out in masked_blocks(dataset, session.held):
+        for block, out in masked_blocks(dataset, session.held.mask):
             session.check()
             spread.add(transformed(block.take(np.flatnonzero(~out)), transform))
             if spread.n_rows >= ROWS and (spread.enough or spread.n_rows >= ROWS_A_FEATURE * d):

@@ -224,36 +224,6 @@ def set_residuals(s: Array, weight: Number) -> None:
 
 
 @kernel()
-def begin_lists(
-    starts: Array, classes: Array, counts: Array, known_starts: Array, known_classes: Array,
-    gains: Array, ids: Array, slope: Array, match: Array, theta: Array,
-) -> None:  # fmt: skip
-    """Let weights of pairs start from what the pairs of a model add beyond weights by group.
-
-    Parameters
-    ----------
-    starts, classes, counts : int64 (d + 1,), int32 (Z,), int32 or float32 (Z,)
-        The table's lists.
-    known_starts, known_classes, gains, ids : int64, int32, int16 (Y,), int32 (d,)
-        The model's lists, gains in 1/1024 nat, and which of them each feature has; -1: none.
-    slope, match : float32 (d,)
-        Weights by group.
-    theta : float32 (Z,)
-        Receives the weights of pairs that the model has.
-    """
-    for f in range(ids.shape[0]):
-        if ids[f] < 0:
-            continue
-        q, end = known_starts[ids[f]], known_starts[ids[f] + 1]
-        for z in range(starts[f], starts[f + 1]):
-            while q < end and known_classes[q] < classes[z]:
-                q += 1
-            if q < end and known_classes[q] == classes[z] and counts[z] > 0:
-                known = np.float32(gains[q]) / np.float32(1024)
-                theta[z] = known - pair_gain(counts[z], slope[f], match[f])
-
-
-@kernel()
 def learn_rows(
     indptr: Array, features: Array, starts: Array, place: Array, residuals: Array, theta: Array,
     theta_sum: Array, delta: Array, delta_sum: Array, pair_rate: Number, feature_rate: Number,

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
-from streammach.counts.lessons import begin_lists, compare_rows, learn_rows
+from streammach.counts.lessons import compare_rows, learn_rows
 from streammach.counts.rivals import CANDIDATES, RowRivals
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
-from streammach.rows.pairs import CountWeights
 from streammach.threads import pieces_of
 
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
@@ -35,13 +34,8 @@ class PairLearner:
     threads.
     """
 
-    def __init__(
-        self, table: CountTable, weights: GroupWeights, *, threads: int,
-        known: tuple[CountWeights, NDArray[np.int32]] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, table: CountTable, weights: GroupWeights, *, threads: int) -> None:
         self._table, self._weights = table, weights
-        # a model's counts, and which of its features each of the table's is, -1: none; int32 (d,)
-        self._known = known
         self._theta, self._theta_sum = (np.empty(table.n_pairs, np.float32) for _ in range(2))
         self._delta, self._delta_sum = (np.empty(table.n_features, np.float32) for _ in range(2))
         self._rivals = RowRivals(
@@ -67,19 +61,12 @@ class PairLearner:
         return False
 
     def begin(self) -> None:
-        """Forget what was learnt, but for what the pairs of a model add beyond weights by group."""
+        """Forget what was learnt."""
         for array, start in (
             (self._theta, 0), (self._delta, 0), (self._theta_sum, PAIR_PRIOR),
             (self._delta_sum, FEATURE_PRIOR),
         ):  # fmt: skip
             array[:] = start
-        if self._known is not None:
-            group, weights, (counts, ids) = self._weights.group, self._weights, self._known
-            own, lists = self._table, counts.listed()
-            begin_lists(
-                own.starts, own.classes, own.counts, lists.starts, lists.classes, lists.gains, ids,
-                weights.slope[group], weights.match[group], self._theta,
-            )  # fmt: skip
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """Return the arrays of what was learnt: with other values in them it goes on from these."""

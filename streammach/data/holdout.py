@@ -49,13 +49,25 @@ class HeldOut:
     # int64 or None: places of those that decide, where other masked rows only wait; they rise
     decide: NDArray[np.int64] | None = None
 
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Places in the training store of the rows that decide: int64, rising."""
+        if self.mask is None:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.mask) if self.decide is None else self.decide
+
 
 def hold_out(
-    dataset: Dataset, room: Batching, options: TrainingOptions, threads: int = 1
-) -> HeldOut:
-    """Return the rows on which choices are made, or raise UsageError, StoreError or DiskError."""
+    dataset: Dataset, room: Batching, options: TrainingOptions, threads: int = 1,
+    among: NDArray[np.bool_] | None = None,
+) -> HeldOut:  # fmt: skip
+    """Return the rows on which choices are made, or raise UsageError, StoreError or DiskError.
+
+    `among`, bool (n_rows,), says which of the training store's rows may be some of them: all
+    otherwise.
+    """
     with contextlib.closing(Workers(threads, "near")) as workers:
-        found = _held_out(dataset, room, options, workers)
+        found = _held_out(dataset, room, options, workers, among)
     rows = found.rows
     if rows.importance is None:
         return found
@@ -64,19 +76,25 @@ def hold_out(
 
 
 def _held_out(
-    dataset: Dataset, room: Batching, options: TrainingOptions, workers: Workers
-) -> HeldOut:
+    dataset: Dataset, room: Batching, options: TrainingOptions, workers: Workers,
+    among: NDArray[np.bool_] | None,
+) -> HeldOut:  # fmt: skip
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
     by, wanted, seed = options.hold_out_by or RANDOM, room.held_out_rows, options.seed
-    if by not in (AUTO, RANDOM) and (held := _of_namespace(dataset, room, os.fsencode(by), seed)):
+    some = np.ones(dataset.n_rows, np.bool_) if among is None else among
+    if by not in (AUTO, RANDOM) and (
+        held := _of_namespace(dataset, room, os.fsencode(by), seed, some)
+    ):
         return held
-    looks, n = by == AUTO and wanted > 0, dataset.n_rows
+    looks = by == AUTO and wanted > 0
     for namespace in names_of_documents(dataset, wanted) if looks else ():
-        held = _of_namespace(dataset, room, namespace, seed, looks=True)
+        held = _of_namespace(dataset, room, namespace, seed, some, looks=True)
         if held is not None:
             return held
-    mask = np.arange(n) >= n - wanted  # the store is shuffled
+    mask, places = np.zeros(dataset.n_rows, np.bool_), np.flatnonzero(some)
+    wanted = min(wanted, len(places))
+    mask[places[len(places) - wanted :]] = True  # the store is shuffled
     rows, numbers = _masked_rows(dataset, room, mask)
     origin = f"{wanted:,} random rows of the training store"
     masked = partial(_masked_rows, dataset, room)
@@ -85,11 +103,12 @@ def _held_out(
         found = clusters(dataset, masked, (rows, numbers), seed, workers)
     if found is not None and found[0].any():
         mask, groups, share = found
-        rows, numbers = masked(mask & (groups >= 0))
+        rows, numbers = masked(mask & (groups >= 0) & some)
         rows = rows.take(np.argsort(groups[numbers], kind="stable"))
         origin = f"{rows.n_rows:,} rows of {len(np.unique(groups[numbers])):,} groups by"
-        if n_like := int((mask & (groups < 0)).sum()):
+        if len(numbers) < mask.sum():
             decide = numbers
+        if n_like := int((mask & (groups < 0)).sum()):
             origin = f"{rows.n_rows:,} random rows, apart from {n_like:,}"
         origin += f" near-duplicates ({share:.0%} of rows have one)"
     elif found is not None:
@@ -97,27 +116,28 @@ def _held_out(
     return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None, decide)
 
 
-def of_mask(dataset: Dataset, room: Batching, mask: NDArray[np.bool_], origin: str) -> HeldOut:
-    """Return the rows of a mask, bool (n_rows,), as held-out rows."""
-    rows, _ = _masked_rows(dataset, room, mask)
-    return HeldOut(_of_known_features(rows, dataset), mask, f"{rows.n_rows:,} {origin}")
-
-
 def _of_namespace(
-    dataset: Dataset, room: Batching, namespace: bytes, seed: int, *, looks: bool = False
-) -> HeldOut | None:
-    """Return the rows of random values of a namespace; None if it only looks like documents."""
+    dataset: Dataset, room: Batching, namespace: bytes, seed: int, some: NDArray[np.bool_], *,
+    looks: bool = False,
+) -> HeldOut | None:  # fmt: skip
+    """Return some rows, all that may be, of random values of a namespace; nobody learns from these.
+
+    None if it only looks like documents, or none of the rows has a value.
+    """
     inside = in_namespace(dataset.features, namespace)
     groups = groups_of(dataset, inside, namespace)
-    mask, count = _choose_groups(groups, room.held_out_rows, seed)
-    rows, numbers = _masked_rows(dataset, room, mask)
+    if not (some & (groups >= 0)).any():
+        return None
+    mask, count = _choose_groups(groups, some, room.held_out_rows, seed)
+    rows, numbers = _masked_rows(dataset, room, mask & some)
     others = rows.with_values(~inside[rows.features]) if looks else rows
     if looks and not are_documents(dataset, others, groups[numbers]):
         return None
     rows = rows.take(np.argsort(groups[numbers], kind="stable"))
-    origin = f"{int(mask.sum()):,} rows of {count:,} values of namespace {clean(namespace)}"
+    origin = f"{rows.n_rows:,} rows of {count:,} values of namespace {clean(namespace)}"
     origin += ", which looks like documents" if looks else ""
-    return HeldOut(_of_known_features(rows, dataset), mask, origin, looks)
+    decide = np.sort(numbers) if len(numbers) < mask.sum() else None
+    return HeldOut(_of_known_features(rows, dataset), mask, origin, looks, decide)
 
 
 def _of_known_features(rows: RowBlock, dataset: Dataset) -> RowBlock:
@@ -201,10 +221,7 @@ def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
 
 def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:
     """Return the numbers, in the source, of the rows that decide; they rise."""
-    if held.mask is None:
-        return ()
-    places = np.flatnonzero(held.mask) if held.decide is None else held.decide
-    numbers: list[int] = []
+    places, numbers = held.places, list[int]()
     for start, stop in _blocks(dataset):
         own = places[slice(*np.searchsorted(places, (start, stop)))]
         if len(own):
@@ -230,10 +247,10 @@ def groups_of(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> 
 
 
 def _choose_groups(
-    groups: NDArray[np.int32], wanted: int, seed: int
+    groups: NDArray[np.int32], some: NDArray[np.bool_], wanted: int, seed: int
 ) -> tuple[NDArray[np.bool_], int]:
-    """Return the rows of random groups that hold about so many rows, and how many groups."""
-    sizes = np.bincount(groups[groups >= 0])
+    """Return the rows of random groups with about so many of some rows, and how many groups."""
+    sizes = np.bincount(groups[some & (groups >= 0)], minlength=int(groups.max()) + 1)
     present = np.flatnonzero(sizes)
     order = present[np.argsort(keys(seed, GROUPS_STREAM, present), kind="stable")]
     large = sizes[order] > wanted / MIN_GROUPS  # none of them may stand for all

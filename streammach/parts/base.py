@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streammach.backends.protocol import Backend
 from streammach.clock import Clock
 from streammach.data.holdout import HeldOut
@@ -44,10 +41,7 @@ class PartSession(Protocol):
     options: TrainingOptions  # what the user fixed
     clock: Clock  # the time that there is for the stage
     ahead: dict[str, Ahead]  # what parts did before the first epoch, by name
-    # the model that the training goes on from, and the rows that it does not learn from: bool
-    # (n_rows,); both None where it begins anew
-    known: Model | None
-    left: NDArray[np.bool_] | None
+    known: Model | None  # the model that the training goes on from
     findings: Findings  # what stages found, for a run that goes on behind them
 
     def check(self) -> None:

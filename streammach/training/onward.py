@@ -1,21 +1,22 @@
 """A training that goes on from another one: its weights, on a store with more rows and names.
 
 The run's weights are those of the known features, and its hashes those of all classes; new features
-start at zero. One epoch learns from the new rows and from a sample of the old ones. Some of the new
-rows judge the hashed models, since these have learnt from all old ones.
+start at zero. One epoch learns from new rows and from a sample of the old ones. Counts are made
+anew, and judged by old rows. New rows of known classes judge the whole, since the hashed models
+have learnt from all old rows, and little of new classes.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.holdout import HeldOut, of_mask
+from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
 from streammach.files.reading import sha256
@@ -25,19 +26,17 @@ from streammach.model.shrink import plain
 from streammach.parts.switches import SWITCHES
 from streammach.planning.choose import plan as choose
 from streammach.planning.constraints import Constraints
-from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.spec.byte_lines import Line
-from streammach.spec.config import Batching
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.training.run import Run
+from streammach.training.run import Run, budget_of
 
-HELD_SHARE, FEW = 5, 2000  # one of so many new rows judges hashed models; a half of few
+JUDGES_SHARE = 5  # one of so many new rows decides where held-out rows are not learnt from
 OLD_SHARE = 1.0  # old rows that are learnt from once more, for each new one
 LEAST_OLD = 1000
-LEAST_NEW = 100  # rows
+LEAST_NEW = 100  # rows of known classes
 RATE = 0.3  # of the run's, at the start
 PIECE_ROWS = 4096  # of weights that are widened at a time
 EXTEND = "Make one with: streammach convert NEW... OUT.zarr --extend"
@@ -53,10 +52,17 @@ class Start:
         The weights; features are told by their names, classes by their ids.
     training : TrainSpec, optional
         How it was trained: so a training goes on with new rows. Without it all is chosen anew.
+    memory : int, optional
+        The bytes that it could take.
+    new, judges : bool (n_rows,)
+        Which rows of the store came after it, and which of these may decide; none without a store.
     """
 
     model: Model
     training: TrainSpec | None = None
+    memory: int | None = None
+    new: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    judges: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @classmethod
     def of(cls, run: str | os.PathLike[str], data: Dataset) -> Start:
@@ -84,13 +90,17 @@ class Start:
                 f"it does not extend the store of {clean(run, 300)}",
                 path=clean(data.path, 300), hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
             )  # fmt: skip
-        n_new, model = data.n_rows - data.root.old_rows, opened.model
-        if n_new < LEAST_NEW:
-            what = f"{n_new:,} rows are new, {LEAST_NEW} are needed at least"
-            raise UsageError(what, path=clean(data.path, 300), hint="Wait for more.")
+        model = opened.model
         if model.projection is not None:
             raise UsageError("its dense rows have random columns: train anew", path=clean(run, 300))
-        return cls(model, replace(opened.settings.training, whitened=False))
+        new, judges = _new_rows(data, model)
+        if (n := int(np.count_nonzero(judges))) < LEAST_NEW:
+            what = f"{n:,} rows are new and of known classes, {LEAST_NEW} are needed at least"
+            raise UsageError(what, path=clean(data.path, 300), hint="Wait for more.")
+        if not model.training.optimizer_kind.settles:  # they are not learnt from at the end
+            judges[np.flatnonzero(judges)[n // JUDGES_SHARE :]] = False
+        training = replace(opened.settings.training, whitened=False)
+        return cls(model, training, budget_of(opened.path), new, judges)
 
     @cached_property
     def identity(self) -> str:
@@ -123,10 +133,12 @@ class Start:
         if spec.unhashed:
             shape["n_buckets"] = None
         parts = {one.option: one.words[2] for one in SWITCHES.values()}
-        parts["counts"] = constraints.parts.get("counts", "auto")
+        usual = "off" if model.counts is None else "on"
+        parts["counts"] = constraints.parts.get("counts", usual)
         made = choose(data, replace(
             constraints, **shape, parts=parts, optimizer=model.training.optimizer,
             hashed_features=spec.n_hashed_features if spec.cut else None,
+            memory=constraints.memory or self.memory,
         ))  # fmt: skip
         room = made.config.batching
         n_bytes = model.n_bytes + 12 * model.n_pairs  # in lists, beside it
@@ -148,38 +160,13 @@ class Start:
         n_buckets = n_classes if spec.exact else spec.n_buckets
         return replace(spec, n_classes=n_classes, n_features=n_features, n_buckets=n_buckets)
 
-    def shares(
-        self, data: Dataset, room: Batching, usual: HeldOut
-    ) -> tuple[HeldOut, HeldOut, NDArray[np.bool_]]:
-        """Return the rows held out for counts, for hashed models, and those not learnt from."""
-        # Counts are of this store alone: the usual rows judge them. The run's hashed models have
-        # learnt from old rows, so that some of the new ones judge them. The last is bool (n_rows,).
-        n, step, n_old = data.n_rows, data.facts.block_rows, data.root.old_rows
-        new = np.zeros(n, np.bool_)
-        for start in range(0, n, step):
-            new[start : start + step] = data.numbers(start, min(start + step, n)) >= n_old
-        held = np.zeros(n, np.bool_) if usual.mask is None else usual.mask
-        places = np.flatnonzero(new & ~held)  # in a random order, as all rows of a store are
-        left = np.ones(n, np.bool_)
-        left[places] = False
-        left[np.flatnonzero(~new & ~held)[: max(round(OLD_SHARE * len(places)), LEAST_OLD)]] = False
-        if usual.mask is None:
-            return usual, usual, left
-        n = len(places)
-        few = min(n // 2, FEW) if self.model.training.optimizer_kind.settles else 0
-        n_held = min(room.held_out_rows, max(n // HELD_SHARE, few))
-        mask = np.zeros(len(held), np.bool_)
-        mask[places[:n_held]] = True
-        fresh = of_mask(data, room, mask, "random new rows of the training store")
-        both, left = held | mask, left | mask
-        rows, decide = RowBlock.concat([usual.rows, fresh.rows]), usual.decide
-        if decide is not None:
-            decide = np.sort(np.concatenate([decide, places[:n_held]]))
-        origin = f"{usual.origin}, {fresh.origin}"
-        return (
-            replace(usual, rows=rows, mask=both, origin=origin, decide=decide),
-            replace(fresh, mask=both), left,
-        )  # fmt: skip
+    def left(self, held: HeldOut) -> NDArray[np.bool_]:
+        """Return which rows an epoch does not learn from: bool (n_rows,)."""
+        out = np.zeros_like(self.new) if held.mask is None else held.mask.copy()
+        old = np.flatnonzero(~self.new & ~out)  # in a random order, as all rows of a store are
+        n_new = int(np.count_nonzero(self.new & ~out))
+        out[old[max(round(OLD_SHARE * n_new), LEAST_OLD) :]] = True
+        return out
 
     def onward(self, options: TrainingOptions) -> TrainSpec:
         """Return how it goes on: as the run was trained, but for what is said."""
@@ -193,6 +180,24 @@ class Start:
         model, n = self.model, 0 if left is None else int(np.count_nonzero(~left))
         stored = model.stored or "float32"
         return (f"it starts from {stored} weights of {model.spec}: an epoch of {n:,} rows",)
+
+
+def _new_rows(data: Dataset, model: Model) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows the model has not seen, and which of them may decide: bool (n_rows,) each.
+
+    A class that it does not know is learnt by counts at once, but hardly by hashed models before
+    all is decided: they would seem to be worth nothing.
+    """
+    n, step, n_old = data.n_rows, data.facts.block_rows, data.root.old_rows
+    new, judges = np.zeros((2, n), np.bool_)
+    for start in range(0, n, step):
+        some = slice(start, min(start + step, n))
+        new[some] = data.numbers(some.start, some.stop) >= n_old
+        if new[some].any():
+            lists = data.rows(some.start, some.stop).lists
+            judges[some] = new[some]
+            judges[start + lists.rows[lists.classes >= model.spec.n_classes]] = False
+    return new, judges
 
 
 def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> None:

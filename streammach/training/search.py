@@ -309,26 +309,30 @@ def decide(session: Session, pace: Pace) -> RunSettings:
     session.begin(SEARCH)
     if (before := decided(request.folder)) is not None:
         return before
-    start = request.start
+    spec, trials, reasons = _chosen(session, pace)
+    settings = session.settings(spec, trials=trials, reasons=reasons)
+    write_atomic(path, to_json(settings))
+    return settings
+
+
+def _chosen(
+    session: Session, pace: Pace
+) -> tuple[TrainSpec, tuple[TrialFigures, ...], tuple[str, ...]]:
+    """Return the training that goes on, or that the search found; what was tried, and why."""
+    start = session.request.start
     if start is not None and start.training is not None:
-        settings = session.settings(
-            start.onward(request.options), trials=(), reasons=start.reasons(session.left)
-        )
-        write_atomic(path, to_json(settings))
-        return settings
-    search, epochs = Search(session, request.options), 0
+        return start.onward(session.options), (), start.reasons(session.left)
+    search, epochs = Search(session, session.options), 0
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0
-    if parts and (request.options.epochs == 0 or (held_out and not pace.epoch_fits())):
+    if parts and (session.options.epochs == 0 or (held_out and not pace.epoch_fits())):
         spec, reasons = search.untrained(parts[0])
     else:
         spec, reasons = search.choose()
         speeds = [one.rows_per_second for one in search.trials if one.rows_per_second]
         epochs = pace.epochs_that_fit(spec.epochs, speeds)
     trials = tuple(one.figures for one in search.trials)
-    settings = session.settings(replace(spec, epochs=epochs), trials=trials, reasons=tuple(reasons))
-    write_atomic(path, to_json(settings))
-    return settings
+    return replace(spec, epochs=epochs), trials, tuple(reasons)
 
 
 def _figures(tried: list[tuple[str, Trial]]) -> str:

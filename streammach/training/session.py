@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -234,14 +234,18 @@ class Session:
         self.findings = Findings(request.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
-        held = hold_out(dataset, config.batching, self.options, config.placement.threads)
-        # rows that epochs do not learn from, bool (n_rows,), or None; those that hashed models are
-        # judged on
-        self.left, fresh = held.mask, held
-        self.known: Model | None = None  # the model that it goes on from
-        if request.start is not None and request.start.training is not None:
-            held, fresh, self.left = request.start.shares(dataset, config.batching, held)
-            self.known = request.start.model
+        start = request.start if request.start is not None and request.start.training else None
+        rows = partial(hold_out, dataset, config.batching, self.options, config.placement.threads)
+        held = fresh = rows(None if start is None else start.judges)
+        # the model that it goes on from
+        self.known: Model | None = None if start is None else start.model
+        if start is not None and fresh.mask is not None:
+            held = rows(~start.new)
+            mask = fresh.mask if held.mask is None else held.mask | fresh.mask
+            held, fresh = (replace(one, mask=mask, decide=one.places) for one in (held, fresh))
+        # rows that epochs do not learn from, bool (n_rows,), or None
+        self.left = held.mask if start is None else start.left(held)
+        # rows that decide; those that hashed models are judged on
         self.held, self.fresh = (_weighed(one, dataset, self.options) for one in (held, fresh))
         self.backend = BACKENDS[config.placement.device].open(
             plan.model, config, facts=plan.facts, device_bytes=plan.limits.device

@@ -162,9 +162,9 @@ KINDS = [near_duplicates, named_documents, lists_of_labels, some_near_duplicates
          a_continuum_and_others]  # fmt: skip
 
 
-def held_of(data, n_rows, **options):
+def held_of(data, n_rows, among=None, **options):
     room = Batching(batch_size=0, batch_nnz=0, held_out_rows=n_rows, held_out_nnz=1 << 20)
-    return hold_out(data, room, TrainingOptions(**options))
+    return hold_out(data, room, TrainingOptions(**options), among=among)
 
 
 def same(a, b):
@@ -193,6 +193,28 @@ def test_rows_are_held_out_by_what_they_share(kind, tiny, rng):
         out = np.bincount(np.array(of)[numbers[held.mask]], minlength=len(sizes))
         assert (out[out > 0] == sizes[out > 0]).mean() > 0.9  # they are whole
         assert sizes[out > 0].mean() < 1.5 * sizes.mean()  # large ones are not preferred
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_some_rows_may_decide_and_nobody_learns_from_rows_like_them(kind, tiny, rng):
+    lines, of, by = kind(rng)
+    sm.convert(tiny.text("a.vw", lines), tiny.folder / "a.zarr")
+    with sm.Dataset.open(tiny.folder / "a.zarr") as data:
+        among, wanted = rng.random(data.n_rows) < 0.3, data.n_rows // 20
+        held, numbers = held_of(data, wanted, among), data.array("row")
+        random, few = (
+            held_of(data, n, some, hold_out_by="random").mask
+            for n, some in ((wanted, among), (data.n_rows, among & (rng.random(len(among)) < 0.1)))
+        )
+    decide = np.flatnonzero(held.mask) if held.decide is None else held.decide
+    assert among[decide].all()
+    assert 0 < held.rows.n_rows == len(decide) <= wanted
+    assert (random.sum(), among[random].all()) == (wanted, True)
+    assert 0 < few.sum() < among.sum()
+    if by in (NEAR, NAMED) and held.looked:
+        sizes, of = np.bincount(of), np.array(of)
+        out = np.bincount(of[numbers[held.mask]], minlength=len(sizes))[of[numbers[decide]]]
+        assert (out == sizes[of[numbers[decide]]]).mean() > 0.9  # whole, with rows that only wait
 
 
 def test_nobody_learns_from_rows_that_are_like_those_that_decide(tiny, rng):

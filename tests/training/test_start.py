@@ -130,23 +130,67 @@ def test_the_same_bytes_for_threads_and_after_an_interruption(tiny):
     assert model("late", 1, resume=True) == one
 
 
-def test_new_rows_judge_and_as_many_old_ones_are_learnt_again(tiny):
-    old = day(tiny, vw, "old", 2000, 12)
-    run = trained(old, tiny.folder / "run", HASHED)
-    new = day(tiny, vw, "new", 1200, 15, extend=old)
-    with Dataset.open(new) as data:
+@pytest.mark.parametrize(
+    ("kind", "n_new"), [("vw", 300), ("vw", 2400), ("lists", 900), ("dense", 400)]
+)
+def test_new_rows_of_known_classes_decide_and_some_old_ones_are_learnt_again(kind, n_new, tiny):
+    make, settles = KINDS[kind], kind != "dense"
+    old = day(tiny, make, "old", 2000, 12)
+    run = trained(old, tiny.folder / "run", {"n_buckets": 8, "n_repetitions": 4})
+    known = run.model.spec.n_classes
+    store = day(tiny, make, "new", n_new, 15, extend=old)
+    with Dataset.open(store) as data:
         start = sm.Start.of(run.path, data)
-        room = start.plan(data, Constraints(memory="900MB", threads=1)).config.batching
-        usual = hold_out(data, room, sm.TrainingOptions(hold_out_by="random"))
-        held, fresh, left = start.shares(data, room, usual)
+        made = start.plan(data, Constraints(threads=1))
+        room = made.config.batching
+        held = hold_out(data, room, sm.TrainingOptions(hold_out_by="random"), 1, start.judges)
+        left = start.left(held)
         numbers, _ = data.origins(0, data.n_rows)
-        new = numbers >= 2000
-        assert (held.rows.n_rows, fresh.rows.n_rows) == (held.mask.sum(), room.held_out_rows)
-        assert fresh.rows.n_rows == (new & held.mask & ~usual.mask).sum()
-        assert (held.mask & ~left).sum() == 0
-        learnt = new & ~left
-        assert learnt.sum() + (new & held.mask).sum() == 1200
-        assert (~new & ~left).sum() == max(1000, (new & ~usual.mask).sum())
+        lists = data.rows(0, data.n_rows).lists
+    new, odd = numbers >= 2000, np.unique(lists.rows[lists.classes >= known])
+    may = new & ~np.isin(np.arange(len(new)), odd)
+    assert made.limits.host == run.plan.limits.host == 900e6
+    assert 0 < len(odd) < n_new
+    assert (start.new == new).all()
+    assert (start.judges <= may).all()
+    assert start.judges.sum() == may.sum() // (1 if settles else 5)
+    assert (held.mask <= start.judges).all()
+    assert held.rows.n_rows == min(room.held_out_rows, start.judges.sum())
+    assert (~left & held.mask).sum() == 0
+    assert (~left & new).sum() == n_new - held.mask.sum()
+    assert (~left & ~new).sum() == min(max(1000, n_new - held.mask.sum()), 2000)
+
+
+def some_words(rng, n, classes, label, own):
+    """Rows of frequent words, and two of six of their class or, of every class, of none."""
+    for c in rng.integers(classes, size=n):
+        row = own(c) + [f"w{j}" for j in rng.integers(60, size=6)]
+        yield f"{label}{c} |x {' '.join(row)} z{c % 4}"
+
+
+def test_a_day_of_one_source_and_new_classes_spoils_nothing(tiny, rng):
+    """Of the day's rows three in four are of new classes, which hashed models hardly learn."""
+
+    def usual(n):
+        def own(c):
+            return [f"own{c}_{j}" for j in rng.integers(6, size=2 * (rng.random() < 0.7))]
+
+        return list(some_words(rng, n, 40, "k", own))
+
+    def store(name, lines, **options):
+        sm.convert(tiny.text(f"{name}.vw", lines), tiny.folder / name, threads=1, **options)
+        return tiny.folder / name
+
+    old = store("old.zarr", usual(3000))
+    run = trained(old, tiny.folder / "run", {"n_buckets": 16, "n_repetitions": 8})
+    lines = usual(200) + list(some_words(rng, 600, 30, "n", lambda c: [f"doc{c}"]))
+    went = gone_on(store("new.zarr", lines, extend=old), run.path, tiny.folder / "went")
+    test = store("test.zarr", usual(1000), like=old)
+    before, after = (sm.evaluate(model, test).accuracy for model in (run.model, went.model))
+    assert after > before - 0.02
+    new = went.held_out[went.held_out >= 3000] - 3000
+    assert len(new) > 20
+    assert all(lines[i].startswith("k") for i in new)
 
 
 def test_what_cannot_be_gone_on_from_is_refused(tiny):
@@ -156,8 +200,8 @@ def test_what_cannot_be_gone_on_from_is_refused(tiny):
     for store in (old, odd):
         with pytest.raises(MismatchError, match="does not extend the store of"):
             gone_on(store, run.path, tiny.folder / "out")
-    few = day(tiny, vw, "few", 50, 15, extend=old)
-    with pytest.raises(UsageError, match="50 rows are new, 100 are needed"):
+    few = day(tiny, vw, "few", 100, 15, extend=old)
+    with pytest.raises(UsageError, match="rows are new and of known classes, 100 are needed"):
         gone_on(few, run.path, tiny.folder / "out")
     with pytest.raises(BudgetError):
         gone_on(new, run.path, tiny.folder / "out", memory="100MB")

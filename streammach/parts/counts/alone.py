@@ -84,8 +84,6 @@ class CountLearner:
     def __init__(self, session: PartSession) -> None:
         self._session = session
         self._dataset, self._held = session.dataset, session.held
-        onward = session.known is not None and session.known.counts is not None
-        self._left = session.left if onward and not session.dataset.listed else session.held.mask
         self._clock, self._options = session.clock, session.options
         self._said = words(session.dataset.listed)
         config = session.plan.config
@@ -255,7 +253,7 @@ class CountLearner:
         when only `spare` seconds and those of the hashed models are left.
         """
         data, fitting, session = self._dataset, self._fitting, self._session
-        n_rows = data.n_rows - (0 if self._left is None else int(self._left.sum()))
+        n_rows = data.n_rows - (0 if self._held.mask is None else int(self._held.mask.sum()))
         if data.listed:
             with LabelLearner(
                 table, alone, data.facts, LABEL_BYTES * self._max_pairs,
@@ -279,13 +277,9 @@ class CountLearner:
             ),
         )  # fmt: skip
         del found
-        model, known, size = session.known, None, data.n_rows
-        if model is not None and model.counts is not None:
-            known = model.counts.plain(), model.features.ids_of(data.features)
-            size = n_rows
-        with PairLearner(table, alone, threads=self._threads, known=known) as learner:
+        with PairLearner(table, alone, threads=self._threads) as learner:
             n_rows = learn_while_it_pays(
-                session, learner, self._lessons, lambda: loss(learner.weights()), spare, size
+                session, learner, self._lessons, lambda: loss(learner.weights()), spare
             )
         scorer.close()
         return learner.weights(), n_rows
@@ -294,8 +288,8 @@ class CountLearner:
         """Yield the rows of the store that are not held out, some thousands at a time."""
 
         def taken() -> Iterator[RowBlock]:
-            for block, left in self._masked(self._left):
-                kept = np.flatnonzero(~left)
+            for block, held in self._masked(self._held.mask):
+                kept = np.flatnonzero(~held)
                 for start in range(0, len(kept), LESSON_ROWS):
                     yield block.take(kept[start : start + LESSON_ROWS])
 
@@ -351,14 +345,14 @@ class LessonsState:
 
 def learn_while_it_pays(
     session: PartSession, learner: PairLearner, lessons: Callable[[], Iterable[RowBlock]],
-    loss: Callable[[], float], spare: float, n_rows: int | None = None,
+    loss: Callable[[], float], spare: float,
 ) -> int:  # fmt: skip
     """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
 
     From the middle of the first pass on their loss is computed after every quarter of a pass. What
     was learnt before an interruption is gone on with. It ends when `spare` seconds are left.
     """
-    n_rows, most = n_rows or session.dataset.n_rows, session.options.pair_rows
+    n_rows, most = session.dataset.n_rows, session.options.pair_rows
     enough, began = MOST_LESSONS if most is None else most, time.monotonic()
     at = session.findings.load(LEARNT, LessonsState, learner.state())
     if at is None:

@@ -9,11 +9,12 @@ from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.scores import CountScorer
 from streammach.data.holdout import held_rows
-from streammach.figures import Reached, words
+from streammach.figures import Reached, scores_text, words
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.counts import alone, saved
 from streammach.parts.counts import count_bytes as bytes_of
+from streammach.parts.counts.as_before import as_before
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
 from streammach.parts.counts.saved import Counted
@@ -161,6 +162,27 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     return CountsDecision(session, counted, best.weights(start), reasons, figures, transform)
 
 
+def _as_in_run(session: PartSession, counted: Counted, transform: Transform) -> Decision:
+    """Let counts and hashed models weigh as in the run that the training goes on from."""
+    assert session.known is not None, "it goes on"
+    rows, hashed = session.held.rows, by_hashes(session.backend, "logsum", transform)
+    session.begin(BESIDE)
+    alone = counted.weights(counted.best)
+    weights = as_before(counted.table, alone, session.known, session.dataset.features)
+    found = CountsDecision(session, counted, weights, (), {}, transform)
+    assert found.ranking is not None, "it ranks"
+    figures: dict[Ranker, Reached] = {
+        "logsum": measure(rows, hashed), "blend": measure(rows, found.ranking)
+    }  # fmt: skip
+    session.measured("hashed models and counts", figures["blend"])
+    reason = (
+        f"hashed models weigh {weights.hashed:.3g} beside counts, as in the run: held-out "
+        f"{words(session.dataset.listed).both} {scores_text(figures.items())}"
+    )
+    found.figures, found.reasons = figures, (*counted.reasons, reason)
+    return found
+
+
 class Counts(Part):
     """A table of (feature, class) counts."""
 
@@ -270,6 +292,8 @@ class Counts(Part):
         """Fit the counts beside hashed models; say whether they pay on held-out rows."""
         ahead = session.ahead[self.name]
         assert isinstance(ahead, CountsAhead)
+        if session.known is not None and session.known.counts is not None:
+            return _as_in_run(session, ahead.counted, spec.transform)
         return _beside_hashes(session, ahead.counted, spec.transform)
 
 

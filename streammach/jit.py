@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba import types
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import Event, Listener, register
@@ -134,7 +135,16 @@ os.register_at_fork(
 )
 
 
-class _Inner(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+    """A kernel that is compiled for types, and not once more for each literal in its callers."""
+
+    def get_call_template(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        """Return how a kernel calls it, which compiles it."""
+        kws = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return super().get_call_template(tuple(map(types.unliteral, args)), kws)
+
+
+class _Inner(_Kernel):
     """A kernel without a wrapper for Python, which Python would crash in."""
 
     def __call__(self, *arguments: object) -> None:
@@ -148,8 +158,8 @@ def kernel(
 
     What `allocates` arrays counts references, which takes time to compile; what is `inner` is
     called by kernels alone and gets no wrapper for Python. What is `inline` is compiled anew as a
-    part of each of its callers, with their `fastmath`; if it is `inner`, too, it is compiled once
-    for all of them, which takes less time where they are long or many.
+    part of each of its callers, with their `fastmath`; if it is `inner`, too, types are inferred
+    once for all of them, and LLVM makes it a part of each: less time where they are long or many.
     """
 
     def compile_lazily(function: F) -> F:
@@ -175,8 +185,7 @@ def kernel(
             numba.config.CACHE_DIR = before
         if CACHE_DIR is not None:
             compiled._cache._cache_file.__class__ = KernelFiles  # type: ignore[attr-defined]
-        if inner:
-            compiled.__class__ = _Inner  # type: ignore[assignment]
+        compiled.__class__ = _Inner if inner else _Kernel  # type: ignore[assignment]
         return compiled
 
     return compile_lazily

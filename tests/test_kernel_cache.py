@@ -9,6 +9,7 @@ import pytest
 
 from streammach import kernel_cache
 from streammach.backends.cpu.products import logits
+from streammach.jit import kernel
 from streammach.kernel_cache import (
     KEPT_FOLDERS,
     MARKER,
@@ -147,6 +148,23 @@ def test_a_cut_index_is_none(tmp_path):
     files.save("key", "data")
     (tmp_path / "f.nbi").write_bytes(b"")
     assert files.load("key") is None
+
+
+@kernel(inner=True)
+def times(x, n):
+    """A kernel that others call."""
+    return x * n
+
+
+@kernel()
+def sums(x):
+    """A kernel that calls one with a number and with literals."""
+    return times(x, x) + times(x, 2) + times(2, x) + times(x, n=3)
+
+
+def test_literals_of_callers_compile_no_kernel_again():
+    assert sums(5) == 25 + 10 + 10 + 15
+    assert len(times.signatures) == 1
 
 
 def test_kernels_are_kept_by_these_files():

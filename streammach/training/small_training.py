@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.small_conversion import compiler
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
 from streammach.planning.ledger import kernels
+from streammach.rehearsals import compiler
 from streammach.rows.arrays import csr_array
 from streammach.spec.plan import Plan
 from streammach.training.compact import LEAST_ROWS

@@ -135,8 +135,22 @@ os.register_at_fork(
 )
 
 
+def _with_room(function: Callable[[Any], Any], argument: object) -> Any:
+    return function(argument)
+
+
+# Python has its frames in pieces of 16 KB, and takes a new one from the system for each call across
+# the end of a piece: half a million times while a training compiles. A frame of half a megabyte
+# comes in a piece of twice its size, in which there is room for those of a compiler.
+_with_room.__code__ = _with_room.__code__.replace(co_stacksize=66_000)
+
+
 class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
     """A kernel that is compiled for types, and not once more for each literal in its callers."""
+
+    def compile(self, sig: Any) -> Any:
+        """Compile or load it for types of arguments."""
+        return _with_room(super().compile, sig)
 
     def get_call_template(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
         """Return how a kernel calls it, which compiles it."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from numba.core.event import Listener, install_listener
 
 from streammach import kernel_cache
 from streammach.backends.cpu.products import logits
@@ -165,6 +166,28 @@ def sums(x):
 def test_literals_of_callers_compile_no_kernel_again():
     assert sums(5) == 25 + 10 + 10 + 15
     assert len(times.signatures) == 1
+
+
+def test_a_compiler_has_room_for_its_frames():
+    @kernel()
+    def doubled(x):
+        return 2 * x
+
+    sizes = []
+
+    class Depth(Listener):
+        def on_start(self, event):
+            frame = sys._getframe()
+            while frame:
+                sizes.append(frame.f_code.co_stacksize)
+                frame = frame.f_back
+
+        def on_end(self, event):
+            pass
+
+    with install_listener("numba:compile", Depth()):
+        assert doubled(3) == 6
+    assert max(sizes) * 8 > 1 << 19  # more than half of the piece of Python's stack that it is in
 
 
 def test_kernels_are_kept_by_these_files():

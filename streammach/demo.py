@@ -31,8 +31,8 @@ from streammach.files.folders import remove_folder
 from streammach.files.reading import file_pieces, sha256
 from streammach.files.workplaces import Workplace
 from streammach.files.writing import remove_file, write_atomic
-from streammach.machine import cores, memory_limit
-from streammach.processes import beside, run
+from streammach.machine import memory_limit
+from streammach.processes import run
 from streammach.training.run import workplace
 
 LEFT_OUT = {
@@ -211,8 +211,8 @@ def commands(folder: Path) -> Iterator[tuple[str, ...]]:
     yield "predict", run_, few
 
 
-def rehearse(folder: str, library: str) -> None:
-    """Do the job in a folder with a few rows, in a process of its own, to compile its kernels."""
+def rehearse(folder: str, kind: tuple[object, ...], library: str) -> None:
+    """Do the job in a folder with a few rows, to compile its kernels; `kind` is that of a demo."""
     rows, test_rows, *_ = collect(Path(library) / REHEARSED)
     for name, content in texts_of(rows[:REHEARSED_ROWS], test_rows).items():
         (Path(folder) / name).write_bytes(content)
@@ -223,17 +223,13 @@ def rehearse(folder: str, library: str) -> None:
 @contextlib.contextmanager
 def rehearsed(library: Path) -> Iterator[None]:
     """Have another process compile the kernels of a demo ahead of it, where they are not kept."""
-    from streammach.jit import compiler_bytes, keep_compiled  # loads Numba
+    from streammach.jit import keep_compiled  # loads Numba
+    from streammach.rehearsals import compiler
 
-    if compiler_bytes(*KIND) and cores() > 1 and memory_limit().n_bytes >= REHEARSAL_BYTES:
-        with (
-            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-            beside("streammach.demo:rehearse", folder, str(library)),
-        ):
-            yield
-    else:
+    fits = memory_limit().n_bytes >= REHEARSAL_BYTES
+    with compiler(f"{__name__}:rehearse", KIND, str(library), fits=fits):
         yield
-    keep_compiled(*KIND)
+    keep_compiled("rehearsal", *KIND)
 
 
 def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:

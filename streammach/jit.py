@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba import types
 from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import Event, Listener, register
@@ -134,7 +135,30 @@ os.register_at_fork(
 )
 
 
-class _Inner(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+def _with_room(function: Callable[[Any], Any], argument: object) -> Any:
+    return function(argument)
+
+
+# Python has its frames in pieces of 16 KB, and takes a new one from the system for each call across
+# the end of a piece: half a million times while a training compiles. A frame of half a megabyte
+# comes in a piece of twice its size, in which there is room for those of a compiler.
+_with_room.__code__ = _with_room.__code__.replace(co_stacksize=66_000)
+
+
+class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+    """A kernel that is compiled for types, and not once more for each literal in its callers."""
+
+    def compile(self, sig: Any) -> Any:
+        """Compile or load it for types of arguments."""
+        return _with_room(super().compile, sig)
+
+    def get_call_template(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        """Return how a kernel calls it, which compiles it."""
+        kws = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return super().get_call_template(tuple(map(types.unliteral, args)), kws)
+
+
+class _Inner(_Kernel):
     """A kernel without a wrapper for Python, which Python would crash in."""
 
     def __call__(self, *arguments: object) -> None:
@@ -148,8 +172,8 @@ def kernel(
 
     What `allocates` arrays counts references, which takes time to compile; what is `inner` is
     called by kernels alone and gets no wrapper for Python. What is `inline` is compiled anew as a
-    part of each of its callers, with their `fastmath`; if it is `inner`, too, it is compiled once
-    for all of them, which takes less time where they are long or many.
+    part of each of its callers, with their `fastmath`; if it is `inner`, too, types are inferred
+    once for all of them, and LLVM makes it a part of each: less time where they are long or many.
     """
 
     def compile_lazily(function: F) -> F:
@@ -175,8 +199,7 @@ def kernel(
             numba.config.CACHE_DIR = before
         if CACHE_DIR is not None:
             compiled._cache._cache_file.__class__ = KernelFiles  # type: ignore[attr-defined]
-        if inner:
-            compiled.__class__ = _Inner  # type: ignore[assignment]
+        compiled.__class__ = _Inner if inner else _Kernel  # type: ignore[assignment]
         return compiled
 
     return compile_lazily

@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from numba.core.event import Listener, install_listener
 
 from streammach import kernel_cache
 from streammach.backends.cpu.products import logits
+from streammach.jit import kernel
 from streammach.kernel_cache import (
     KEPT_FOLDERS,
     MARKER,
@@ -147,6 +149,45 @@ def test_a_cut_index_is_none(tmp_path):
     files.save("key", "data")
     (tmp_path / "f.nbi").write_bytes(b"")
     assert files.load("key") is None
+
+
+@kernel(inner=True)
+def times(x, n):
+    """A kernel that others call."""
+    return x * n
+
+
+@kernel()
+def sums(x):
+    """A kernel that calls one with a number and with literals."""
+    return times(x, x) + times(x, 2) + times(2, x) + times(x, n=3)
+
+
+def test_literals_of_callers_compile_no_kernel_again():
+    assert sums(5) == 25 + 10 + 10 + 15
+    assert len(times.signatures) == 1
+
+
+def test_a_compiler_has_room_for_its_frames():
+    @kernel()
+    def doubled(x):
+        return 2 * x
+
+    sizes = []
+
+    class Depth(Listener):
+        def on_start(self, event):
+            frame = sys._getframe()
+            while frame:
+                sizes.append(frame.f_code.co_stacksize)
+                frame = frame.f_back
+
+        def on_end(self, event):
+            pass
+
+    with install_listener("numba:compile", Depth()):
+        assert doubled(3) == 6
+    assert max(sizes) * 8 > 1 << 19  # more than half of the piece of Python's stack that it is in
 
 
 def test_kernels_are_kept_by_these_files():

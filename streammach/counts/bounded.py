@@ -38,7 +38,6 @@ MOST = 32767  # units in an int16
 LEFT_OUT = np.int32(-(1 << 30))  # units of a class that is not looked at
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
 ROOM_UNITS = 250.0  # of the largest room
-ANYWHERE = np.float32(np.inf)  # how far below the best class others are looked for
 ERROR = 2.0**-21  # twice what rounding one addition takes or gives, and more
 ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
 NO_PEAKS = np.zeros(0, np.int16)
@@ -106,6 +105,19 @@ UNHASHED = HashedScores(
 )  # fmt: skip
 
 
+class SoughtClasses(NamedTuple):
+    """Which classes of rows are looked for."""
+
+    # starts, left_out: int64 (n + 1,), int32: classes of each row that are not, which only int32
+    # units can leave out; `starts` is empty where no row has such
+    starts: Array
+    left_out: Array
+    far: Any  # float32: classes so far below the best one are not, either
+
+
+ALL_CLASSES = SoughtClasses(np.zeros(0, np.int64), np.zeros(0, np.int32), np.float32(np.inf))
+
+
 class BoundRoom(NamedTuple):
     """A thread's scratch."""
 
@@ -156,8 +168,8 @@ class BoundedRow(NamedTuple):
 
 @kernel(fastmath=False)
 def best_of_rows(
-    indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
-    hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
+    indptr: Array, features: Array, first: int, last: int, sought: SoughtClasses,
+    lists: ScoreLists, hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
 ) -> Any:  # fmt: skip
     """Write the best classes of rows ``first:last``, best first, ties to the smaller id.
 
@@ -169,10 +181,10 @@ def best_of_rows(
     ----------
     indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
         The rows, and which of them.
-    lists, hashed, room : ScoreLists, HashedScores, BoundRoom
-        What scores are made of; scratch.
+    sought, lists, hashed, room : SoughtClasses, ScoreLists, HashedScores, BoundRoom
+        What is looked for; what scores are made of; scratch.
     scores, ids : float32 (n, k), int64 (n, k)
-        Receive the best; the id is -1 where a score is no number.
+        Receive the best of row i at ``i % n``; the id is -1 where a score is no number.
     """
     for i in range(first, last):
         row = features[indptr[i] : indptr[i + 1]]
@@ -182,26 +194,20 @@ def best_of_rows(
                 peak += lists.peaks[f]
             if peak > MOST:
                 return i
-        logs = hashed.logs[i if hashed.n_repetitions > 0 else 0]
-        best_of_row(row, row[:0], logs, ANYWHERE, lists, hashed, room, scores[i], ids[i])
+        logs, at = hashed.logs[i if hashed.n_repetitions > 0 else 0], i % scores.shape[0]
+        without = sought.left_out[:0]
+        if sought.starts.shape[0] > 0:
+            without = sought.left_out[sought.starts[i] : sought.starts[i + 1]]
+        best_of_row(row, without, logs, sought.far, lists, hashed, room, scores[at], ids[at])
     return last
 
 
-@kernel(fastmath=False)
+@kernel(inline=True)
 def best_of_row(
     features: Array, without: Array, logs: Array, far: Number, lists: ScoreLists,
     hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
 ) -> None:  # fmt: skip
-    """Write the best classes of a row, as :func:`best_of_rows` does.
-
-    Parameters
-    ----------
-    features, without, logs : int32 (m,), int32, float32 (R * B,)
-        The row's features; classes that are left out, which only int32 units can do; the row's
-        logarithms.
-    lists, hashed, room, scores, ids : ScoreLists, HashedScores, BoundRoom, float32 (k,), int64 (k,)
-        As of :func:`best_of_rows`.
-    """
+    """Write the best classes of a row: of its features, without some classes, by its logarithms."""
     rest, n_wide = np.float32(0), 0
     for f in features:
         rest += lists.penalty[f]
@@ -226,7 +232,7 @@ def best_of_row(
     room.units[:] = 0
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def first_bound(
     row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, scores: Array,
     ids: Array,
@@ -241,7 +247,7 @@ def first_bound(
             insert(highest, room.blocks, room.bounds[b], b)
     for block in room.blocks:
         if block >= 0:
-            lanes = reach(row, block, lists, seed_scores[last], room)
+            lanes = reach(row, block, lists, np.float64(seed_scores[last]), room)
             while lanes:
                 j = np.int64(trailing_zeros(lanes))
                 lanes &= lanes - np.uint64(1)
@@ -256,7 +262,7 @@ def first_bound(
     return scores[k - 1]
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def scan_blocks(
     row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, bound: Number,
     error: Number, scores: Array, ids: Array,
@@ -325,7 +331,7 @@ def add_list(lists: ScoreLists, f: int, units: Array) -> None:
             units[np.uint32(c)] += gains[z]
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def bound_blocks(row: BoundedRow, lists: ScoreLists, room: BoundRoom) -> None:
     """Write what the classes of each block reach at most to ``room.bounds``."""
     most, bounds, rest = room.most, room.bounds, row.rest
@@ -353,7 +359,7 @@ def ask_for(spread: Array, b: Number, lists: ScoreLists) -> None:
             prefetch(lists.wide, w * lists.base.shape[0] + start + j)
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def reach(row: BoundedRow, b: Number, lists: ScoreLists, bound: Number, room: BoundRoom) -> Any:
     """Write what a block's classes reach at most but for rounding; return whose is a bound."""
     # The answer is a uint64 with a bit for each class.
@@ -377,7 +383,7 @@ def reach(row: BoundedRow, b: Number, lists: ScoreLists, bound: Number, room: Bo
     return lanes
 
 
-@kernel(inline=True)
+@kernel(fastmath=False, inline=True, inner=True)
 def score(row: BoundedRow, c: Number, lists: ScoreLists, hashed: HashedScores, units: Array) -> Any:
     """Return the score of a class."""
     gained = np.int64(units[c])

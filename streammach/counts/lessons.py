@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.counts.bounded import BoundRoom, HashedScores, ScoreLists, best_of_row
+from streammach.counts.bounded import BoundRoom
 from streammach.counts.count_kernels import (
     NOWHERE,
     CountedPairs,
@@ -22,6 +22,7 @@ from streammach.counts.count_kernels import (
 )
 from streammach.jit import Array, Number, kernel
 
+SOME_ROWS = 64  # whose candidates are found at once
 FAR = np.float32(8)  # nats below the best class: what is there is no candidate
 
 
@@ -39,8 +40,7 @@ class LearntScores(NamedTuple):
     """What scores are made of while weights of pairs are learnt."""
 
     pairs: CountedPairs
-    lists: ScoreLists  # of the weights by group
-    unhashed: HashedScores  # nothing
+    penalty: Array  # float32 (d,): by group
     slope: Array  # slope, match: float32 (d,), and float32: the weights that made the gains
     match: Array
     prior: Any
@@ -53,14 +53,14 @@ class LessonRoom(NamedTuple):
 
     bound: BoundRoom
     slot: Array  # uint8 (K,), zeros before and after
-    tops: Array  # float32 (m,)
-    best: Array  # int64 (m,)
+    tops: Array  # float32 (SOME_ROWS, m)
+    best: Array  # int64 (SOME_ROWS, m)
 
 
 @kernel(fastmath=False)
 def propose_rows(
-    rows: RowLists, first: int, last: int, scores: LearntScores, room: LessonRoom, rivals: Array,
-    residuals: Array, sizes: Array,
+    rows: RowLists, first: int, last: int, scores: LearntScores, tops: Array, best: Array,
+    rivals: Array, residuals: Array, sizes: Array,
 ) -> None:  # fmt: skip
     """Find the candidates of rows ``first:last``, each row left out: nothing learnt is read.
 
@@ -70,8 +70,10 @@ def propose_rows(
     ----------
     rows, first, last : RowLists, int, int
         The rows; which of them.
-    scores, room : LearntScores, LessonRoom
-        What scores are made of; scratch.
+    scores : LearntScores
+        What scores are made of.
+    tops, best : float32 (l, m), int64 (l, m)
+        At ``i % l``, the best of the classes that are not the row's own.
     rivals : int32 (n, m)
         Receives the candidates, the row's own classes first; the rest is not written.
     residuals : float32 (n, m)
@@ -80,29 +82,18 @@ def propose_rows(
     sizes : int64 (n, 2)
         Receives how many candidates are the row's own, and how many there are.
     """
-    tops, best = room.tops, room.best
     for i in range(first, last):
         residuals[i], sizes[i] = 0, 0
         row, weight = rows.features[rows.indptr[i] : rows.indptr[i + 1]], rows.weights[i]
         own = rows.labels[rows.label_starts[i] : rows.label_starts[i + 1]]
         if own.shape[0] == 0:
             continue
-        best_of_row(
-            row,
-            own,
-            scores.unhashed.logs[0],
-            FAR,
-            scores.lists,
-            scores.unhashed,
-            room.bound,
-            tops,
-            best,
-        )
+        top, ids = tops[i % tops.shape[0]], best[i % tops.shape[0]]
         for c in own:
             score = score_without(row, weight, c, scores)
-            if score > tops[tops.shape[0] - 1]:
-                insert(tops, best, score, c)
-        sizes[i, 0], sizes[i, 1] = own_first(tops, best, own, residuals[i], rivals[i])
+            if score > top[top.shape[0] - 1]:
+                insert(top, ids, score, c)
+        sizes[i, 0], sizes[i, 1] = own_first(top, ids, own, residuals[i], rivals[i])
         if sizes[i, 0] == 0:
             residuals[i] = 0
 
@@ -153,7 +144,7 @@ def compare_rows(
             set_residuals(s, weight)
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def score_without(row: Array, weight: Number, c: int, scores: LearntScores) -> Any:
     """Return the score of a class for a row that is left out; -inf where it has no other row."""
     pairs = scores.pairs
@@ -161,7 +152,7 @@ def score_without(row: Array, weight: Number, c: int, scores: LearntScores) -> A
         return np.float32(-np.inf)
     rest, gained = np.float32(0), np.float32(0)
     for f in row:
-        rest += scores.lists.penalty[f]
+        rest += scores.penalty[f]
         z = find_pair(pairs, f, c)
         if z != NOWHERE and pairs.counts[z] > weight:
             gained += pair_gain(pairs.counts[z] - weight, scores.slope[f], scores.match[f])

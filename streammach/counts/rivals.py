@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists
+from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists, SoughtClasses, best_of_rows
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.lessons import (
+    FAR,
+    SOME_ROWS,
     LearntScores,
     LessonRoom,
     RowLists,
@@ -46,15 +48,16 @@ class RowRivals:
         self._counts = w = weigh(table, weights, self.workers)
         self.m = min(CANDIDATES, w.n_classes)
         self.scores = LearntScores(
-            table.pairs, ScoreLists.of(w), UNHASHED, weights.slope[weights.group],
+            table.pairs, w.penalty, weights.slope[weights.group],
             weights.match[weights.group], np.float32(weights.prior), theta, delta,
         )  # fmt: skip
+        self._lists = ScoreLists.of(w)
         self._local = threading.local()
 
     @staticmethod
     def footprint(n_classes: int, n_wide: int, threads: int) -> int:
         """Return the bytes of scratch, without those of the table and of its weights."""
-        room = n_classes + BoundRoom.footprint(n_classes, 0)
+        room = n_classes + BoundRoom.footprint(n_classes, 0) + 12 * SOME_ROWS * CANDIDATES
         return ScoreLists.footprint(n_classes, n_wide) + threads * room
 
     def of(self, block: RowBlock, place: NDArray[np.int32] | None = None) -> Proposal:
@@ -62,11 +65,15 @@ class RowRivals:
         n, lists, longest = block.n_rows, block.lists, int(np.diff(block.indptr).max(initial=0))
         rows = RowLists(block.indptr, block.features, block.weights, lists.starts, lists.classes)
         rivals, residuals = np.empty((n, self.m), np.int32), np.empty((n, self.m), np.float32)
-        sizes = np.empty((n, 2), np.int64)
+        sizes, sought = np.empty((n, 2), np.int64), SoughtClasses(*rows[3:], FAR)
 
         def piece(first: int, last: int) -> None:
-            room, scores = self._room(longest), self.scores
-            propose_rows(rows, first, last, scores, room, rivals, residuals, sizes)
+            room, scores, lists = self._room(longest), self.scores, self._lists
+            best = room.tops, room.best
+            for a in range(first, last, SOME_ROWS):
+                b = min(a + SOME_ROWS, last)
+                best_of_rows(*rows[:2], a, b, sought, lists, UNHASHED, room.bound, *best)
+                propose_rows(rows, a, b, scores, *best, rivals, residuals, sizes)
             if place is not None:
                 place_rows(rows, first, last, scores.pairs, room.slot, rivals, sizes, place)
 
@@ -79,6 +86,7 @@ class RowRivals:
         if room is None or len(room.bound.columns) < longest:
             bound, m = BoundRoom.of(self._counts, 0, self.m, longest), self.m
             slot = np.zeros(self._counts.n_classes, np.uint8)
-            room = LessonRoom(bound, slot, np.empty(m, np.float32), np.empty(m, np.int64))
+            tops, best = (np.empty((SOME_ROWS, m), kind) for kind in (np.float32, np.int64))
+            room = LessonRoom(bound, slot, tops, best)
             self._local.room = room
         return room

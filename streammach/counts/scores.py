@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.bounded import (
+    ALL_CLASSES,
     BLOCK,
     UNHASHED,
     BoundRoom,
@@ -113,12 +114,13 @@ class CountScorer:
         lists, own, ends = self._lists, self._hashed(hashed), indptr[first : last + 1]
         longest = ends[1] - ends[0] if last == first + 1 else np.diff(ends).max()
         room = self._room(own.n_repetitions, scores.shape[1], int(longest))
+        of = indptr, features
         while True:
-            first = best_of_rows(indptr, features, first, last, lists, own, room, scores, ids)
+            first = best_of_rows(*of, first, last, ALL_CLASSES, lists, own, room, scores, ids)
             if first == last:
                 return
             wider, after = room._replace(units=room.units.astype(np.int32)), first + 1
-            first = best_of_rows(indptr, features, first, after, lists, own, wider, scores, ids)
+            first = best_of_rows(*of, first, after, ALL_CLASSES, lists, own, wider, scores, ids)
 
     def each(self, n: int, work: Callable[[int, int], None]) -> None:
         """Call `work` with ranges of rows, on all threads."""

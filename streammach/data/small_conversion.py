@@ -6,35 +6,18 @@ time; the small one has rows in memory, and compiles the others meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from streammach.data.memory_rows import given
-from streammach.files.folders import temporary_folder
-from streammach.jit import CACHE_DIR, compiler_bytes, keep_compiled
-from streammach.machine import cores, memory_limit
-from streammach.processes import beside
+from streammach.jit import keep_compiled
+from streammach.machine import memory_limit
+from streammach.rehearsals import compiler
 from streammach.rows.arrays import csr_array
 
 BYTES = 3_000_000_000  # what there must be for both: 2 GB, and what takes 300 MB
 ROWS, FEATURES, VALUES = 300, 300, 8  # values of a row
-
-
-@contextmanager
-def compiler(function: str, kind: tuple[object, ...], *said: object, fits: bool) -> Iterator[None]:
-    """Have a function compile kernels for a kind of work in a process beside a block.
-
-    It is called with a folder, the kind, and what is `said`, if it `fits`, a core is free and it
-    did not end for that kind before.
-    """
-    needed = CACHE_DIR is not None and compiler_bytes("rehearsal", *kind)
-    if not (fits and needed and cores() > 1):
-        yield
-        return
-    with temporary_folder() as folder, beside(function, str(folder), kind, *said):
-        yield
 
 
 def rehearsal(memory: str | None, threads: int | None) -> AbstractContextManager[None]:

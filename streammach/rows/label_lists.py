@@ -108,7 +108,7 @@ class LabelLists:
     def matched(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which of some ids (n, k) are among a row's labels: bool (n, k)."""
         out = np.zeros(ids.shape, np.bool_)
-        find_labels(self.starts, self.classes, ids, out)
+        find_labels(self.starts, self.classes, ids.astype(np.int64, copy=False), out)
         return out
 
     def gained(self, ids: NDArray[Any]) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""A small training in a process beside one: it compiles what that one will call.
+"""A small training in a process beside one: it compiles what that one will call, then `predict`.
 
 A training that finds no kernels begins with counts and comes to the hashed models last; the small
 one has no counts. So two cores compile at once, and hardly ever want the same kernel.
@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.small_conversion import compiler
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
 from streammach.planning.ledger import kernels
+from streammach.prediction.predict import predict
+from streammach.rehearsals import compiler
 from streammach.rows.arrays import csr_array
 from streammach.spec.plan import Plan
 from streammach.training.compact import LEAST_ROWS
@@ -44,20 +45,24 @@ def rehearse(
 ) -> None:
     """Train on a few random rows in a folder, and remember that it was done for a kind of training.
 
-    Of 0 buckets it trains an exact model. Values are `small` integers or fractions; rows are
-    `weighted`, and have lists of labels.
+    It predicts a few lines of text, too. Of 0 buckets it trains an exact model. Values are `small`
+    integers or fractions; rows are `weighted`, and have lists of labels.
     """
     rng, n_classes = np.random.default_rng(0), max(CLASSES, 2 * n_buckets)
     n = 2 * n_classes
-    values = rng.integers(1, 4, n * VALUES) * np.float32(1 if small else 0.3)
+    scale = np.float32(1 if small else 0.3)
+    values = rng.integers(1, 4, n * VALUES) * scale
     indptr, features = VALUES * np.arange(n + 1), rng.integers(0, FEATURES, n * VALUES)
     labels = np.arange(n) % n_classes
     said: dict[str, Any] = {"held_out_rows": LEAST_ROWS}
     said |= {"n_buckets": n_buckets, "n_repetitions": 4} if n_buckets else {}
+    run, text = Path(folder, "run"), Path(folder, "few.vw")
     train(
         csr_array((values, features, indptr), shape=(n, FEATURES)),
         [[x, x // 2] for x in labels.tolist()] if listed else labels,
         memory=BYTES, sample_weight=rng.random(n) + 1 if weighted else None, epochs=1, counts="off",
-        out=Path(folder, "run"), **said,
+        out=run, **said,
     )  # fmt: skip
+    text.write_text("".join(f"| {2 * i + 1}:{scale} {i}\n" for i in range(VALUES)))
+    predict(run, text, run.with_name("said.tsv"), threads=1)
     keep_compiled("rehearsal", *kind)

@@ -1,12 +1,11 @@
 """A small conversion in another process compiles what a conversion needs later."""
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from streammach.data import small_conversion
-from streammach.data.small_conversion import BYTES, compiler, rehearsal, rehearse
+from streammach.data.small_conversion import BYTES, rehearsal, rehearse
 from streammach.rows.canonical import copy_rows, sort_rows
 
 
@@ -17,33 +16,6 @@ def test_it_calls_what_follows_the_reading_and_remembers_that(tmp_path, monkeypa
     assert marks == [("rehearsal", "a kind")]
     for kernel in (copy_rows, sort_rows):
         assert any("uint8" in str(signature) for signature in kernel.signatures)
-
-
-@pytest.mark.parametrize(
-    ("fits", "cores", "left", "folder", "begun"),
-    [
-        (True, 2, 1, "folder", True), (False, 2, 1, "folder", False),
-        (True, 1, 1, "folder", False), (True, 2, 0, "folder", False), (True, 2, 1, None, False),
-    ],
-)  # fmt: skip
-def test_another_process_works_where_it_may_and_is_needed(
-    monkeypatch, fits, cores, left, folder, begun
-):
-    at_work = []
-
-    @contextmanager
-    def beside(function, folder, kind, *said):
-        at_work.append((function, kind, said))
-        yield
-        at_work.clear()
-
-    monkeypatch.setattr(small_conversion, "beside", beside)
-    monkeypatch.setattr(small_conversion, "cores", lambda: cores)
-    monkeypatch.setattr(small_conversion, "compiler_bytes", lambda *kind: left)
-    monkeypatch.setattr(small_conversion, "CACHE_DIR", folder)
-    with compiler("a.module:name", ("a kind",), 7, fits=fits):
-        assert at_work == ([("a.module:name", ("a kind",), (7,))] if begun else [])
-    assert at_work == []
 
 
 @pytest.mark.parametrize(

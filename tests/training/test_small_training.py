@@ -6,6 +6,7 @@ import pytest
 
 import streammach as sm
 from streammach.backends.cpu.kernels import share_step
+from streammach.backends.cpu.products import packed_logits
 from streammach.training import small_training
 from streammach.training.run import Run
 from streammach.training.small_training import BYTES, rehearsal, rehearse
@@ -28,6 +29,9 @@ def test_it_trains_a_model_of_the_kind_and_remembers_that(
     assert plan.n_buckets == n_buckets or plan.config.shape.exact
     assert plan.projected_bytes <= BYTES
     assert marks == [("rehearsal", "a kind")]
+    said = (tmp_path / "said.tsv").read_text().splitlines()
+    assert len(said) == 9  # a heading, and eight rows
+    assert packed_logits.signatures
     assert any(f"array(uint{8 if n_buckets else 16}" in str(s) for s in share_step.signatures)
 
 

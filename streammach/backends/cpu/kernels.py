@@ -168,7 +168,7 @@ def update_row(
             w[c] -= step * g[c]
 
 
-@kernel(inline=True)
+@kernel(inline=True, inner=True)
 def squares(gradient: Array, n_buckets: int, n_repetitions: int, out: Array) -> None:
     """Write the squared norm of each model's part of a gradient to `out` float32 (R,)."""
     for r in range(n_repetitions):
@@ -178,7 +178,7 @@ def squares(gradient: Array, n_buckets: int, n_repetitions: int, out: Array) -> 
         out[r] = total
 
 
-@kernel(inline=True)
+@kernel(inline=True, inner=True, allocates=True)
 def backward(
     how: OptimizerStep, bias: OptimizerStep, batch: ByFeature, out: RowLosses, n_rows: int,
     first: int, last: int,
@@ -207,9 +207,9 @@ def backward(
             add_shared(sums, 0, end - begin, values, starts[begin:], eights, z)
         g = sums[u - begin if begin <= u < end else TOGETHER]
         if u + 1 < last:
-            row_ahead(how.weights, ids[u + 1], AHEAD_COLUMNS)
+            row_ahead(how.weights, np.int64(ids[u + 1]), AHEAD_COLUMNS)
             if how.optimizer == ADAGRAD:
-                row_ahead(how.accumulated, ids[u + 1], AHEAD_COLUMNS)
+                row_ahead(how.accumulated, np.int64(ids[u + 1]), AHEAD_COLUMNS)
         table, f, start, stop = bias, 0, 0, 0
         if u >= 0:
             table, f, start, stop = how, ids[u], starts[u], starts[u + 1]
@@ -273,7 +273,7 @@ def expand(indptr: Array, features: Array, values: Array, out: Array) -> None:
             row[features[p]] = values[p]
 
 
-@kernel(allocates=True)
+@kernel()
 def share_step(
     rows: SparseRows, targets: RowTargets, by_feature: ByFeature, how: OptimizerStep,
     bias: OptimizerStep, out: RowLosses, turns: Array,

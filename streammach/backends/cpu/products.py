@@ -20,15 +20,15 @@ TILE_ROWS = 32  # that are multiplied with them at a time
 TILE_COLUMNS = 1024  # of eight rows that many sums read: 32 KiB stay in the cache meanwhile
 
 
-@kernel(inline=True)
+@kernel(inline=True, inner=True)
 def row_ahead(table: Array, row: Number, columns: int) -> None:
-    """Ask for the cache lines of the first columns of a row of `table` float32 (n, C)."""
+    """Ask for the cache lines of the first columns of a row, an int64, of `table` (n, C)."""
     width = table.shape[1]
     for at in range(0, min(width, columns), LINE_FLOATS):
-        prefetch(table, np.int64(row) * width + at)
+        prefetch(table, row * width + at)
 
 
-@kernel(inline=True)
+@kernel(inline=True, inner=True)
 def add_eight(
     out: Array, values: Array, k: int, w0: Array, w1: Array, w2: Array, w3: Array, w4: Array,
     w5: Array, w6: Array, w7: Array,
@@ -41,7 +41,7 @@ def add_eight(
         out[c] += a + x4 * w4[c] + x5 * w5[c] + x6 * w6[c] + x7 * w7[c]
 
 
-@kernel(inline=True)
+@kernel(inline=True, inner=True)
 def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table: Array) -> None:
     """Add ``values[k] * table[ids[k]]`` for k in ``start:stop`` to `out` float32 (C,)."""
     # Eight rows at a time, so that `out` is loaded and stored once for eight and their cache misses
@@ -49,7 +49,7 @@ def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table
     k = start
     while k + 8 <= stop:
         for j in range(k + 8, min(k + 16, stop)):
-            row_ahead(table, ids[j], FIRST_COLUMNS)
+            row_ahead(table, np.int64(ids[j]), FIRST_COLUMNS)
         add_eight(
             out, values, k, table[ids[k]], table[ids[k + 1]], table[ids[k + 2]],
             table[ids[k + 3]], table[ids[k + 4]], table[ids[k + 5]], table[ids[k + 6]],
@@ -79,7 +79,7 @@ def first_features(indptr: Array, features: Array, first: int, last: int) -> Any
     return shared // 8 * 8
 
 
-@kernel(inline=True)
+@kernel(inline=True, inner=True)
 def add_shared(
     out: Array, first: int, last: int, values: Array, starts: Array, n: int, table: Array
 ) -> None:

@@ -102,7 +102,7 @@ def add_losses(
     return loss
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def score_row(rows: FitRows, i: int, weights: Array, room: FitRoom) -> Any:
     """Write a row's columns and scores; return how many columns and weights it has."""
     n_columns, n = take_columns(rows, i, room)
@@ -119,7 +119,7 @@ def score_row(rows: FitRows, i: int, weights: Array, room: FitRoom) -> Any:
     return n_columns, n
 
 
-@kernel(fastmath=False)
+@kernel(fastmath=False, inner=True)
 def take_columns(rows: FitRows, i: int, room: FitRoom) -> Any:
     """Copy a row's columns, and note which weights stand for them; return how many each are."""
     groups, counted = rows.groups[i], rows.counted[i]

@@ -181,7 +181,8 @@ class _RangeRanker:
         measured = list[BlockSums]()
         for block in blocks:
             assert self._measured is not None, "it was asked for"
-            measured.append(self._measured.sums_of(predictor, block, located(self._task.store)))
+            ranked = self._measured.ranked(predictor, block, located(self._task.store))
+            measured.append(self._measured.block_sums(ranked))
             check(seen.rows)
         return seen, [], measured
 

@@ -126,6 +126,7 @@ def block_batches(
     slot = BatchSlot(
         step, facts.max_block_nnz, n_features or facts.n_features, by_feature=False,
         n_labels=facts.max_block_labels, shared=shared, ids=ids,
+        cut=bool(n_features) and n_features != facts.n_features,
     )  # fmt: skip
     for first in range(start, stop, facts.block_rows):
         block = dataset.rows(first, min(first + step, facts.n_rows))

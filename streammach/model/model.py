@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import clean
-from streammach.figures import Explanation, Reached
+from streammach.figures import Reached
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.writing import write_atomic
-from streammach.forks import Turn
 from streammach.formats import MODEL_FORMAT
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
@@ -51,8 +47,9 @@ from streammach.model.loading import (
     names_in,
     weights_in,
 )
+from streammach.model.row_answers import RowAnswers
 from streammach.model.tensors import TensorFile, damaged, diverged, header_bytes, write_tensors
-from streammach.rows.names import NO_COLUMNS, Label, Names, TrainedColumns
+from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
 from streammach.spec.model_spec import ModelSpec
@@ -61,12 +58,9 @@ from streammach.spec.reported import Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 
-if TYPE_CHECKING:
-    from streammach.prediction.predictor import Predictor
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Model(Reported):
+class Model(RowAnswers, Reported):
     """A trained model, which answers for rows in memory, from any thread.
 
     Attributes
@@ -145,8 +139,6 @@ class Model(Reported):
     recipe: Recipe | None = None
     says: NDArray[np.int32] | None = None
     titles: Names | None = None
-    label_kind: str = ""
-    _lock: Any = field(default_factory=Turn, repr=False, compare=False)
 
     @property
     def n_bytes(self) -> int:
@@ -350,94 +342,6 @@ class Model(Reported):
                 n_rows=document.n_rows, recipe=document.recipe, says=arrays.get(LABEL_SAYS),
                 titles=document.title_kind and names_in("title", document.title_kind, arrays),
             )  # fmt: skip
-
-    def predict(
-        self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None,
-        threshold: float | None = None, only: Any = None, never: Any = None,
-    ) -> NDArray[Any]:  # fmt: skip
-        """Return the best label of each row, or its k best, the best first.
-
-        Parameters
-        ----------
-        rows, k, columns, threshold, only, never : as there
-            The rows and what is asked of them:
-            :meth:`streammach.prediction.predictor.Predictor.topk`.
-
-        Returns
-        -------
-        array (n,), or (n, k) for more than one
-            The labels; empty strings where a row has no further one that may be said.
-        """
-        labels, _ = self.predict_topk(
-            rows, k, columns=columns, threshold=threshold, only=only, never=never
-        )
-        return labels[:, 0] if k == 1 else labels
-
-    def predict_topk(
-        self, rows: Any, k: int = 5, *, columns: Sequence[Label] | None = None,
-        probabilities: bool = False, threshold: float | None = None, only: Any = None,
-        never: Any = None,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
-        """Return the k best labels of each row and their scores, as :meth:`predict` and a matrix.
-
-        Parameters
-        ----------
-        rows, k, columns, probabilities, threshold, only, never : as there
-            The rows and what is asked of them:
-            :meth:`streammach.prediction.predictor.Predictor.topk`.
-
-        Returns
-        -------
-        labels, scores : arrays (n, k)
-            As there; labels are of the type of `y`, where the model was trained on rows in memory.
-        """
-        with self._asking() as predictor:
-            block = predictor.rows.block(rows, columns)
-            ids, scores = predictor.ranked(
-                block, k, probabilities=probabilities, threshold=threshold,
-                allowed=predictor.allowed(only, never, block.n_rows),
-            )  # fmt: skip
-        return predictor.labels(ids, self.label_kind), scores
-
-    def explain(
-        self, rows: Any, k: int = 1, n: int = 10, *, columns: Sequence[Label] | None = None
-    ) -> list[list[Explanation]]:
-        """Return why each row gets its k best labels: what features and the model add to scores.
-
-        An explanation has ``label``, ``score``, ``contributions`` (``feature``, ``value``,
-        ``contribution``) and ``lines``, by name; all contributions and lines add up to the score.
-
-        Parameters
-        ----------
-        rows, k : as there
-            The rows, and how many labels of each: those of :meth:`predict`.
-        n : int
-            How many features that raise a score most, and how many that lower it most. The line
-            ``rest`` is what all others add.
-        columns : sequence, optional
-            A name for each column of a matrix.
-
-        Returns
-        -------
-        list of list of Explanation
-            For each row those of its labels, the best first.
-        """
-        with self._asking() as predictor:
-            return predictor.explain(rows, k, n, columns=columns, kind=self.label_kind)
-
-    @contextmanager
-    def _asking(self) -> Iterator[Predictor]:
-        """Yield the predictor, which one thread has at a time."""
-        with self._lock as lost:
-            if lost:  # at a fork: this process makes its own
-                self.__dict__.pop("_predictor", None)
-            yield self._predictor
-
-    @cached_property
-    def _predictor(self) -> Predictor:
-        from streammach.prediction.predictor import Predictor  # a floor above: on demand
-
-        return Predictor(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the bytes of its own files, of which pickles and copies are made."""

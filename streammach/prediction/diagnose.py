@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
 from streammach.figures import Explanation
@@ -101,8 +102,9 @@ def diagnose(
         more, sums = beside(model.spec.n_classes), EvaluationSums(model, REQUEST)
         room = predictor.room("report", path, REQUEST.best, beside=more)
         for block in _first_rows(model, place, room, rows, seen):
-            examples = examples or _examples(predictor, block)
-            sums.take(sums.sums_of(predictor, block, path))
+            ranked = sums.ranked(predictor, block, path)
+            examples = examples or _examples(predictor, block, ranked.best)
+            sums.take(sums.block_sums(ranked))
             n += block.n_rows
             tell("rank", n, rows)
     if not n:
@@ -123,10 +125,13 @@ def diagnose(
     )  # fmt: skip
 
 
-def _examples(predictor: Predictor, rows: RowBlock) -> tuple[Example, ...]:
-    """Return the first rows that are right, and the first that are wrong, with reasons."""
+def _examples(predictor: Predictor, rows: RowBlock, best: NDArray[np.int64]) -> tuple[Example, ...]:
+    """Return the first rows that are right, and the first that are wrong, with reasons.
+
+    `best` is int64 (n, 1 or more): the best classes of each row.
+    """
     rows = rows.part(0, min(rows.n_rows, EXAMPLE_ROWS))
-    best, lists = predictor.topk_ids(rows, 1)[0], rows.lists
+    best, lists = best[: rows.n_rows, :1], rows.lists
     right, own = lists.matched(best)[:, 0], np.full(rows.n_rows, -1)
     some = np.flatnonzero(lists.lengths)
     own[some] = lists.classes[lists.starts[some + 1] - 1]

@@ -238,7 +238,7 @@ def evaluate(
         told = stack.enter_context(shown(progress, "rows"))
         told("evaluate", 0, 0)
         for block in blocks:
-            sums.take(sums.sums_of(predictor, block, place))
+            sums.take(sums.block_sums(sums.ranked(predictor, block, place)))
             told("evaluate", seen.rows, seen.total)
     if not seen.rows:
         raise DataError("it holds no rows", path=clean(place, 300))

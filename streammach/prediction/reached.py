@@ -351,8 +351,10 @@ class EvaluationSums(Figures):
         self._all = {type(figures).__name__: figures for figures in own}
         super().__init__(rows=np.zeros(3, np.int64), **self._all)
 
-    def sums_of(self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]) -> Any:
-        """Return what the rows of an input add once a model ranks them, or raise UsageError."""
+    def ranked(
+        self, predictor: Predictor, block: RowBlock, path: str | os.PathLike[str]
+    ) -> RankedRows:
+        """Return the rows of an input as a model ranks them, or raise UsageError."""
         if block.labels is not None and not predictor.model.listed:
             raise lists_of_labels(path)
         calibrated, most = predictor.model.calibrated, max(MOST, *self._request.at, 0)
@@ -360,7 +362,7 @@ class EvaluationSums(Figures):
         best, scores = predictor.topk_ids(block, max(CANDIDATES, own * most), calibrated)
         first = best if own else predictor.topk_ids(block, most)[0]
         candidates = best[:, :CANDIDATES], scores[:, :CANDIDATES]
-        return self.block_sums(RankedRows(predictor, block, first, *candidates))
+        return RankedRows(predictor, block, first, *candidates)
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""

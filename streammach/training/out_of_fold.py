@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.backends.registry import choose_device
 from streammach.clock import Clock
 from streammach.data.folds import row_folds
 from streammach.data.memory_rows import given
@@ -22,9 +23,9 @@ from streammach.errors import Interrupted, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_folder, scratch, temporary_folder
 from streammach.files.urls import located
-from streammach.machine import budget
+from streammach.machine import memory_limit, training_budget
 from streammach.model.calibration import CANDIDATES
-from streammach.planning.choose import plan
+from streammach.planning.choose import limits, plan
 from streammach.planning.constraints import Constraints
 from streammach.prediction.doubts import DOUBT, Suspects, doubts_of, duplicates, list_format
 from streammach.prediction.inputs import InputCounts, StoreRows
@@ -64,7 +65,7 @@ def suspects(
     folds : int
         How many models are trained.
     memory : str or int, optional
-        The budget of each, such as ``"1GB"``.
+        The budget of each, such as ``"1GB"``; otherwise that of :func:`streammach.train`.
     training : TrainingOptions, optional
         How models are trained. With ``hold_out_by`` a namespace rows that share a feature of it are
         in one fold.
@@ -105,7 +106,7 @@ def suspects(
         place = temporary_folder() if goal is None else scratch(goal.path)
         folder = stack.enter_context(place)
         if not alone:
-            most = budget(constraints.memory).n_bytes
+            most = training_budget(constraints.memory, memory_limit()).n_bytes
             rows = replace(given(data, y), seed=constraints.seed)
             data = stack.enter_context(rows.stored(folder / "given", most))
         elif not isinstance(data, Dataset):
@@ -145,8 +146,10 @@ class _Job:
         data, constraints, training = self.data, self.constraints, self.training
         beside = ROW_BYTES * data.n_rows
         if constraints.memory is not None or not constraints.shaped:
-            most = budget(constraints.memory).n_bytes - beside
-            constraints = replace(constraints, memory=max(most, 1))
+            device, _ = choose_device(constraints.device)
+            most = limits(device, constraints.memory, shaped=False)
+            allowed = (most.device or most.host) - beside
+            constraints = replace(constraints, memory=max(allowed, 1))
         if constraints.seconds is not None:
             constraints = replace(constraints, time=TRAINED * constraints.seconds / n_folds)
         folds, groups = row_folds(data, n_folds, training.seed, training.hold_out_by)

@@ -34,8 +34,7 @@ from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
 from streammach.training.events import LOG
 
-MAX_DOCUMENT = 16 << 20
-MAX_PAGE = 256 << 20
+MAX_FILE = 256 << 20  # bytes; of 20 million numbers of held-out rows in the settings, too
 MARK = '<meta name="generator" content="streammach">'
 CARD_MARK = "---\nlibrary_name: streammach\n"
 PART_OF_RUN = "part"  # what the marker of such a folder says
@@ -233,7 +232,7 @@ def begun(folder: Path, *, resume: bool, kind: str = "run") -> None:
 def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = None) -> T:
     """Return a document of a run's folder, or raise MismatchError, which says what this is not."""
     try:
-        return from_json(read_small(folder / name, MAX_DOCUMENT), kind)
+        return from_json(read_small(folder / name, MAX_FILE), kind)
     except (ValueError, DiskError) as error:
         why = error.message if isinstance(error, DiskError) else error
         raise MismatchError(f"{what} ({clean(why, 120)})", path=folder, hint=hint) from None
@@ -269,7 +268,7 @@ def check_request(folder: Path, request: str, kind: str = "run") -> None:
 def _foreign(what: str, mark: str, path: Path) -> str | None:
     ours, why = False, not_regular(path)
     with suppress(DiskError):
-        ours = why is None and mark.encode() in read_small(path, MAX_PAGE)[:1000]
+        ours = why is None and mark.encode() in read_small(path, MAX_FILE)[:1000]
     return None if ours else why or f"it is no {what} that streammach made"
 
 

@@ -13,7 +13,10 @@ import streammach as sm
 from streammach.data.folds import row_folds
 from streammach.data.store.copies import copy_rows
 from streammach.errors import Interrupted, UsageError
+from streammach.machine import MemoryLimit
+from streammach.planning import choose
 from streammach.prediction.doubts import doubts_of, duplicates, outvoted
+from streammach.training import out_of_fold
 from tests.builders import Stop
 
 K = 12
@@ -73,6 +76,25 @@ def test_wrong_labels_come_first(rng, tmp_path, kind):
     assert [json.loads(line)["row"] for line in out.read_text().splitlines()] == table["row"]
     assert (found.n_rows, found.folds) == (len(wrong), 2)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_the_default_budget_is_that_of_a_training(rng, tmp_path, monkeypatch):
+    limit, planned = MemoryLimit(6_500_000_000, "test"), []
+    for module in (choose, out_of_fold):
+        monkeypatch.setattr(module, "memory_limit", lambda: limit)
+
+    def noted(*given):
+        planned.append(choose.plan(*given))
+        return planned[-1]
+
+    monkeypatch.setattr(out_of_fold, "plan", noted)
+    rows, labels, _ = rows_of(rng, "sparse", 120)
+    store = store_of(tmp_path, rows, labels)
+    shape = sm.Constraints(device="cpu", threads=1)
+    usual = choose.plan(store, shape).limits.host
+    sm.suspects(store, **SMALL | {"memory": None}, constraints=shape)
+    assert usual == 3_000_000_000
+    assert [usual - one.limits.host for one in planned] == [120 * out_of_fold.ROW_BYTES] * 2
 
 
 @pytest.mark.parametrize("kind", ["sparse", "lists"])

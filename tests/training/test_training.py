@@ -5,6 +5,7 @@ import os
 import threading
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,8 +21,10 @@ from streammach.errors import (
 from streammach.files.folders import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
+from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
+from streammach.training.run import SETTINGS, decided
 from tests.builders import fit as train
 from tests.builders import held_out, stop_after
 
@@ -370,3 +373,11 @@ def test_no_thread_is_left(data, tiny):
     before = threading.active_count()
     fit(data, tiny.folder / "run", **FIXED)
     assert threading.active_count() == before
+
+
+def test_settings_with_millions_of_held_out_rows_are_read_again(tmp_path):
+    golden = Path(__file__).parents[1] / "golden" / "formats-1" / "run"
+    rows = tuple(range(10**9, 10**9 + 1_500_000))
+    settings = msgspec.structs.replace(decided(golden), held_out_rows=rows)
+    (tmp_path / SETTINGS).write_bytes(to_json(settings))
+    assert decided(tmp_path) == settings

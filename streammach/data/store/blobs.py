@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import platformdirs
@@ -34,13 +35,41 @@ class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tail: int
 
 
-class Folder:
-    """The files of a store in a folder, by their names in it; read from several threads."""
+class Blobs(Protocol):
+    """The files of a store, by their names in it; read from several threads."""
 
-    libraries_bytes = 0  # memory that reading them takes beside what is read
+    libraries_bytes: int  # memory that reading them takes beside what is read
+    place: Path  # the store
+
+    def root(self, limit: int) -> bytes:
+        """Return the root document, or raise UsageError, StoreError or DiskError without one."""
+
+    def document(self, name: str, limit: int, digest: str) -> bytes:
+        """Return a small file, or raise DiskError; the caller compares its digest."""
+
+    def check(self, documents: Iterable[str], files: Mapping[str, FileFacts]) -> None:
+        """Refuse files that cannot be read."""
+
+    def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
+        """Hold a shard open."""
+
+    def doubt(self, facts: FileFacts) -> bool:
+        """Return whether a shard that seems damaged is to be read once more."""
+
+    def n_bytes(self) -> int:
+        """Return the bytes of all files."""
+
+    def close(self) -> None:
+        """Close the files."""
+
+
+class Folder:
+    """The files of a store in a folder."""
+
+    libraries_bytes = 0
 
     def __init__(self, path: Path) -> None:
-        self.place = path  # the store
+        self.place = path
         self._handles: dict[str, int] = {}
 
     def root(self, limit: int) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import name_of
-from streammach.data.store.blobs import Folder, damaged
+from streammach.data.store.blobs import Blobs, damaged
 from streammach.data.store.opening import (
     kind_of_names,
     open_arrays,
@@ -70,7 +70,7 @@ class Dataset(StoredRows, Reported):
 
     def __init__(
         self, path: Path, root: Root, arrays: Mapping[str, ReadArray],
-        blobs: Folder | None = None, documents: Mapping[str, bytes] | None = None,
+        blobs: Blobs | None = None, documents: Mapping[str, bytes] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(path, root, arrays)
         self._blobs, self._documents = blobs, documents or {}

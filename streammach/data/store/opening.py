@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from streammach.data.store.blobs import CONVERT_AGAIN, Folder, damaged, is_remote
+from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
 from streammach.data.store.root import MOST_ROWS, Root
 from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.writer import Manifest
@@ -54,7 +54,7 @@ def _arrays(root: Root) -> dict[str, tuple[tuple[str, ...], int | None]]:
     }  # fmt: skip
 
 
-def read_root(blobs: Folder) -> Root:
+def read_root(blobs: Blobs) -> Root:
     """Return the root document of a store, or raise UsageError, StoreError or DiskError."""
     place = clean(blobs.place, 300)
     try:
@@ -84,7 +84,7 @@ def read_root(blobs: Folder) -> Root:
     return root
 
 
-def read_manifest(blobs: Folder, root: Root) -> Manifest:
+def read_manifest(blobs: Blobs, root: Root) -> Manifest:
     """Return the manifest that the root names, or raise StoreError or DiskError."""
     try:
         text = blobs.document("manifest.json", MAX_MANIFEST, root.manifest)
@@ -100,7 +100,7 @@ def read_manifest(blobs: Folder, root: Root) -> Manifest:
         ) from None  # fmt: skip
 
 
-def read_documents(blobs: Folder, manifest: Manifest) -> dict[str, bytes]:
+def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
     """Return metadata by name; StoreError if they, files or sizes are not the manifest's."""
     blobs.check(["zarr.json", "manifest.json", *manifest.metadata], manifest.files)
     documents = dict[str, bytes]()
@@ -117,7 +117,7 @@ def read_documents(blobs: Folder, manifest: Manifest) -> dict[str, bytes]:
 
 
 def open_arrays(
-    blobs: Folder, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
+    blobs: Blobs, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
 ) -> dict[str, ArrayReader]:
     """Return a store's arrays by name; StoreError if one is not as format and root say."""
     arrays = dict[str, ArrayReader]()
@@ -133,7 +133,7 @@ def open_arrays(
 
 
 def _open_array(
-    blobs: Folder, name: str, manifest: Manifest, documents: Mapping[str, bytes],
+    blobs: Blobs, name: str, manifest: Manifest, documents: Mapping[str, bytes],
     types: tuple[str, ...],
 ) -> ArrayReader:  # fmt: skip
     document = _document(blobs.place, name, documents)

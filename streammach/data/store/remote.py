@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from streammach.data.store.blobs import FileFacts, Folder, cache_place, damaged
+from streammach.data.store.blobs import Blobs, FileFacts, Folder, cache_place, damaged
 from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE, names_of
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, UsageError, clean
@@ -41,7 +41,7 @@ def blobs_of(
     path: str | os.PathLike[str],
     cache: str | os.PathLike[str] | None = None,
     cache_size: str | int | None = None,
-) -> Folder:
+) -> Blobs:
     """Return the files of a store at a path or a URL, or raise UsageError or DiskError."""
     place = located(path)
     if not isinstance(place, Url):
@@ -49,13 +49,13 @@ def blobs_of(
     return Remote(place, Cache(cache_place(cache, cache_size)))
 
 
-class Remote(Folder):
+class Remote:
     """A store at a URL. Its shards come through a cache, its documents when it is opened."""
 
     libraries_bytes = FETCH_BYTES
 
     def __init__(self, url: Url, cache: Cache) -> None:
-        super().__init__(url)
+        self.place: Path = url
         self._objects = Objects(url)
         self._cache = cache
         self._bytes = 0
@@ -113,6 +113,9 @@ class Remote(Folder):
     def n_bytes(self) -> int:
         """Return the bytes of all files that the manifest and the root name."""
         return self._bytes
+
+    def close(self) -> None:
+        """Do nothing: the cache closes each shard after use."""
 
 
 def _whole(text: bytes) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
-from streammach.data.store.blobs import FileFacts, Folder
+from streammach.data.store.blobs import Blobs, FileFacts
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
 from streammach.files.reading import disk_error, disk_errors, handle_pieces, sha256
@@ -170,7 +170,7 @@ class ArrayReader:
     """Reads ranges of an array; safe to use from several threads."""
 
     def __init__(
-        self, blobs: Folder, name: str, dtype: np.dtype[Any], n_values: int,
+        self, blobs: Blobs, name: str, dtype: np.dtype[Any], n_values: int,
         files: dict[str, FileFacts],
     ) -> None:  # fmt: skip
         self.dtype, self.n_values = dtype, n_values

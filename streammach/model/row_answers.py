@@ -1,0 +1,115 @@
+"""What a model answers for rows in memory, from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.figures import Explanation
+from streammach.forks import Turn
+from streammach.rows.names import Label
+
+if TYPE_CHECKING:
+    from streammach.prediction.predictor import Predictor
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RowAnswers:
+    """The methods of a model that rank labels; each thread waits for its turn."""
+
+    label_kind: str = ""  # the type in which labels are given back
+    _lock: Any = field(default_factory=Turn, repr=False, compare=False)
+
+    def predict(
+        self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None,
+        threshold: float | None = None, only: Any = None, never: Any = None,
+    ) -> NDArray[Any]:  # fmt: skip
+        """Return the best label of each row, or its k best, the best first.
+
+        Parameters
+        ----------
+        rows, k, columns, threshold, only, never : as there
+            The rows and what is asked of them:
+            :meth:`streammach.prediction.predictor.Predictor.topk`.
+
+        Returns
+        -------
+        array (n,), or (n, k) for more than one
+            The labels; empty strings where a row has no further one that may be said.
+        """
+        labels, _ = self.predict_topk(
+            rows, k, columns=columns, threshold=threshold, only=only, never=never
+        )
+        return labels[:, 0] if k == 1 else labels
+
+    def predict_topk(
+        self, rows: Any, k: int = 5, *, columns: Sequence[Label] | None = None,
+        probabilities: bool = False, threshold: float | None = None, only: Any = None,
+        never: Any = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
+        """Return the k best labels of each row and their scores, as :meth:`predict` and a matrix.
+
+        Parameters
+        ----------
+        rows, k, columns, probabilities, threshold, only, never : as there
+            The rows and what is asked of them:
+            :meth:`streammach.prediction.predictor.Predictor.topk`.
+
+        Returns
+        -------
+        labels, scores : arrays (n, k)
+            As there; labels are of the type of `y`, where the model was trained on rows in memory.
+        """
+        with self._asking() as predictor:
+            block = predictor.rows.block(rows, columns)
+            ids, scores = predictor.ranked(
+                block, k, probabilities=probabilities, threshold=threshold,
+                allowed=predictor.allowed(only, never, block.n_rows),
+            )  # fmt: skip
+        return predictor.labels(ids, self.label_kind), scores
+
+    def explain(
+        self, rows: Any, k: int = 1, n: int = 10, *, columns: Sequence[Label] | None = None
+    ) -> list[list[Explanation]]:
+        """Return why each row gets its k best labels: what features and the model add to scores.
+
+        An explanation has ``label``, ``score``, ``contributions`` (``feature``, ``value``,
+        ``contribution``) and ``lines``, by name; all contributions and lines add up to the score.
+
+        Parameters
+        ----------
+        rows, k : as there
+            The rows, and how many labels of each: those of :meth:`predict`.
+        n : int
+            How many features that raise a score most, and how many that lower it most. The line
+            ``rest`` is what all others add.
+        columns : sequence, optional
+            A name for each column of a matrix.
+
+        Returns
+        -------
+        list of list of Explanation
+            For each row those of its labels, the best first.
+        """
+        with self._asking() as predictor:
+            return predictor.explain(rows, k, n, columns=columns, kind=self.label_kind)
+
+    @contextmanager
+    def _asking(self) -> Iterator[Predictor]:
+        """Yield the predictor, which one thread has at a time."""
+        with self._lock as lost:
+            if lost:  # at a fork: this process makes its own
+                self.__dict__.pop("_predictor", None)
+            yield self._predictor
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        from streammach.prediction.predictor import Predictor  # a floor above: on demand
+
+        return Predictor(cast(Any, self))

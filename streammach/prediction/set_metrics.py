@@ -7,12 +7,13 @@ without a label count as rows in all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.store.dataset import Dataset
 from streammach.model.calibration import Calibration, label_probabilities
 from streammach.prediction.by_class import ByClass, ClassAnswers
 from streammach.prediction.sums import (
@@ -26,6 +27,7 @@ from streammach.prediction.sums import (
     binned,
     reliability,
 )
+from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 
 PLACES = (1, 3, 5)
@@ -116,6 +118,14 @@ def propensities(
     c = max(np.log(max(n_rows, 1)) - 1, 0.0) * (b + 1) ** a
     found: NDArray[np.float64] = 1 / (1 + c * (counts + b) ** -a)
     return found
+
+
+def by_propensity(rows: RowBlock, data: Dataset) -> RowBlock:
+    """Return rows with lists of labels of a store, which weigh 1 / propensity."""
+    lists = rows.lists
+    counts = np.append(data.label_counts, 0)  # the last one stands for labels never seen
+    weights = (1 / propensities(counts, data.n_rows)[lists.classes]).astype(np.float32)
+    return rows.with_labels(replace(lists, weights=weights))
 
 
 def discounts(most: int) -> NDArray[np.float64]:

@@ -34,7 +34,8 @@ from streammach.model.shrink import (
 from streammach.planning.cost import FORMS
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
-from streammach.prediction.reached import measure
+from streammach.prediction.reached import reached
+from streammach.prediction.set_metrics import MOST, by_propensity
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.pairs import CountWeights
 from streammach.spec.model_spec import ModelSpec
@@ -107,14 +108,16 @@ class Judge:
         """The form as it was trained."""
         return Form(weights="float32", n_repetitions=self.model.n_repetitions)
 
-    def reached(self, form: Form) -> Reached:
-        """Return what a form reaches."""
+    def reached(self, form: Form) -> tuple[Reached, ...]:
+        """Return what a form reaches as choices go; of lists of labels then with PSP@5."""
         self.session.check()
-        return self.session.findings.once("form", Reached, lambda: self._measured(form), of=form)
+        kind = tuple[Reached, ...]
+        return self.session.findings.once("form", kind, lambda: self._measured(form), of=form)
 
-    def _measured(self, form: Form) -> Reached:
+    def _measured(self, form: Form) -> tuple[Reached, ...]:
         with self.ranking(form) as ranking:
-            return measure(self._judging, ranking)
+            ids, _ = ranking(self._judging[0], MOST)
+        return tuple(reached(rows, ids) for rows in self._judging)
 
     def calibrated(self, form: Form) -> Calibration:
         """Return how the scores of a form become probabilities."""
@@ -126,9 +129,11 @@ class Judge:
         return self.session.findings.once("calibration", Calibration, fitted, of=form)
 
     @cached_property
-    def _judging(self) -> RowBlock:
+    def _judging(self) -> tuple[RowBlock, ...]:
+        """The rows that judge, as choices go; where they have lists then by propensity."""
         rows = self.session.held.rows
-        return rows.take(evenly(rows.n_rows, self.n_rows))
+        rows = rows.take(evenly(rows.n_rows, self.n_rows))
+        return (rows,) if rows.labels is None else (rows, by_propensity(rows, self.session.dataset))
 
     @property
     def calibrating(self) -> RowBlock:
@@ -217,26 +222,32 @@ class Judge:
 def choose(judge: Judge) -> SmallForm:
     """Return the smallest form that loses no more than it may.
 
-    Neither of the score by which all choices are made, nor of the top-5 accuracy alone.
+    Neither of the score by which all choices are made, nor of the top-5 accuracy alone; of lists of
+    labels nor of PSP@5, since pairs of rare labels add little to precision.
     """
     form, n, rows = judge.whole, 1, judge.known_rows
-    whole = reached = judge.reached(form)
-    best, free = whole.selection_score, LOSES * whole.error(rows)
-    top_5 = whole.top_5_accuracy
-    least = top_5 - LOSES * standard_error(top_5, rows) if whole.psp_5 is None else 0.0
+    whole = small = judge.reached(form)
+    best = [one.selection_score for one in whole]
+    top_5 = whole[0].top_5_accuracy
+    least = top_5 - LOSES * standard_error(top_5, rows) if whole[0].psp_5 is None else 0.0
     for smaller in judge.ways:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
             found, n = judge.reached(other), n + 1
-            if found.selection_score >= best - free and found.top_5_accuracy >= least:
-                form, reached, best = other, found, max(best, found.selection_score)
+            free = all(
+                one.selection_score >= score - LOSES * before.error(rows)
+                for one, score, before in zip(found, best, whole, strict=True)
+            )
+            if free and found[0].top_5_accuracy >= least:
+                form, small = other, found
+                best = [max(a, one.selection_score) for a, one in zip(best, found, strict=True)]
             elif smaller is not _types:  # what keeps less of the same loses no less
                 break
     if form == judge.whole:
         return SmallForm(form=form, evidence=f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
-    evidence = f"held-out {both} {reached.text}, {whole.text} whole"
+    evidence = f"held-out {both} {small[-1].text}, {whole[-1].text} whole"
     return SmallForm(form=form, calibration=calibration, evidence=evidence)
 
 

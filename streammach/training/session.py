@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
@@ -38,7 +37,7 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
-from streammach.prediction.set_metrics import propensities
+from streammach.prediction.set_metrics import by_propensity
 from streammach.processes import StopSignals
 from streammach.rows.dense import RowMap
 from streammach.spec.byte_lines import bytes_in
@@ -369,10 +368,9 @@ class Session:
 
 def _weighed(held: HeldOut, dataset: Dataset, options: TrainingOptions) -> HeldOut:
     """Return held-out rows whose labels weigh 1 / propensity if choices go by it, else alike."""
-    lists, weights = held.rows.labels, None
+    lists = held.rows.labels
     if lists is None:
         return held
     if options.optimise == PROPENSITY:
-        counts = np.append(dataset.label_counts, 0)  # the last one stands for labels never seen
-        weights = (1 / propensities(counts, dataset.n_rows)[lists.classes]).astype(np.float32)
-    return replace(held, rows=held.rows.with_labels(replace(lists, weights=weights)))
+        return replace(held, rows=by_propensity(held.rows, dataset))
+    return replace(held, rows=held.rows.with_labels(replace(lists, weights=None)))

@@ -10,30 +10,21 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streammach.data.given import kind_of, listed, without_weightless
-from streammach.data.memory_rows import given
-from streammach.data.source_options import TableOptions, several
-from streammach.data.tables.memory_tables import as_rows, is_recipe_table
+from streammach.data.given import kind_of, listed
 from streammach.data.tokenizers import tokenizer
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.set_metrics import LIKELY
 from streammach.progress import Wanted
 from streammach.rows.block import RowBlock
-from streammach.rows.names import Names
 from streammach.sklearn.answers import Answers, check_classes, check_room
-from streammach.sklearn.fits import SEVERAL, Passes, new_labels, threads_of, trained
-from streammach.sklearn.rows import Rows, Targets, by_class, exact, label_names, places, summed
+from streammach.sklearn.arrivals import arriving, checked, names_of
+from streammach.sklearn.fits import threads_of, trained
+from streammach.sklearn.passes import Passes, new_labels
+from streammach.sklearn.rows import in_form, places
 from streammach.training.onward import Start
-
-ROLES = "text", "category", "number", "date"
 
 
 @dataclass(eq=False, repr=False)
@@ -170,7 +161,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         UsageError, DeviceError, DivergedError, DiskError
             As for :func:`streammach.training.trainer.train`.
         """
-        rows, start = self._checked(X, y, sample_weight), None
+        rows, start = checked(self, X, y, sample_weight), None
         classes = rows.targets.classes
         if self.warm_start and hasattr(self, "_answers_"):
             start = Start(self._answers_.model)
@@ -180,8 +171,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         self.classes_: NDArray[Any] = classes
         self._sets_ = rows.targets.form
         self._passes_: Passes | None = None
-        given, names = self.get_params(deep=False), self._names()
-        run = trained(given, rows.canonical(), names, start, len(classes))
+        given = self.get_params(deep=False)
+        run = trained(given, rows.canonical(), names_of(self), start, len(classes))
         with run:
             self._answers_: Answers = self._answering(run.model)
         self.plan_ = run.plan
@@ -197,15 +188,14 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         A class that was never seen gets its hashes: no weight is added, and none of those known
         changes. Calls with rows in pieces of whole batches (256 rows, or ``batch_size``) give the
         same weights, bit for bit, as one call with all of them; the last batch of a call is a
-        smaller one otherwise. After :meth:`fit` its weights are gone on from, and new classes need
-        ``n_buckets`` and ``n_repetitions``. It computes on the CPU.
+        smaller one otherwise. The first call decides how tables become features; new words are
+        added while they fit the memory. After a :meth:`fit` of numbers its weights are gone on
+        from, and new classes need ``n_buckets`` and ``n_repetitions``. It computes on the CPU.
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame (n, n_features)
-            The rows.
-        y : array (n,)
-            A label for each row.
+        X, y : as there
+            Rows and labels as :meth:`fit` takes them, of one form in all calls.
         classes : array, optional
             Labels that are known before they come, at the first call.
         sample_weight : array (n,), optional
@@ -219,39 +209,29 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Raises
         ------
         ValueError
-            If rows or labels cannot be.
+            If rows or labels cannot be, or are of another kind than before.
         BudgetError
             If the model does not fit the budget.
         UsageError
-            If a class is new and the model has a bucket for each.
+            If a class is new and the model has a bucket for each, or after a fit of a table.
         """
-        first = not hasattr(self, "_answers_")
-        if is_recipe_table(as_rows(X), None, self._roles):
-            raise ValueError("rows of numbers are expected, not text: partial_fit")
-        rows = self._checked(X, y, sample_weight, reset=first)
-        known = None if first else self._labels_by_id()
-        labels, codes = new_labels(known, rows.targets, classes)
-        if first:
-            passes = Passes.begin(self.get_params(deep=False), rows, labels, self._names())
+        model, known, form = None, None, ""
+        if hasattr(self, "_answers_"):
+            model, form = self._answers_.model, self._sets_
+            known = self.classes_[self._answers_.places]
+        rows, recipe = arriving(self, X, y, sample_weight, model)
+        labels, ids = new_labels(known, form, rows.targets, classes)
+        given, losses = self.get_params(deep=False), [] if model is None else self.loss_curve_
+        if model is None:
+            passes = Passes.begin(given, rows, labels, names_of(self), recipe)
         else:
-            passes = self._passes_ or Passes(self._answers_.model, threads_of(self.n_jobs))
-        n_known = passes.stream.model.spec.n_classes
-        passes.stream.take_labels(label_names(labels)[n_known:])
-        loss = passes.learn(rows, codes)
-        self._passes_, self.classes_ = passes, np.unique(labels)
-        self._sets_ = ""
-        self._answers_ = self._answering(
-            passes.stream.model, np.searchsorted(self.classes_, labels)
-        )
-        self.loss_curve_ = [*([] if first else self.loss_curve_), loss]
-        self.n_iter_ = 1 if first else self.n_iter_ + 1
+            passes = self._passes_ or Passes.after_fit(model, given)
+        self.loss_curve_ = [*losses, passes.learn(rows, labels, ids)]
+        self._passes_, self._sets_ = passes, rows.targets.form
+        self.classes_, where = np.unique(labels, return_inverse=True)
+        self._answers_ = self._answering(passes.stream.model, where)
+        self.n_iter_ = len(self.loss_curve_)
         return self
-
-    def _labels_by_id(self) -> NDArray[Any]:
-        if self._sets_:
-            raise ValueError(SEVERAL)
-        found: NDArray[Any] = self.classes_[self._answers_.places]
-        return found
 
     def predict(self, X: Any, only: Any = None, never: Any = None) -> Any:
         """Return the best label of each row.
@@ -280,11 +260,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             return self._labels(self._answers_.topk(block, 1, allowed)[0][:, 0])
         each = self._answers_.probabilities(block, len(self.classes_), allowed)
         parts = [scipy.sparse.csr_array(p >= LIKELY, dtype=np.int64) for _, p in each]
-        found = scipy.sparse.vstack(parts, format="csr")
-        if self._sets_ == "lists":
-            ends = zip(found.indptr[:-1], found.indptr[1:], strict=True)
-            return [self.classes_[found.indices[a:b]].tolist() for a, b in ends]
-        return found if self._sets_ == "sparse" else found.toarray()
+        return in_form(self._sets_, scipy.sparse.vstack(parts, format="csr"), self.classes_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose label is right, or all whose labels are.
@@ -370,54 +346,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         check_is_fitted(self)
         return self._answers_.model
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True) -> Rows:
-        X, roles = as_rows(X), self._roles
-        if roles != TableOptions() or is_recipe_table(X, None, roles):
-            return self._table(X, y, sample_weight)
-        if listed(y) is None:
-            X, y = validate_data(
-                self, X, exact(y), accept_sparse="csr", multi_output=True, reset=reset
-            )
-        else:
-            X = validate_data(self, X, accept_sparse="csr", reset=reset)
-            check_consistent_length(X, y)
-        X = summed(X)
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
-            if not weights.any():
-                raise ValueError("all weights of rows are 0: sample_weight")
-            X, y, weights = without_weightless(X, y, weights)
-        targets = Targets.of(y)
-        if self.class_weight is not None:
-            if not reset and self.class_weight == "balanced":
-                raise ValueError("more classes may come: class_weight='balanced', partial_fit")
-            weights = by_class(targets, weights, self.class_weight)
-        return Rows(X, targets, weights)
-
-    @property
-    def _roles(self) -> TableOptions:
-        named = {name: getattr(self, name) for name in ROLES}
-        said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
-        return TableOptions(**said, tokenizer=self.tokenizer)
-
-    def _table(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        """Return rows of a table or text, which become features as in a conversion."""
-        y = np.asarray(y) if listed(y) is None else y
-        if sample_weight is not None:
-            X, y, sample_weight = without_weightless(X, y, sample_weight)
-        targets, found = Targets.of(y), given(X, y, sample_weight, options=self._roles)
-        check_consistent_length(found.rows.matrix, y)
-        assert found.recipe is not None, "a table has a recipe"
-        columns = [column.name for column in found.recipe.columns]
-        self.n_features_in_, self.feature_names_in_ = len(columns), np.array(columns, object)
-        weights = None if found.weights is None else found.weights.astype(np.float64)
-        if self.class_weight is not None:
-            weights = by_class(targets, weights, self.class_weight)
-        return Rows(found.rows.matrix, targets, weights, found)
-
     def _answering(self, model: Model, where: NDArray[np.int64] | None = None) -> Answers:
         model = replace(model, label_kind=kind_of(self.classes_))
         if where is None:
@@ -438,10 +366,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         """Return the labels at places among the classes, an empty string for -1."""
         found = self.classes_[where]
         return np.where(where < 0, "", found.astype(object)) if (where < 0).any() else found
-
-    def _names(self) -> Names | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else Names.of(names.tolist())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -469,8 +393,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             return
         self._passes_ = None
         if learning is not None:
-            self._passes_ = Passes(model, threads_of(self.n_jobs))
-            for name, array in self._passes_.state.items():
-                array[:] = learning[name]
+            self._passes_ = Passes.restored(model, self.get_params(deep=False), learning)
             model = self._passes_.stream.model
         self._answers_ = self._answering(model, where)

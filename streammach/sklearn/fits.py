@@ -1,4 +1,4 @@
-"""Trainings of an estimator: all of `fit`, and what `partial_fit` keeps between calls."""
+"""Whole trainings of an estimator, and what its parameters say."""
 
 from __future__ import annotations
 
@@ -9,34 +9,25 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from streammach.data.conversion.request import Known
-from streammach.model.model import Model
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.constraints import Constraints
-from streammach.prediction.in_memory import ModelRows
 from streammach.progress import ProgressBar
-from streammach.rows.names import Names, TrainedColumns
-from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
+from streammach.rows.names import Names
+from streammach.sklearn.rows import Rows
 from streammach.spec.model_spec import ModelShape
-from streammach.spec.optimizers import OPTIMIZERS, USUAL
 from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.onward import Start
 from streammach.training.run import Run
-from streammach.training.stream import WEIGHTS, Stream, begun
 from streammach.training.trainer import Trainer, planned
 
 WITHOUT_PARTS = {"counts": "off", "closed_form": "off", "whitening": "off", "loss": "independent"}
 MOST_SEED = 2**31 - 1
 Parameters = Mapping[str, Any]
-BATCH = 256  # rows, where no other size is given
-DENSE_SHARE = 0.1  # from this density of the first batch on, rows go through matrix products
-CONSTANT = {"adam": 0.5, "adagrad": 1.0}  # of the usual rate, which falls to 0 in other trainings
-SEVERAL = "rows have sets of labels: partial_fit takes one label a row"
 
 
 def trained(
@@ -114,72 +105,3 @@ def _options(given: Parameters, rows: Rows, plan: Plan, seed: int) -> TrainingOp
         epochs=given["epochs"], transform="raw", model_size="full", seed=seed, learning_rate=rate,
         epsilon=optimizer.epsilon(scale.value), hold_out_by=given["hold_out_by"],
     )  # fmt: skip
-
-
-class Passes:
-    """A model that learns from call to call."""
-
-    def __init__(self, model: Model, threads: int) -> None:
-        self.stream = Stream(model, threads)
-        self._rows = ModelRows(model)
-
-    @classmethod
-    def begin(
-        cls, given: Parameters, rows: Rows, labels: NDArray[Any], names: Names | None
-    ) -> Passes:
-        """Begin with the first rows, whose first batch decides what is not given."""
-        size, d = given["batch_size"] or BATCH, int(rows.x.shape[1])
-        first = Rows(rows.x[:size], rows.targets)
-        scale = first.scale()
-        dense = scale.n_values / d >= DENSE_SHARE
-        kind = OPTIMIZERS[USUAL[dense]]
-        training = TrainSpec(
-            epochs=1, batch_size=size,
-            learning_rate=given["learning_rate"] or CONSTANT[kind.name] * kind.usual_rate(*scale),
-            transform="raw", label_smoothing=0.0, optimizer=kind.name,
-            epsilon=kind.epsilon(scale.value), seed=seed_of(given["random_state"]),
-        )  # fmt: skip
-        columns = TrainedColumns(d, None if names is None else np.arange(d, dtype=np.int32))
-        features = Names.of(range(d)) if names is None else names
-        model = begun(
-            label_names(labels), features, columns, training, dense=dense,
-            shape=(given["n_buckets"], given["n_repetitions"]), memory=given["memory"],
-            libraries_bytes=LIBRARY_BYTES,
-        )  # fmt: skip
-        return cls(model, threads_of(given["n_jobs"]))
-
-    def learn(self, rows: Rows, codes: NDArray[np.int64]) -> float:
-        """Learn from rows whose classes have these ids, int64 (n,); return their mean loss."""
-        block = self._rows.matrix(rows.x)
-        weights = None if rows.weights is None else rows.weights.astype(np.float32)
-        classes = codes.astype(np.int32)
-        return self.stream.learn(replace(block, classes=classes, importance=weights))
-
-    @property
-    def state(self) -> dict[str, NDArray[Any]]:
-        """What the optimiser keeps, by name: what is written there counts."""
-        return {name: a for name, a in self.stream.arrays.items() if name not in WEIGHTS}
-
-
-def new_labels(
-    known: NDArray[Any] | None, targets: Targets, announced: Any
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return all labels by id, new ones in the order in which they come, and each row's id."""
-    own, given = targets.classes, targets.codes
-    if given is None:
-        raise ValueError(SEVERAL)
-    met = own[given[np.sort(np.unique(given, return_index=True)[1])]]
-    if known is None:
-        known = met[:0] if announced is None else np.unique(np.asarray(announced))
-    if len(known) and known.dtype.kind != own.dtype.kind and not {"O", "U"} >= {
-        known.dtype.kind, own.dtype.kind
-    } and not {"i", "u"} >= {known.dtype.kind, own.dtype.kind}:  # fmt: skip
-        raise ValueError(f"labels have the type {own.dtype}, those before {known.dtype}: y")
-    ids = {label: i for i, label in enumerate(known.tolist())}
-    for label in met.tolist():
-        ids.setdefault(label, len(ids))
-    more, labels = [*ids][len(known) :], known
-    if more:
-        labels = np.concatenate([known, np.array(more, own.dtype)]) if len(known) else met
-    codes = np.array([ids[label] for label in own.tolist()], np.int64)[given]
-    return labels, codes

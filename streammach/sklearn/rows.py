@@ -12,7 +12,15 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from streammach.data.given import Given, GivenLabels, flattened, kind_of, listed, of_objects
+from streammach.data.given import (
+    Given,
+    GivenLabels,
+    flattened,
+    kind_of,
+    listed,
+    of_objects,
+    some_of,
+)
 from streammach.data.label_arrays import Labels, LabelSets, raw_name
 from streammach.data.memory_rows import Labelled
 from streammach.errors import clean
@@ -93,6 +101,14 @@ def _name(label: Any) -> bytes:
     return raw_name(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
+def in_form(form: str, chosen: Any, classes: NDArray[Any]) -> Any:
+    """Return labels csr_array (n, K) of 0 and 1 in the form that those of rows had."""
+    if form == "lists":
+        ends = zip(chosen.indptr[:-1], chosen.indptr[1:], strict=True)
+        return [classes[chosen.indices[a:b]].tolist() for a, b in ends]
+    return chosen if form == "sparse" else chosen.toarray()
+
+
 def places(names: Names, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Return the place of a model's labels among the classes of an estimator: int64 (K,)."""
     raws = names.raws(np.arange(len(names)))
@@ -104,7 +120,7 @@ def places(names: Names, classes: NDArray[Any]) -> NDArray[np.int64]:
 class Rows:
     """Labelled rows of an estimator."""
 
-    x: Any  # array or csr_array (n, d): the rows
+    x: Any  # array or csr_array (n, d): the rows; or a table that is to be read yet
     targets: Targets  # their labels
     # float64 (n,) or None: their weights; None where all are 1
     weights: NDArray[np.float64] | None = None
@@ -125,7 +141,7 @@ class Rows:
         """Return some of the rows; `weights` are those of all."""
         targets = replace(self.targets, lists=self.targets.lists.take(rows))
         some = None if weights is None else weights[rows]
-        return Rows(self.x[rows], targets, some, self.table)
+        return Rows(some_of(self.x, rows), targets, some, self.table)
 
     def _merged(self) -> Rows:
         first: dict[bytes, int] = {}

@@ -1,0 +1,117 @@
+"""What an estimator is given, checked as scikit-learn expects it: rows, labels and weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    validate_data,
+)
+
+from streammach.data.given import listed, without_weightless
+from streammach.data.memory_rows import given
+from streammach.data.source_options import TableOptions, several
+from streammach.data.tables.memory_tables import as_rows, is_recipe_table, is_table
+from streammach.model.model import Model
+from streammach.rows.names import Names
+from streammach.sklearn.passes import recipe_for
+from streammach.sklearn.rows import Rows, Targets, by_class, exact, summed
+from streammach.spec.recipe import Recipe
+
+ROLES = "text", "category", "number", "date"
+
+
+def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
+    """Return rows that `fit` is given, or raise ValueError."""
+    X, roles = as_rows(X), _roles(estimator)
+    if not _feeds_recipe(X, roles):
+        return _numbers(estimator, X, y, sample_weight, reset=True)
+    X, y, sample_weight = _weighted(X, y, sample_weight)
+    targets, found = Targets.of(y), given(X, y, sample_weight, options=roles)
+    check_consistent_length(found.rows.matrix, y)
+    assert found.recipe is not None, "a table has a recipe"
+    _take_columns(estimator, found.recipe)
+    weights = None if found.weights is None else found.weights.astype(np.float64)
+    if estimator.class_weight is not None:
+        weights = by_class(targets, weights, estimator.class_weight)
+    return Rows(found.rows.matrix, targets, weights, found)
+
+
+def arriving(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, model: Model | None
+) -> tuple[Rows, Recipe | None]:
+    """Return rows that `partial_fit` is given, and what reads those of a table.
+
+    The first ones, without a model, decide of which kind all are.
+    """
+    X, roles = as_rows(X), _roles(estimator)
+    recipe = None if model is None else model.recipe
+    if estimator.class_weight == "balanced" and model is not None:
+        raise ValueError("more classes may come: class_weight='balanced', partial_fit")
+    if recipe is None and (model is not None or not _feeds_recipe(X, roles)):
+        if _feeds_recipe(X, roles):
+            raise ValueError("rows of numbers are expected, as before, not of text: X")
+        return _numbers(estimator, X, y, sample_weight, reset=model is None), None
+    if not is_table(X):
+        raise ValueError("rows of a table or text are expected, as before: X")
+    X, y, sample_weight = _weighted(X, y, sample_weight)
+    if recipe is None:
+        recipe = recipe_for(X, roles)
+        _take_columns(estimator, recipe)
+    targets, weights = Targets.of(y), None
+    check_consistent_length(X, y)
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if estimator.class_weight is not None:
+        weights = by_class(targets, weights, estimator.class_weight)
+    return Rows(X, targets, weights), recipe
+
+
+def names_of(estimator: Any) -> Names | None:
+    """Return the names of an estimator's columns, if all are strings."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else Names.of(names.tolist())
+
+
+def _feeds_recipe(X: Any, roles: TableOptions) -> bool:
+    return roles != TableOptions() or is_recipe_table(X, None, roles)
+
+
+def _roles(estimator: Any) -> TableOptions:
+    named = {name: getattr(estimator, name) for name in ROLES}
+    said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
+    return TableOptions(**said, tokenizer=estimator.tokenizer)
+
+
+def _take_columns(estimator: Any, recipe: Recipe) -> None:
+    columns = [column.name for column in recipe.columns]
+    estimator.n_features_in_, estimator.feature_names_in_ = len(columns), np.array(columns, object)
+
+
+def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return rows of a table, labels and weights without rows of weight 0."""
+    y = np.asarray(y) if listed(y) is None and not hasattr(y, "tocsr") else y
+    return (X, y, None) if sample_weight is None else without_weightless(X, y, sample_weight)
+
+
+def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
+    if listed(y) is None:
+        X, y = validate_data(
+            estimator, X, exact(y), accept_sparse="csr", multi_output=True, reset=reset
+        )
+    else:
+        X = validate_data(estimator, X, accept_sparse="csr", reset=reset)
+        check_consistent_length(X, y)
+    X, weights = summed(X), None
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():
+            raise ValueError("all weights of rows are 0: sample_weight")
+        X, y, weights = without_weightless(X, y, weights)
+    targets = Targets.of(y)
+    if estimator.class_weight is not None:
+        weights = by_class(targets, weights, estimator.class_weight)
+    return Rows(X, targets, weights)

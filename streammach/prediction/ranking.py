@@ -16,7 +16,6 @@ from streammach.backends.cpu.decode import CodedClasses
 from streammach.backends.cpu.decode_some import decode_some, join_some
 from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, Hashed
-from streammach.figures import Reached
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.transforms import transformed
@@ -143,18 +142,26 @@ class _Hashes:
             yield some, part, self.of(part)
 
 
-def largest_tilt(reached: Callable[[float], Reached], n_rows: float) -> float:
-    """Return the largest tilt whose score is within a standard error of the best.
+def largest_tilt(
+    scores: Callable[[float], NDArray[np.float64]], *, best_alone: bool
+) -> tuple[float, float]:
+    """Return the largest tilt that rows cannot tell from the best, and the best mean score.
 
-    Where choices go by PSP it is the best. Larger ones are tried until one is worse by more than
-    two standard errors.
+    `scores` gives those of the same rows, float64 (n,), for a tilt. Of a row they differ little, so
+    a tilt is worse if the mean difference is more than two of its standard errors.
     """
-    found: dict[float, Reached] = {}
+    found: dict[float, NDArray[np.float64]] = {}
     for tilt in TILTS:
-        found[tilt] = reached(tilt)
-        best = max(found.values(), key=lambda one: one.selection_score)
-        noise = best.error(n_rows)
-        if found[tilt].selection_score < best.selection_score - 2 * noise:
+        found[tilt] = scores(tilt)
+        best = max(found, key=lambda one: float(found[one].mean()))
+        if _is_worse(found[tilt], found[best]):
             break
-    enough = best.selection_score - (noise if best.psp_5 is None else 0)
-    return max(tilt for tilt, one in found.items() if one.selection_score >= enough)
+    if best_alone:
+        return best, float(found[best].mean())
+    alike = [tilt for tilt, one in found.items() if not _is_worse(one, found[best])]
+    return max(alike), float(found[best].mean())
+
+
+def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
+    lost = best - one
+    return bool(lost.mean() > 2 * lost.std() / max(len(lost), 1) ** 0.5)

@@ -86,6 +86,21 @@ def reached_by(rows: RowBlock, sums: NDArray[np.float64]) -> Reached:
     return Reached(first, five / MOST, min(gained / max(possible, 1e-30), 1.0))
 
 
+def scores_of_rows(rows: RowBlock, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return by how much each row counts in the score that choices of lists go by, float64 (n,).
+
+    `ids` int64 (n, 5) are the first of a ranking. The mean is that of :func:`reached`.
+    """
+    gained, w = rows.lists.gained(ids[:, :MOST]), rows.weights.astype(np.float64)
+    each = gained.sum(axis=1, dtype=np.float64)
+    if rows.lists.weights is None:
+        each = (gained[:, 0] > 0) + each / MOST / 2
+    else:
+        each /= max(float(np.average(rows.lists.most_gained(MOST), weights=w)), 1e-30)
+    scores: NDArray[np.float64] = each * w / w.mean()
+    return scores
+
+
 def measure(rows: RowBlock, ranking: Ranking) -> Reached:
     """Return what a ranking reaches on rows held in memory; see :func:`reached`."""
     return reached(rows, ranking(rows, MOST)[0])

@@ -16,7 +16,8 @@ from streammach.parts.base import Decision
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator
 from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
-from streammach.prediction.reached import measure
+from streammach.prediction.reached import reached, scores_of_rows
+from streammach.prediction.set_metrics import MOST
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights
 from streammach.spec.estimators import BLEND, USUAL
@@ -217,14 +218,15 @@ def _tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reach
         held[columns] -= bias.dtype.type(tilt) * logs
         backend.restore()
 
-    reached: dict[float, Reached] = {}
+    found: dict[float, Reached] = {}
 
-    def measured(tilt: float) -> Reached:
+    def scores(tilt: float) -> NDArray[np.float64]:
         use(tilt)
-        reached[tilt] = measure(rows, ranking)
-        return reached[tilt]
+        ids = ranking(rows, MOST)[0]
+        found[tilt] = reached(rows, ids)
+        return scores_of_rows(rows, ids)
 
-    tilt = largest_tilt(measured, rows.n_alike)
+    tilt, _ = largest_tilt(scores, best_alone=rows.lists.weights is not None)
     use(tilt)
-    tried = scores_text((f"{t:g}", one) for t, one in reached.items())
-    return reached[tilt], f"ln n taken from the bias {tilt:g} times: {tried}"
+    tried = scores_text((f"{t:g}", one) for t, one in found.items())
+    return found[tilt], f"ln n taken from the bias {tilt:g} times: {tried}"

@@ -1,7 +1,7 @@
 """Predictions and what is measured on them."""
 
 import gzip
-import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +9,14 @@ import scipy.sparse
 
 from streammach.data.convert import convert
 from streammach.errors import DataError, ModelError, UsageError
-from streammach.figures import Reached
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.prediction.evaluate import choose_estimator, evaluate
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import TILTS, largest_tilt
+from streammach.prediction.reached import reached, scores_of_rows
+from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of, open_backend, spec_of, training
 
 
@@ -181,21 +182,35 @@ def test_what_is_not_there_is_refused(trained, tiny):
         Model.load(tiny.folder)
 
 
-@pytest.mark.parametrize("psp", [False, True])
-def test_the_largest_tilt_within_a_standard_error_of_the_best_is_taken(psp):
-    n, best, asked = 400, 0.4, []
-    error = math.sqrt(best * (1 - best) / n)
-    scores = dict.fromkeys(TILTS, 0.1)
-    scores |= {0.0: best - 1.6 * error, 0.05: best - 0.2 * error, 0.1: best}
-    scores |= {0.15: best - 0.3 * error, 0.2: best - 0.4 * error, 0.3: best - 0.6 * error}
-    scores |= {0.5: best - 3 * error}
+@pytest.mark.parametrize("best_alone", [False, True])
+def test_the_largest_tilt_that_rows_cannot_tell_from_the_best_is_taken(best_alone, rng):
+    # Rows differ much, but the same row little: 3 of 400 that lose are no difference, 5 are one.
+    rows, asked = rng.random(400) * 9, []
+    lost = dict(zip(TILTS, (5, 1, 0, 2, 3, 5), strict=False))
 
-    def reached(tilt):
+    def scores(tilt):
         asked.append(tilt)
-        return Reached(0.5, 0.2, scores[tilt]) if psp else Reached(scores[tilt], 0.0)
+        return rows - (np.arange(400) < lost[tilt])
 
-    assert largest_tilt(reached, n) == (0.1 if psp else 0.3)
-    assert asked == list(TILTS[:7])
-    assert largest_tilt(reached, 100 * n) == 0.1
-    assert asked[7:] == list(TILTS[:4])
-    assert largest_tilt(lambda tilt: Reached(0.0, 0.0), 0) == TILTS[-1]
+    tilt, best = largest_tilt(scores, best_alone=best_alone)
+    assert tilt == (0.1 if best_alone else 0.2)
+    assert best == rows.mean()
+    assert asked == list(TILTS[:6])
+    assert largest_tilt(lambda tilt: np.zeros(9), best_alone=False) == (TILTS[-1], 0.0)
+    assert largest_tilt(lambda tilt: np.zeros(9), best_alone=True) == (TILTS[0], 0.0)
+
+
+@pytest.mark.parametrize("propensity", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scores_of_rows_have_the_mean_that_choices_go_by(propensity, weighted, rng):
+    n, n_classes = 300, 40
+    sets = [rng.choice(n_classes, rng.integers(1, 8), replace=False) for _ in range(n)]
+    lists = LabelLists.of(sets)
+    if propensity:
+        lists = replace(lists, weights=rng.random(len(lists.classes)).astype(np.float32) + 1)
+    rows = block_of(rng, n, 5, n_classes).with_labels(lists)
+    if weighted:
+        rows = replace(rows, importance=rng.random(n).astype(np.float32))
+    ids = rng.permuted(np.tile(np.arange(n_classes), (n, 1)), axis=1)[:, :9]
+    score = reached(rows, ids).selection_score
+    assert scores_of_rows(rows, ids).mean() == pytest.approx(score, rel=1e-6)

@@ -27,7 +27,8 @@ from streammach.parts.counts.count_bytes import (
 )
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_tilt
-from streammach.prediction.reached import measure, reached_by
+from streammach.prediction.reached import reached, reached_by, scores_of_rows
+from streammach.prediction.set_metrics import MOST
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
 from streammach.threads import Workers
@@ -39,7 +40,7 @@ FACTORS, LABEL_STEPS = (1.0, 1.5, 2.0, 3.0), (0.0, 0.25, 0.5, 1.0)
 # How much less rows may reach with classifiers of labels, in standard errors of P@1: two rankings
 # of the same rows differ by a third of one by chance.
 NEAR = 0.5
-TILT_ROWS = 4000  # that judge how little frequent labels weigh
+TILT_ROWS = 8000  # that judge how little frequent labels weigh
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
 
@@ -164,20 +165,21 @@ class Fitting:
         del found, halves  # a large part of the memory
         middle = self._first + half
         others = (self.rows.part(middle, self.rows.n_rows), self.rows.part(0, middle))
-        best = [0.0]
+        best = 0.0
         if listed:  # candidates say too little: rare classes that are none of them would come first
             some = [
                 rows.take(evenly(rows.n_rows, min(rows.n_rows, TILT_ROWS // 2))) for rows in others
             ]
+            both = RowBlock.concat(some)
 
-            def reached(tilt: float) -> Reached:
-                found = self._unseen(table, _tilted(fits, tilt), some)
-                best.append(found.selection_score)
-                return found
+            def scores(tilt: float) -> NDArray[np.float64]:
+                pairs = zip(_tilted(fits[:2], tilt), some, strict=True)
+                return scores_of_rows(both, np.concatenate([self._top(table, *x) for x in pairs]))
 
-            fits = _tilted(fits, largest_tilt(reached, sum(rows.n_alike for rows in some)))
+            tilt, best = largest_tilt(scores, best_alone=both.lists.weights is not None)
+            fits = _tilted(fits, tilt)
         fitted = Fitted.of(fits[2], self._unseen(table, fits, others))
-        return msgspec.structs.replace(fitted, best=max(best))
+        return msgspec.structs.replace(fitted, best=best)
 
     def _unseen(
         self, table: CountTable, fits: list[GroupWeights], others: Sequence[RowBlock]
@@ -190,11 +192,16 @@ class Fitting:
 
     def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what weights reach on rows."""
+        return reached(rows, self._top(table, weights, rows))
+
+    def _top(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> NDArray[np.int64]:
+        """Return the first five classes of rows, int64 (n, 5)."""
         scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
         try:
             if self.hashed is None:
-                return measure(rows, scorer.topk)
-            return measure(rows, by_counts(self.hashed.backend, scorer, self.hashed.transform))
+                return scorer.topk(rows, MOST)[0]
+            ranking = by_counts(self.hashed.backend, scorer, self.hashed.transform)
+            return ranking(rows, MOST)[0]
         finally:
             scorer.close()
 

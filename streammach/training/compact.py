@@ -119,6 +119,24 @@ class Judge:
             ids, _ = ranking(self._judging[0], MOST)
         return tuple(reached(rows, ids) for rows in self._judging)
 
+    @cached_property
+    def top_5_error(self) -> float:
+        """The standard error of the top-5 accuracy of the whole form, of lists that of P@5.
+
+        A row's P@5 is a mean of five: it varies less than one that is 0 or 1.
+        """
+        rows, top_5 = self._judging[0], self.reached(self.whole)[0].top_5_accuracy
+        if rows.labels is None:
+            return standard_error(top_5, self.known_rows)
+
+        def found() -> float:
+            with self.ranking(self.whole) as ranking:
+                each = (rows.lists.gained(ranking(rows, MOST)[0]) > 0).mean(axis=1)
+            return float(each.std() / max(self.known_rows, 1) ** 0.5)
+
+        error: float = self.session.findings.once("top-5 error", float, found)
+        return error
+
     def calibrated(self, form: Form) -> Calibration:
         """Return how the scores of a form become probabilities."""
 
@@ -228,8 +246,9 @@ def choose(judge: Judge) -> SmallForm:
     form, n, rows = judge.whole, 1, judge.known_rows
     whole = small = judge.reached(form)
     best = [one.selection_score for one in whole]
-    top_5 = whole[0].top_5_accuracy
-    least = top_5 - LOSES * standard_error(top_5, rows) if whole[0].psp_5 is None else 0.0
+    least = 0.0
+    if whole[0].psp_5 is None:
+        least = whole[0].top_5_accuracy - LOSES * judge.top_5_error
     for smaller in judge.ways:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)

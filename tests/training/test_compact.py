@@ -14,11 +14,13 @@ from streammach.figures import Reached
 from streammach.machine import parse_size
 from streammach.model.findings import Findings
 from streammach.model.shrink import frequent
+from streammach.prediction.reached import measure
+from streammach.rows.label_lists import LabelLists
 from streammach.spec.training import TrainingOptions
 from streammach.training import compact
 from streammach.training.compact import Form, Judge, choose
 from streammach.training.pace import MOST_ROWS
-from tests.builders import fit, stop_after
+from tests.builders import block_of, fit, stop_after
 from tests.training.test_training import model_bytes
 
 FIXED = {"epochs": 2, "learning_rate": 0.3, "transform": "binary"}
@@ -43,6 +45,7 @@ class Table:
 
     def __init__(self, losses, n_rows=10_000, *, dense=False, few=False):
         self.losses, self.known_rows, self.asked = losses, n_rows, []
+        self.top_5_error = 0.0049
         self.most_rows = MOST_ROWS - few
         self.whole, self.counts = Form(weights="float32", n_repetitions=8), None
         config = SimpleNamespace(dense=dense)
@@ -125,6 +128,33 @@ def test_rare_labels_are_not_given_up(losses, rare, expected, monkeypatch):
     found = choose(Lists(losses, rare))
     assert (found.form.weights, found.form.n_repetitions, found.form.least_rows) == expected
     assert "PSP@5" in found.evidence
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_error_of_the_top_5_is_that_of_its_rows(listed, rng, monkeypatch):
+    n, n_classes = 400, 30
+    sets = [rng.choice(n_classes, 1 + 3 * listed, replace=False) for _ in range(n)]
+    lists = LabelLists.of(sets)
+    rows = block_of(rng, n, 5, n_classes)
+    rows = rows.with_labels(lists) if listed else replace(rows, classes=lists.first)
+    ids = rng.permuted(np.tile(np.arange(n_classes), (n, 1)), axis=1)[:, :5]
+    hits = np.array([np.isin(row, own).sum() for row, own in zip(ids, sets, strict=True)])
+    each = hits / 5 if listed else hits > 0
+
+    class Known(Judge):
+        known_rows = n
+        _judging = (rows,)
+
+        def ranking(self, form, ranker=None):
+            return nullcontext(lambda rows, k: (ids, None))
+
+        def reached(self, form):
+            return (measure(rows, lambda rows, k: (ids, None)),)
+
+    session = SimpleNamespace(findings=Findings(Path(), "", lasting=False))
+    model = SimpleNamespace(n_repetitions=4)
+    judge = Known(session=session, spec=None, model=model, ranker="logsum", counts=None)
+    assert judge.top_5_error == pytest.approx(each.std() / n**0.5)
 
 
 def test_few_rows_judge_the_type_of_the_weights_alone(monkeypatch):

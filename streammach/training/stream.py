@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +49,8 @@ class Stream:
         self.room = model.spec.n_features if room is None else room
         spec = replace(model.spec, n_features=self.room)
         self._backend = CpuBackend(spec, dense=model.dense, threads=threads)
+        # It and its steps know each other: without this they would wait for the collector.
+        weakref.finalize(self, self._backend.close).atexit = False
         self._backend.prepare(training, 0)
         for name in WEIGHTS:
             array = np.asarray(getattr(model, name))

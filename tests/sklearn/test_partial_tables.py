@@ -1,6 +1,8 @@
 """`partial_fit` of tables, text and lists of labels: each kind of rows with each kind of labels."""
 
+import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -100,6 +102,35 @@ def test_each_kind_of_rows_with_each_kind_of_labels(kind, form, rng):
     if kind not in {"dense", "sparse"}:
         first = sm.MACHClassifier(**FIXED).partial_fit(some(x, slice(0, 320)), y[:320])
         assert len(model.model_.features) >= len(first.model_.features) + K
+
+
+@pytest.mark.parametrize(("kind", "first"), [("strings", PIECE), ("strings", 640), ("frame", 1024)])
+def test_calls_with_whole_batches_are_one_call(kind, first, rng):
+    kinds = rng.integers(0, K, 1600)
+    x = ROWS[kind](kinds, rng)
+    whole = sm.MACHClassifier(**FIXED).partial_fit(x, kinds)
+    parts = sm.MACHClassifier(**FIXED).partial_fit(some(x, slice(0, first)), kinds[:first])
+    parts.partial_fit(some(x, slice(first, 1600)), kinds[first:])
+    one, other = (
+        dict(zip(m.model_.features.raws(np.arange(len(m.model_.features))), m.model_.weights,
+                 strict=True)) for m in (whole, parts)
+    )  # fmt: skip
+    assert one.keys() == other.keys()
+    for name, weights in one.items():
+        np.testing.assert_array_equal(weights, other[name])
+
+
+def test_the_arrays_of_a_model_that_nobody_has_are_given_back(rng):
+    kinds = rng.integers(0, K, 64)
+    model = sm.MACHClassifier(**FIXED).partial_fit(text_of(kinds, rng), kinds)
+    gone = weakref.ref(model._passes_.stream._backend)
+    gc.collect()
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_words_beyond_the_memory_are_left_out(rng, monkeypatch):

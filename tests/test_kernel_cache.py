@@ -8,7 +8,7 @@ import sys
 import pytest
 from numba.core.event import Listener, install_listener
 
-from streammach import kernel_cache
+from streammach import jit, kernel_cache
 from streammach.backends.cpu.products import logits
 from streammach.jit import kernel
 from streammach.kernel_cache import (
@@ -151,23 +151,27 @@ def test_a_cut_index_is_none(tmp_path):
     assert files.load("key") is None
 
 
-@kernel(inner=True)
-def times(x, n):
-    """A kernel that others call."""
-    return x * n
+@pytest.fixture
+def unkept(monkeypatch):
+    """Let kernels that are made here be compiled, though an earlier run kept them."""
+    monkeypatch.setattr(jit, "CACHE_DIR", None)
 
 
-@kernel()
-def sums(x):
-    """A kernel that calls one with a number and with literals."""
-    return times(x, x) + times(x, 2) + times(2, x) + times(x, n=3)
-
-
+@pytest.mark.usefixtures("unkept")
 def test_literals_of_callers_compile_no_kernel_again():
+    @kernel(inner=True)
+    def times(x, n):
+        return x * n
+
+    @kernel()
+    def sums(x):
+        return times(x, x) + times(x, 2) + times(2, x) + times(x, n=3)
+
     assert sums(5) == 25 + 10 + 10 + 15
     assert len(times.signatures) == 1
 
 
+@pytest.mark.usefixtures("unkept")
 def test_a_compiler_has_room_for_its_frames():
     @kernel()
     def doubled(x):

@@ -115,9 +115,16 @@ class Judge:
         return self.session.findings.once("form", kind, lambda: self._measured(form), of=form)
 
     def _measured(self, form: Form) -> tuple[Reached, ...]:
-        with self.ranking(form) as ranking:
-            ids, _ = ranking(self._judging[0], MOST)
+        ids = self._whole_ids if form == self.whole else self._ids(form)
         return tuple(reached(rows, ids) for rows in self._judging)
+
+    def _ids(self, form: Form) -> NDArray[np.int64]:
+        with self.ranking(form) as ranking:
+            return ranking(self._judging[0], MOST)[0]
+
+    @cached_property
+    def _whole_ids(self) -> NDArray[np.int64]:
+        return self._ids(self.whole)
 
     @cached_property
     def top_5_error(self) -> float:
@@ -130,8 +137,7 @@ class Judge:
             return standard_error(top_5, self.known_rows)
 
         def found() -> float:
-            with self.ranking(self.whole) as ranking:
-                each = (rows.lists.gained(ranking(rows, MOST)[0]) > 0).mean(axis=1)
+            each = (rows.lists.gained(self._whole_ids) > 0).mean(axis=1)
             return float(each.std() / max(self.known_rows, 1) ** 0.5)
 
         error: float = self.session.findings.once("top-5 error", float, found)

@@ -97,8 +97,8 @@ class Stream:
         """Learn from rows, in their order; return their mean loss, in nats per row and model."""
         training, backend, total = self._first.training, self._backend, 0.0
         size, rate = training.batch_size, training.rate_at(0, 1)  # the end is not known
-        ends = rows.indptr[np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)]
-        labels = rows.lists.starts[np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)]
+        edges = np.minimum(np.arange(0, rows.n_rows + size, size), rows.n_rows)  # of batches
+        ends, labels = rows.indptr[edges], rows.lists.starts[edges]
         slot = BatchSlot(
             size, int(np.diff(ends).max(initial=1)), len(self.features),
             by_feature=not backend.dense, shared=training.label_share != "each",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streammach.errors import DiskError, UsageError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_errors
 from streammach.files.urls import Url
 
 INSTALL = 'pip install "streammach[cloud]"'
@@ -111,10 +111,8 @@ class Objects:
 
             view, at = memoryview(self._tried(name, "read", get)), start
             while view:
-                try:
+                with disk_errors("the cache"):
                     n = os.pwrite(handle, view, at)
-                except OSError as error:
-                    raise disk_error(error, "the cache") from error
                 view, at = view[n:], at + n
 
         pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(starts))), "parts")

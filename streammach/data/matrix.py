@@ -204,21 +204,11 @@ class MatrixPiece:
 
 
 class MatrixSource(Source[MatrixPiece]):
-    """A source whose rows are those of a matrix; its features are named by their columns.
+    """A source whose rows are those of a matrix; its features are named by their columns."""
 
-    Attributes
-    ----------
-    magic : bytes
-        The first bytes of such a file; empty for folders.
-    is_folder : bool
-        Whether it is a folder.
-    has_paths : bool
-        Whether several matrices may be in it, which paths tell apart.
-    """
-
-    magic: bytes = b""
+    magic: bytes = b""  # the first bytes of such a file; empty for folders
     is_folder: bool = False
-    has_paths: bool = False
+    has_paths: bool = False  # whether several matrices may be in it, which paths tell apart
 
     def __init__(self, path: Path, options: SourceOptions = GUESSED) -> None:
         self.path = path

@@ -38,20 +38,12 @@ PARTS = (*SPARSE_PARTS, "shape", "format")
 
 
 class TreeArray(Protocol):
-    """An array of a tree, read in ranges of its first axis.
-
-    Attributes
-    ----------
-    unit : int
-        Items of the first axis that are stored together.
-    left_out : bool
-        Whether no part of it is stored, as of zeros alone.
-    """
+    """An array of a tree, read in ranges of its first axis."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    unit: int = 1
-    left_out: bool = False
+    unit: int = 1  # items of the first axis that are stored together
+    left_out: bool = False  # whether no part of it is stored, as of zeros alone
 
     def check(self) -> None:
         """Raise DataError if it cannot be read, or not safely."""

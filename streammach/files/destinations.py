@@ -30,17 +30,10 @@ WHOLE = (("zarr.json", "manifest.json"), ("model.json", "model.safetensors"))  #
 
 @dataclass(frozen=True)
 class Product:
-    """What streammach makes under a name that the user gives.
+    """What streammach makes under a name that the user gives."""
 
-    Attributes
-    ----------
-    what : str
-        What it is, with its article: ``a store``.
-    foreign : callable
-        Given a path, returns why streammach did not make what stands there, or None if it did.
-    """
-
-    what: str
+    what: str  # with its article: ``a store``
+    # Why streammach did not make what stands at a path, or None if it did.
     foreign: Callable[[Path], str | None]
 
 

@@ -87,9 +87,8 @@ def _check(kind: BackendKind, work: Work, why: str) -> None:
     model, shape = work.model, work.shape
     unhashed = work.unhashed if model is None else model.unhashed
     if unhashed and not kind.unhashed:
-        raise DeviceError(
-            "there are no hashed models", path=f"--device {kind.name}", hint="Use --device cpu."
-        )
+        hint = "Use --device cpu."
+        raise DeviceError("there are no hashed models", path=f"--device {kind.name}", hint=hint)
     if model is not None:
         shape = model.n_buckets, model.n_repetitions
     if shape is not None and not unhashed:

@@ -232,11 +232,9 @@ def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:
 def groups_of(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> NDArray[np.int32]:
     """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
     if not inside.any():
-        raise UsageError(
-            f"no feature has the namespace '{clean(namespace)}'",
-            path="--hold-out-by",
-            hint=f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}.",
-        )
+        what = f"no feature has the namespace '{clean(namespace)}'"
+        hint = f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}."
+        raise UsageError(what, path="--hold-out-by", hint=hint)
     groups = np.full(dataset.n_rows, -1, np.int32)
     for start, stop in _blocks(dataset):
         block = dataset.rows(start, stop)

@@ -188,11 +188,9 @@ class Labelled:
             Build([self.source], rows, self._request(memory=most)).run(resume=False)
         except BudgetError as error:
             enough = self.code_bytes + self.intake_bytes
-            raise BudgetError(
-                f"the rows do not fit {size_text(memory)}, nor does writing them into a store",
-                path="memory",
-                hint=f"More than {advised(enough)} hold them; a model takes more.",
-            ) from error
+            what = f"the rows do not fit {size_text(memory)}, nor does writing them into a store"
+            hint = f"More than {advised(enough)} hold them; a model takes more."
+            raise BudgetError(what, path="memory", hint=hint) from error
         give_back()
         dataset = Dataset.open(rows.store)
         dataset.libraries_bytes = self.libraries_bytes

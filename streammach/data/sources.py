@@ -64,9 +64,8 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     options.layout.check()
     found = _text_source(path, options) if is_piped(path) else _file_source(path, options)
     if options.layout != Layout() and found.form not in DELIMITERS:
-        raise UsageError(
-            "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes", path=path
-        )
+        what = "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes"
+        raise UsageError(what, path=path)
     return found
 
 

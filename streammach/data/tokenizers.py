@@ -46,10 +46,8 @@ def tokenizer_name(function: Tokenizer) -> str:
     """Return the name ``module:function`` under which a function is registered, or UsageError."""
     module, name = (getattr(function, part, None) for part in ("__module__", "__qualname__"))
     if not (module and name) or "<" in name:
-        raise UsageError(
-            f"'{clean(name or function, 60)}' is no function that a module names: tokenizer",
-            hint="Define it by `def` in a module, not within a function.",
-        )
+        what = f"'{clean(name or function, 60)}' is no function that a module names: tokenizer"
+        raise UsageError(what, hint="Define it by `def` in a module, not within a function.")
     return f"{module}:{name}"
 
 
@@ -71,10 +69,9 @@ def _allowed(name: str) -> Tokenizer:
     """Return a function that the user allows by name in the environment."""
     shown = clean(name, 100)
     if name not in os.environ.get(ALLOWED, "").split(","):
-        raise UsageError(
-            f"texts are parted into words by '{shown}', which is not registered: tokenizer",
-            hint=f"Do you trust it? streammach.tokenizer(function), or {ALLOWED}={shown}",
-        )
+        what = f"texts are parted into words by '{shown}', which is not registered: tokenizer"
+        hint = f"Do you trust it? streammach.tokenizer(function), or {ALLOWED}={shown}"
+        raise UsageError(what, hint=hint)
     module, _, path = name.partition(":")
     try:
         found: Tokenizer = attrgetter(path)(import_module(module))

@@ -154,9 +154,8 @@ class DeviceMemory:
         """Raise DeviceError if the device does not multiply in TF32."""
         if self.capability < TF32_CAPABILITY:
             own, least = (".".join(map(str, c)) for c in (self.capability, TF32_CAPABILITY))
-            raise DeviceError(
-                f"TF32 needs compute capability {least}, the GPU's is {own}", path="--tf32"
-            )
+            what = f"TF32 needs compute capability {least}, the GPU's is {own}"
+            raise DeviceError(what, path="--tf32")
 
     def event(self) -> DeviceEvent:
         """Return a point in the order of work that is not marked yet."""
@@ -372,10 +371,9 @@ class CudaMemory(DeviceMemory):
             if type(error).__module__.partition(".")[0] not in LIBRARIES:
                 raise
             text = f"{type(error).__name__}: {clean(' '.join(str(error).split()), 200)}"
-            raise DeviceError(
-                f"the GPU failed ({text})", path="--device cuda",
-                hint="The last checkpoint is kept; --resume goes on from it.",
-            ) from error  # fmt: skip
+            what = f"the GPU failed ({text})"
+            hint = "The last checkpoint is kept; --resume goes on from it."
+            raise DeviceError(what, path="--device cuda", hint=hint) from error
 
     def _wrapped(self, values: Any) -> DeviceArray:
         words = array_words(values.data.ptr, values.size, values.dtype.itemsize)

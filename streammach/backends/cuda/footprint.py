@@ -97,9 +97,8 @@ def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: in
         needed = RESERVED_BYTES + sum(_buffers(config, None).lines.values())
         if needed <= device_bytes:
             return waves
-    raise BudgetError(
+    what = (
         f"the model needs {size_text(needed)} of device memory, {size_text(device_bytes)} may be "
-        "used",
-        path="--device cuda",
-        hint="Use --device cpu.",
+        "used"
     )
+    raise BudgetError(what, path="--device cuda", hint="Use --device cpu.")

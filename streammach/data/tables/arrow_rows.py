@@ -34,10 +34,8 @@ def arrow() -> Any:
         import pyarrow as pa
         import pyarrow.compute  # a part of it that it does not load
     except ImportError as error:
-        raise UsageError(
-            f"Parquet, Arrow and data frames are read with pyarrow ({error})",
-            hint="Install it: pip install 'streammach[tables]'",
-        ) from None
+        what = f"Parquet, Arrow and data frames are read with pyarrow ({error})"
+        raise UsageError(what, hint="Install it: pip install 'streammach[tables]'") from None
     return pa
 
 

@@ -32,10 +32,8 @@ def stemmer_of(language: str) -> Change:
     try:
         import snowballstemmer
     except ImportError as error:
-        raise UsageError(
-            f"stems are found with snowballstemmer ({error}): --language",
-            hint="Install it: pip install 'streammach[stems]'",
-        ) from None
+        what = f"stems are found with snowballstemmer ({error}): --language"
+        raise UsageError(what, hint="Install it: pip install 'streammach[stems]'") from None
     if language not in snowballstemmer.algorithms():
         known = ", ".join(snowballstemmer.algorithms())
         raise UsageError(f"'{clean(language, 40)}' is not one of {known}: --language")

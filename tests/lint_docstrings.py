@@ -1,7 +1,8 @@
 """Checks who has docstrings with sections: what users and implementers read, and nobody else.
 
 Sections 'Parameters' stand at the public names of the package, their results, protocols and
-kernels. Other docstrings say in a few lines what types cannot: shapes, units, what is raised.
+kernels. Other docstrings say in a few lines what types cannot: shapes, units, what is raised. A
+method has one, or overrides one that has.
 """
 
 from __future__ import annotations
@@ -79,13 +80,28 @@ def fault_of(file: str, chain: tuple[Node, ...]) -> str | None:
     return None
 
 
+def is_told(method: str, kind: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
+    """Return whether a class, or one that it is made of, has a docstring for a method."""
+    own = (n for n in kind.body if isinstance(n, ast.FunctionDef) and n.name == method)
+    bases = (classes[name] for b in kind.bases if (name := name_of(b)) in classes)
+    return any(map(ast.get_docstring, own)) or any(is_told(method, b, classes) for b in bases)
+
+
 package = Path("streammach")
 files = sorted(package.rglob("*.py"))
+chains = [(f, c) for f in files for c in nodes_of(ast.parse(f.read_text("utf-8")).body)]
+classes = {c[-1].name: c[-1] for _, c in chains if isinstance(c[-1], ast.ClassDef)}
 wrong = [
     f"{file}:{chain[-1].lineno}: {chain[-1].name} {fault}"
-    for file in files
-    for chain in nodes_of(ast.parse(file.read_text("utf-8")).body)
+    for file, chain in chains
     if (fault := fault_of(str(file.relative_to(package)), chain))
+]
+wrong += [
+    f"{file}:{node.lineno}: {node.name} has no docstring, nor does what it overrides"
+    for file, (*above, node) in chains
+    if above and isinstance(node, ast.FunctionDef) and isinstance(above[-1], ast.ClassDef)
+    if not any(one.name.startswith("_") for one in (*above, node))
+    if not is_told(node.name, above[-1], classes)
 ]
 lint = subprocess.run([sys.executable, "-m", "numpydoc", "lint", *map(str, files)], check=False)
 sys.exit("\n".join(wrong) or lint.returncode)

@@ -220,7 +220,6 @@ class MatrixSource(Source[MatrixPiece]):
         """Open the matrix for as long as a block runs."""
 
     def held(self) -> ReadingBytes:
-        """Return what reading it takes, rows that were read aside."""
         with self.opened() as opened:
             (piece, whole), labels = opened.matrix.held, opened.labels
             n = labels.lists.n_labels if isinstance(labels, LabelSets) else len(labels or ())
@@ -228,7 +227,6 @@ class MatrixSource(Source[MatrixPiece]):
         return ReadingBytes(piece, whole + LABEL_BYTES * n + names)
 
     def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
-        """Yield the rows in their order."""
         # Rows before `begin` are read too: their digest is compared.
         crc, reached = 0, begin == START
         with self.opened() as opened:
@@ -256,7 +254,6 @@ class MatrixSource(Source[MatrixPiece]):
         return self.columns.names
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
-        """Return something that reads pieces."""
         return MatrixReader(self.path, vocabulary, label_needed=label_needed, strict=strict)
 
 

@@ -185,7 +185,6 @@ class TreeSource(MatrixSource):
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
-        """Open the matrix for as long as a block runs."""
         with self.tree() as tree:
             matrix = self._dense(tree) if self._x in tree.arrays else self._sparse(tree)
             labels: Labels | LabelSets | None = None

@@ -102,7 +102,6 @@ class GivenSource(MatrixSource):
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
-        """Give the matrix."""
         rows = self._rows
         yield OpenMatrix(
             self.matrix, self._labels.labels, rows.names, spaced=rows.spaced, weights=self._weights

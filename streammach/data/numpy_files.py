@@ -230,6 +230,5 @@ class NpySource(MatrixSource):
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
-        """Open the matrix for as long as a block runs."""
         labels = None if self._y is None else load_labels(self._y, self._multilabel)
         yield OpenMatrix(Dense(self._read, self._shape), labels)

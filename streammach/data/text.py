@@ -159,7 +159,6 @@ class TextFile(Source[TextPiece]):
             raise ChangedError("what was read before is not there", path=self.path)
 
     def give_back(self, piece: TextPiece) -> None:
-        """Say that a piece and the rows read from it are needed no more."""
         if piece.large is None:
             self._free.append(piece.buffer)
 
@@ -237,7 +236,6 @@ class TextSource(TextFile):
         self._header: TextHeader | None = None
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
-        """Return something that reads pieces."""
         parse, options = self._known.parse, self._options
         return TextReader(parse, options, vocabulary, label_needed=label_needed, strict=strict)
 

@@ -293,7 +293,6 @@ class ParquetOutput(OutputFormat):
     import_bytes = LIBRARY_BYTES
 
     def check(self) -> None:
-        """Raise UsageError if Arrow is not installed."""
         arrow()
 
     def rows(self, part: Predictions, shape: Shape) -> Any:

@@ -126,7 +126,6 @@ class ClassFigures(Figures):
         self._calibration, self._at, self._by_class = calibration, at, by_class
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
-        """Return what rows add."""
         classes, best = rows.block.classes, rows.best
         known, first, hits = classes >= 0, best[:, 0], np.zeros_like(self.sums["hits"])
         hits[: best.shape[1]] = (best[:, : len(hits)] == classes[:, None]).sum(axis=0)
@@ -378,7 +377,6 @@ class EvaluationSums(Figures):
         return RankedRows(predictor, block, first, *candidates)
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
-        """Return what rows add."""
         lists = rows.block.lists
         majority = lists.matched(np.full((len(lists), 1), self._majority))
         unseen = (lists.classes < 0).sum()

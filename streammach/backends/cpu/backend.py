@@ -64,7 +64,6 @@ class CpuBackend(Forward, Backend):
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
         batch_labels: int = 0,
     ) -> None:  # fmt: skip
-        """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self.basis, self.logistic = basis, training.logistic
         if self._trains is not None:
             self._trains = None  # its tables go before new ones come
@@ -95,7 +94,6 @@ class CpuBackend(Forward, Backend):
         self.codes = self.decoder.codes
 
     def unwhiten_weights(self) -> None:
-        """Turn weights for rows in another basis into those for plain rows, if there is one."""
         if self.basis is not None and self.basis.whitens:
             with self.blas():
                 self.basis.unwhiten_weights(self.weights, self.bias)

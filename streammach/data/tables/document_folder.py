@@ -60,7 +60,6 @@ class DocumentFolder(Table):
         return [*(self._text(name) for name in self._names), *self._subjects.values()]
 
     def columns_there(self) -> Sequence[str]:
-        """Return the names of its columns."""
         return COLUMNS
 
     def first_rows(self) -> Iterator[PythonRows]:

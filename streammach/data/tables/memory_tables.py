@@ -95,7 +95,6 @@ class MemorySource(Table):
         return []
 
     def columns_there(self) -> Sequence[str]:
-        """Return the names of its columns."""
         if self._strings:
             return self.recipe.names
         if self._listed:
@@ -103,7 +102,6 @@ class MemorySource(Table):
         return distinct([name for name, _ in self._columns], PLACE)
 
     def first_rows(self) -> Iterator[TableRows]:
-        """Yield the rows that are looked at for its recipe."""
         if self._listed:
             rows = self._table[:HEAD_ROWS]
             return iter([PythonRows(_dictionaries(rows, ()))] if rows else [])

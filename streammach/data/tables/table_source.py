@@ -91,7 +91,6 @@ class Table(Source[Any]):
         return 0 if known.language is None else STEM_BYTES
 
     def held(self) -> ReadingBytes:
-        """Return what reading it takes, rows that were read aside."""
         return ReadingBytes(self.piece_bytes, self.word_bytes)
 
     def columns_there(self) -> Sequence[str]:

@@ -101,7 +101,6 @@ class CountsAhead(Ahead):
         saved.save(self.counted, folder, identity)
 
     def decision(self, session: PartSession) -> Decision:
-        """Return it as what ranks classes, without hashed models."""
         counted, reasons = self.counted, tuple[str, ...]()
         if counted.learns:
             used = counted.best is counted.learnt

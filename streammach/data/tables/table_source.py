@@ -13,8 +13,8 @@ from streammach.data.source import ReadingBytes, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head, no_column, no_label, recipe_of, some_of
-from streammach.data.tables.stems import STEM_BYTES
 from streammach.data.tables.table_reader import TableCounts, TableReader
+from streammach.data.tokenizers import STEM_BYTES
 from streammach.errors import DataError, clean
 from streammach.forks import Turn
 from streammach.rows.vocabulary import Vocabulary

@@ -75,11 +75,9 @@ class GivenSource(MatrixSource):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the matrix."""
         return self._rows.n_bytes
 
     def files(self) -> list[Path]:
-        """Return none."""
         return []
 
     def content(self) -> str:

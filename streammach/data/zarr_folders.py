@@ -273,7 +273,6 @@ class AnnDataSource(TreeSource):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the matrix."""
         return self._bytes
 
     def files(self) -> list[Path]:

@@ -63,7 +63,6 @@ class DocumentFolder(Table):
         return COLUMNS
 
     def first_rows(self) -> Iterator[PythonRows]:
-        """Yield the first documents."""
         for piece in islice(self.pieces(), HEAD_BYTES // PIECE_BYTES):
             assert isinstance(piece.rows, PythonRows)
             yield piece.rows

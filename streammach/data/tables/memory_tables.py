@@ -91,7 +91,6 @@ class MemorySource(Table):
             self._recipe = Recipe(columns=(text,), **options.table.of_texts)
 
     def files(self) -> list[Path]:
-        """Return none."""
         return []
 
     def columns_there(self) -> Sequence[str]:
@@ -109,7 +108,6 @@ class MemorySource(Table):
         return first_of((batch, batch.nbytes) for batch in batches)
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
-        """Yield the rows in their order, or raise UsageError."""
         first = 0
         for rows in self._some_rows():
             if first >= begin.at:

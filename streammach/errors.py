@@ -59,6 +59,10 @@ class StreammachError(Exception):
     exit_code = 1
     kind = "internal"
 
+    def __init_subclass__(cls, exit_code: int | None = None, kind: str | None = None) -> None:
+        """Give a class its exit code and its kind; otherwise they are those of its base."""
+        cls.exit_code, cls.kind = exit_code or cls.exit_code, kind or cls.kind
+
     def __init__(
         self, message: str, *, path: str | Path | None = None, line: int | None = None,
         byte: int | None = None, hint: str | None = None,
@@ -91,80 +95,48 @@ def _parameter(found: re.Match[str]) -> str:
     return RENAMED.get(found[1], found[1].replace("-", "_"))
 
 
-class UsageError(StreammachError, ValueError):
+class UsageError(StreammachError, ValueError, exit_code=2, kind="usage"):
     """The call itself is wrong: an option, a path that is not there, an output that exists."""
 
-    exit_code = 2
-    kind = "usage"
 
-
-class DataError(StreammachError, ValueError):
+class DataError(StreammachError, ValueError, exit_code=3, kind="bad-data"):
     """Source data are malformed or cut short."""
 
-    exit_code = 3
-    kind = "bad-data"
 
-
-class StoreError(StreammachError, ValueError):
+class StoreError(StreammachError, ValueError, exit_code=4, kind="damaged"):
     """A store is damaged, unfinished, foreign, or of a version that this release cannot read."""
 
-    exit_code = 4
-    kind = "damaged"
 
-
-class ModelError(StreammachError, ValueError):
+class ModelError(StreammachError, ValueError, exit_code=4, kind="damaged"):
     """A model, checkpoint or run is damaged or does not belong to what it is used with."""
 
-    exit_code = 4
-    kind = "damaged"
 
-
-class MismatchError(ModelError):
+class MismatchError(ModelError, kind="mismatch"):
     """A checkpoint or model belongs to another store, plan or training."""
 
-    kind = "mismatch"
 
-
-class DeviceError(StreammachError, RuntimeError):
+class DeviceError(StreammachError, RuntimeError, exit_code=5, kind="no-device"):
     """The device that was asked for cannot be used."""
 
-    exit_code = 5
-    kind = "no-device"
 
-
-class BudgetError(StreammachError, MemoryError):
+class BudgetError(StreammachError, MemoryError, exit_code=6, kind="does-not-fit"):
     """The job does not fit the memory that it may use."""
 
-    exit_code = 6
-    kind = "does-not-fit"
 
-
-class DiskError(StreammachError, OSError):
+class DiskError(StreammachError, OSError, exit_code=7, kind="disk"):
     """A file could not be written or read: disk full, I/O error, permission."""
 
-    exit_code = 7
-    kind = "disk"
 
-
-class LockedError(StreammachError, OSError):
+class LockedError(StreammachError, OSError, exit_code=8, kind="locked"):
     """Another live process owns the store or run."""
 
-    exit_code = 8
-    kind = "locked"
 
-
-class DivergedError(StreammachError, ArithmeticError):
+class DivergedError(StreammachError, ArithmeticError, exit_code=9, kind="diverged"):
     """Training left the finite numbers."""
 
-    exit_code = 9
-    kind = "diverged"
 
-
-class Interrupted(StreammachError):
+class Interrupted(StreammachError, exit_code=130, kind="interrupted"):
     """A signal stopped the work; what was done so far is saved."""
-
-    exit_code = 130
-    kind = "interrupted"
 
 
 def without_secrets(text: str) -> str:

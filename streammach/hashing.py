@@ -27,9 +27,8 @@ def draw(
     as better ones can be expected.
     """
     if not (1 <= n_classes <= P and n_buckets >= 1 and n_repetitions >= 1):
-        raise ValueError(
-            f"no hashes of {n_classes} classes to {n_repetitions} x {n_buckets} buckets"
-        )
+        what = f"no hashes of {n_classes} classes to {n_repetitions} x {n_buckets} buckets"
+        raise ValueError(what)
     if n_buckets >= n_classes:
         return (), ()
     hopeless = collision_bound(n_classes, n_buckets, n_repetitions) > DRAWS

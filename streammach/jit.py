@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,8 +30,7 @@ from streammach.kernel_cache import KernelFiles, cache_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
-# Instructions of the machine: a kernel calls such a function without its first argument.
-intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
+ARRAY: Any = None  # a kind of argument of an intrinsic: an array of any type
 # Names the folders of kept kernels; older Numbas call it with an underscore.
 LOCATOR = getattr(caching, "UserProvidedCacheLocator", None) or caching._UserProvidedCacheLocator
 Number = Any  # a scalar argument of a kernel that is no Python int or bool, float32 for example
@@ -163,6 +163,33 @@ class _Inner(_Kernel):
 
     def __call__(self, *arguments: object) -> None:
         raise TypeError(f"{self.__name__} is called by kernels alone")
+
+
+def intrinsic(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Have kernels call what a function makes with LLVM's builder of the values of arguments.
+
+    These have Numba's types `kinds`; of an array it gets a pointer to the first number. Kernels
+    call the function without its first argument.
+    """
+
+    def of_code(code: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(code)
+        def typed(typing: Any, *given: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                values = list(args)
+                for i, own in enumerate(signature.args):
+                    if kinds[i] is ARRAY:
+                        values[i] = context.make_array(own)(context, builder, args[i]).data
+                made = code(builder, *values)
+                return context.get_dummy_value() if made is None else made
+
+            own = (a if kind is ARRAY else kind for kind, a in zip(kinds, given, strict=True))
+            return result(*own), generate
+
+        found: Callable[..., Any] = numba_intrinsic(typed)
+        return found
+
+    return of_code
 
 
 def kernel(

@@ -36,7 +36,7 @@ KEPT_FOLDERS = 4
 WAIT_SECONDS, AGAIN_SECONDS = 120.0, 0.02
 MARKER = "streammach.json"  # in a folder of kernels: it is ours
 PACKAGE = Path(__file__).parent
-DEFINES = ("kernel(", "@intrinsic", " compiled(")  # what remembers that they are kept defines none
+DEFINES = ("kernel(", "@intrinsic(", " compiled(")  # what remembers that they are kept defines none
 # Imports at the head of a module, whole: what a kernel names is frozen when its module is loaded,
 # so that an import within a function cannot reach it.
 IMPORTS = re.compile(r"^from (streammach[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)

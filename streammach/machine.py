@@ -68,9 +68,8 @@ def parse_size(value: str | int | float) -> int:
     found = int(_quantity(value, UNITS, "a size such as 12GB, 500MB or 2GiB"))
     text = value.strip() if isinstance(value, str) else ""
     if text.replace(".", "", 1).isdigit() and found < LEAST_BARE:
-        raise UsageError(
-            f"'{clean(text, 60)}' is {found:,} bytes", hint=f"Name the unit: {text}GB."
-        )
+        hint = f"Name the unit: {text}GB."
+        raise UsageError(f"'{clean(text, 60)}' is {found:,} bytes", hint=hint)
     return found
 
 
@@ -191,11 +190,9 @@ def check_address_space() -> None:
     """Refuse to compute in an address space (``ulimit -v``) in which libraries would abort."""
     soft, least = _soft_limit("RLIMIT_AS"), unfilled_addresses() + LEAST_HELD
     if soft is not None and soft < least:
-        raise BudgetError(
-            f"the address space is limited to {size_text(soft)}, {size_text(least)} are needed",
-            path="RLIMIT_AS",
-            hint=f"Raise it (ulimit -v {-(-least // 1024)} or more); --memory limits what is held.",
-        )  # fmt: skip
+        what = f"the address space is limited to {size_text(soft)}, {size_text(least)} are needed"
+        hint = f"Raise it (ulimit -v {-(-least // 1024)} or more); --memory limits what is held."
+        raise BudgetError(what, path="RLIMIT_AS", hint=hint)
 
 
 def within(limit: MemoryLimit, asked: str | int | float) -> int:

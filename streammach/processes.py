@@ -124,10 +124,9 @@ def run(
     if answer is None:
         if child.signals:
             raise KeyboardInterrupt
-        raise StreammachError(
-            f"a part of the work was ended from outside (exit code {child.code})",
-            hint="Is memory short? The same command goes on or starts anew.",
-        )
+        what = f"a part of the work was ended from outside (exit code {child.code})"
+        hint = "Is memory short? The same command goes on or starts anew."
+        raise StreammachError(what, hint=hint)
     result, error = answer
     if error is not None:
         raise error

@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.core.codegen import get_host_cpu_features
 from numpy.typing import NDArray
 
-from streammach.jit import Number, intrinsic, kernel
+from streammach.jit import ARRAY, Number, intrinsic, kernel
 
 PADDING = 32  # bytes that must follow a text, since loads reach past the end of a token
 ONES = np.uint64(0x0101010101010101)
@@ -64,94 +64,57 @@ def in_blocks(
     return out
 
 
-def data_of(context: Any, builder: Any, signature: Any, args: Any, *which: int) -> list[Any]:
-    """Return pointers to the numbers of those arguments that are arrays."""
-    return [context.make_array(signature.args[i])(context, builder, args[i]).data for i in which]
-
-
-@intrinsic
-def load8(typing: Any, text: Any, position: Any) -> Any:
+@intrinsic(types.uint64, ARRAY, types.intp)
+def load8(builder: Any, text: Any, position: Any) -> Any:
     """Return ``text[position : position + 8]`` as one little-endian uint64, unaligned."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        (data,) = data_of(context, builder, signature, args, 0)
-        address = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
-        return builder.load(address, align=1)
-
-    return types.uint64(text, types.intp), generate
+    address = builder.bitcast(builder.gep(text, [position]), INDEX.as_pointer())
+    return builder.load(address, align=1)
 
 
-@intrinsic
-def trailing_zeros(typing: Any, word: Any) -> Any:
+@intrinsic(types.uint64, types.uint64)
+def trailing_zeros(builder: Any, word: Any) -> Any:
     """Return how many low bits of a uint64 are zero; 64 for zero."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(types.uint64), generate
+    return builder.cttz(word, ir.Constant(ir.IntType(1), 0))
 
 
-@intrinsic
-def prefetch(typing: Any, array: Any, position: Any) -> Any:
+@intrinsic(types.void, ARRAY, types.intp)
+def prefetch(builder: Any, array: Any, position: Any) -> None:
     """Ask for the cache line of ``array.ravel()[position]``; the array is C-contiguous."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        (data,) = data_of(context, builder, signature, args, 0)
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
-        integer = ir.IntType(32)
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [pointer.type, integer, integer, integer]),
-            "llvm.prefetch.p0i8",
-        )
-        builder.call(function, [pointer, *(ir.Constant(integer, x) for x in (0, 3, 1))])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
+    pointer = builder.bitcast(builder.gep(array, [position]), BYTE.as_pointer())
+    integer = ir.IntType(32)
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(ir.VoidType(), [pointer.type, integer, integer, integer]),
+        "llvm.prefetch.p0i8",
+    )
+    builder.call(function, [pointer, *(ir.Constant(integer, x) for x in (0, 3, 1))])
 
 
-def _place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    return builder.gep(data_of(context, builder, signature, args, 0)[0], [args[1]])
-
-
-@intrinsic
-def take_turn(typing: Any, turns: Any, position: Any) -> Any:
+@intrinsic(types.int64, ARRAY, types.intp)
+def take_turn(builder: Any, turns: Any, position: Any) -> Any:
     """Return ``turns[position]`` int64 and add 1 to it, as no other thread does meanwhile."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _place(context, builder, signature, args)
-        return builder.atomic_rmw("add", place, ir.Constant(INDEX, 1), "seq_cst")
-
-    return types.int64(turns, types.intp), generate
+    place = builder.gep(turns, [position])
+    return builder.atomic_rmw("add", place, ir.Constant(INDEX, 1), "seq_cst")
 
 
-@intrinsic
-def turns_taken(typing: Any, turns: Any, position: Any) -> Any:
+@intrinsic(types.int64, ARRAY, types.intp)
+def turns_taken(builder: Any, turns: Any, position: Any) -> Any:
     """Return ``turns[position]`` int64; what was written before turns were taken can be read."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_place(context, builder, signature, args), "acquire", 8)
-
-    return types.int64(turns, types.intp), generate
+    return builder.load_atomic(builder.gep(turns, [position]), "acquire", 8)
 
 
-@intrinsic
-def let_others(typing: Any, asleep: Any) -> Any:
+@intrinsic(types.void, types.boolean)
+def let_others(builder: Any, asleep: Any) -> None:
     """Let another thread have this core, if one waits for it here; or any thread, while asleep."""
     # A thread that was put aside is brought to another core only where that has nothing to do.
     number = ir.IntType(32)
     names = ("Sleep", "SwitchToThread") if os.name == "nt" else ("usleep", "sched_yield")
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        with builder.if_else(args[0]) as ways:
-            for way, name, given in zip(ways, names, ([1], []), strict=True):
-                with way:
-                    kind = ir.FunctionType(number, [number] * len(given))
-                    function = cgutils.get_or_insert_function(builder.module, kind, name)
-                    builder.call(function, [ir.Constant(number, x) for x in given])
-        return context.get_dummy_value()
-
-    return types.void(types.boolean), generate
+    with builder.if_else(asleep) as ways:
+        for way, name, given in zip(ways, names, ([1], []), strict=True):
+            with way:
+                kind = ir.FunctionType(number, [number] * len(given))
+                function = cgutils.get_or_insert_function(builder.module, kind, name)
+                builder.call(function, [ir.Constant(number, x) for x in given])
 
 
 @kernel(fastmath=False, inline=True, inner=True)
@@ -169,8 +132,8 @@ def low_bytes(word: Number, count: Number) -> Any:
     return word & ((np.uint64(1) << (np.uint64(count) * np.uint64(8))) - np.uint64(1))
 
 
-@intrinsic
-def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, position: Any) -> Any:
+@intrinsic(types.int64, ARRAY, types.int64, types.int8, ARRAY, types.int64)
+def replace_marked(builder: Any, out: Any, start: Any, mark: Any, data: Any, position: Any) -> Any:
     """Replace the numbers of ``out[start : start + 64]`` that are a mark by the next bytes.
 
     Parameters
@@ -185,24 +148,19 @@ def replace_marked(typing: Any, out: Any, start: Any, mark: Any, data: Any, posi
     int64
         How many were replaced.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        numbers_at, data_at = data_of(context, builder, signature, args, 0, 3)
-        place = vector_at(builder, numbers_at, args[1], BYTES)
-        numbers = builder.load(place, align=1)
-        chosen = builder.icmp_signed("==", numbers, splat(builder, args[2], BYTES))
-        bytes_, marked = builder.gep(data_at, [args[4]]), builder.bitcast(chosen, INDEX)
-        if EXPANDS:
-            kinds = [bytes_.type, chosen.type, BYTES]
-            expand = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(BYTES, kinds), f"llvm.masked.expandload.v{LANES}i8"
-            )
-            builder.store(builder.call(expand, [bytes_, chosen, numbers]), place, align=1)
-        else:
-            _put_each(builder, marked, bytes_, builder.gep(numbers_at, [args[1]]))
-        return builder.ctpop(marked)
-
-    return types.int64(out, types.int64, types.int8, data, types.int64), generate
+    place = vector_at(builder, out, start, BYTES)
+    numbers = builder.load(place, align=1)
+    chosen = builder.icmp_signed("==", numbers, splat(builder, mark, BYTES))
+    bytes_, marked = builder.gep(data, [position]), builder.bitcast(chosen, INDEX)
+    if EXPANDS:
+        kinds = [bytes_.type, chosen.type, BYTES]
+        expand = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(BYTES, kinds), f"llvm.masked.expandload.v{LANES}i8"
+        )
+        builder.store(builder.call(expand, [bytes_, chosen, numbers]), place, align=1)
+    else:
+        _put_each(builder, marked, bytes_, builder.gep(out, [start]))
+    return builder.ctpop(marked)
 
 
 def _put_each(builder: Any, marked: Any, bytes_: Any, out: Any) -> None:
@@ -220,6 +178,11 @@ def vector_at(builder: Any, data: Any, position: Any, vector: Any) -> Any:
     return builder.bitcast(builder.gep(data, [position]), vector.as_pointer())
 
 
+def vector_in(builder: Any, data: Any, position: Any, vector: Any) -> Any:
+    """Return the vector that begins there."""
+    return builder.load(vector_at(builder, data, position, vector), align=1)
+
+
 def splat(builder: Any, value: Any, vector: Any) -> Any:
     """Return a vector of equal elements."""
     out = ir.Constant(vector, ir.Undefined)
@@ -234,62 +197,58 @@ def bytes_function(builder: Any, name: str) -> Any:
     return cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}i8")
 
 
-def _summed(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, Any]:
-    """Return the sums of lanes that :func:`_of_lanes` says, and the last array's 64 bytes."""
-    table, codes, last = data_of(context, builder, signature, args, 0, 1, 5)
+# Arguments of a function on the sums of lanes of a class: ``table`` uint8 (R * B * 64,), 64 bytes
+# for each bucket of each model, ``codes`` unsigned (K * R,), ``first``, R, B, and uint8 (64,). The
+# sum of lane q is that of ``table[r, codes[first + r], q]`` over r in ``range(R)``, in uint8 and
+# stopping at 255.
+OF_LANES = ARRAY, ARRAY, types.int64, types.int64, types.int64, ARRAY
+
+
+def _summed(
+    builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any
+) -> Any:
+    """Return the sums of lanes."""
     add = bytes_function(builder, "uadd.sat")
     total = cgutils.alloca_once_value(builder, ir.Constant(BYTES, [0] * LANES))
-    with cgutils.for_range(builder, args[3]) as loop:
-        code = builder.load(builder.gep(codes, [builder.add(args[2], loop.index)]))
+    with cgutils.for_range(builder, n_repetitions) as loop:
+        code = builder.load(builder.gep(codes, [builder.add(first, loop.index)]))
         wide = builder.zext(code, INDEX) if code.type.width < INDEX.width else code
-        column = builder.add(builder.mul(loop.index, args[4]), wide)
+        column = builder.add(builder.mul(loop.index, n_buckets), wide)
         position = builder.mul(column, ir.Constant(INDEX, LANES))
-        entry = builder.load(vector_at(builder, table, position, BYTES), align=1)
+        entry = vector_in(builder, table, position, BYTES)
         builder.store(builder.call(add, [builder.load(total), entry]), total)
-    return builder.load(total), vector_at(builder, last, START, BYTES)
-
-
-def _of_lanes(result: Any, use: Callable[[Any, Any, Any, Any], Any]) -> Callable[..., Any]:
-    """Return a function for kernels on the sums of lanes for one class.
-
-    That of lane q is the sum of ``table[r, codes[first + r], q]`` over r in ``range(R)``, in uint8
-    and stopping at 255. Arguments are ``table`` uint8 (R * B * 64,), a vector of 64 bytes for each
-    bucket of each model, ``codes`` unsigned (K * R,), ``first``, R, B, and uint8 (64,).
-    """
-
-    @intrinsic
-    def lanes(
-        typing: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
-        last: Any,
-    ) -> Any:  # fmt: skip
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return use(context, builder, *_summed(context, builder, signature, args))
-
-        integer = types.int64
-        return result(table, codes, integer, integer, integer, last), generate
-
-    return lanes
+    return builder.load(total)
 
 
 def _lanes_compared(relation: str) -> Callable[..., Any]:
     """Return a function whose uint64 says in bit q how the sum of lane q stands to its limit."""
 
-    def use(context: Any, builder: Any, total: Any, place: Any) -> Any:
-        limits = builder.load(place, align=1)
+    @intrinsic(types.uint64, *OF_LANES)
+    def compared(
+        builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+        limits: Any,
+    ) -> Any:  # fmt: skip
+        total = _summed(builder, table, codes, first, n_repetitions, n_buckets)
+        limits = vector_in(builder, limits, START, BYTES)
         return builder.bitcast(builder.icmp_unsigned(relation, total, limits), INDEX)
 
-    return _of_lanes(types.uint64, use)
+    return compared
 
 
 def _lanes_kept(better: str) -> Callable[..., Any]:
     """Return a function that brings its last array to the better of its numbers and the sums."""
 
-    def use(context: Any, builder: Any, total: Any, place: Any) -> Any:
+    @intrinsic(types.void, *OF_LANES)
+    def kept(
+        builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+        numbers: Any,
+    ) -> None:  # fmt: skip
+        total = _summed(builder, table, codes, first, n_repetitions, n_buckets)
+        place = vector_at(builder, numbers, START, BYTES)
         choose = bytes_function(builder, better)
         builder.store(builder.call(choose, [total, builder.load(place, align=1)]), place, align=1)
-        return context.get_dummy_value()
 
-    return _of_lanes(types.void, use)
+    return kept
 
 
 lanes_within, lanes_at_least = _lanes_compared("<="), _lanes_compared(">=")
@@ -327,12 +286,12 @@ def looked_up(
         at = builder.add(first, builder.mul(loop.index, lanes))
         indices = []
         for _ in range(n_blocks):
-            indices.append(builder.load(vector_at(builder, codes, at, BYTES), align=1))
+            indices.append(vector_in(builder, codes, at, BYTES))
             at = builder.add(at, block)
         place = builder.add(table, builder.mul(loop.index, ir.Constant(INDEX, width)))
         for q in range(n_tables):
             starts = [builder.add(place, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
-            parts = [builder.load(vector_at(builder, tables, x, BYTES), align=1) for x in starts]
+            parts = [vector_in(builder, tables, x, BYTES) for x in starts]
             for index, total in zip(indices, sums[q * n_blocks :], strict=False):
                 found = _permuted(builder, parts, index)
                 builder.store(builder.call(add, [builder.load(total), found]), total)

@@ -150,34 +150,33 @@ class Backend(Ranked, Protocol):
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d', R*B), ``bias`` float32 (R*B,), and
     what the optimiser keeps; batches hold the first d' features alone. Where rows have D more
     columns (:class:`streammach.rows.dense.Waves`) the weights have d' + D rows, and ``projection``
-    is there. Repetitions that do not fit a device
-    together are trained in waves, each of which sees all rows of an epoch. A backend with a
-    `row_cache` is shown all rows once, and is given their numbers as batches.
+    is there. Repetitions that do not fit a device together are trained in waves, each of which
+    sees all rows of an epoch. A backend with a `row_cache` is shown all rows once, and is given
+    their numbers as batches.
+
+    What methods do here is right where weights lie in host memory, once, and rows are streamed.
     """
 
-    n_waves: int
+    n_waves: int = 1
 
     @property
     def keeps_best(self) -> bool:
         """Whether it can hold another epoch beside the present one, on the device or the host."""
-        ...
+        return False
 
     @property
     def row_cache(self) -> RowCache | None:
         """Where rows are kept, if they are."""
-        ...
+        return None
 
     def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return a host array for rows of batches, which steps take from there."""
-        ...
+        return np.empty(count, dtype)
 
     def prepare(
-        self,
-        training: TrainSpec,
-        batch_nnz: int,
-        basis: RowMap | None = None,
+        self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
         batch_labels: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make ready to train from zero weights; buffers of an earlier call are used again.
 
         Parameters
@@ -200,7 +199,7 @@ class Backend(Ranked, Protocol):
 
     def select_wave(self, wave: int, done: int = 0) -> None:
         """Turn to a wave of an epoch; `done` of its batches were trained before."""
-        ...
+        return
 
     def step(self, batch: Batch | RowIdBatch, rate: float) -> Loss:
         """Train on one batch; return the losses of it and of earlier ones that are known now.
@@ -218,7 +217,7 @@ class Backend(Ranked, Protocol):
 
     def drain_losses(self) -> Loss:
         """Wait for all steps; return the losses that none of them returned."""
-        ...
+        return NOTHING
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return weights and optimiser state in host memory, as they are now.
@@ -229,19 +228,19 @@ class Backend(Ranked, Protocol):
 
     def restore(self) -> None:
         """Take over what was written into the arrays that :meth:`arrays` returned."""
-        ...
+        return
 
     def keep_best(self) -> None:
         """Hold weights and state as they are now, where :attr:`keeps_best` says so."""
-        ...
+        return
 
     def best_arrays(self) -> dict[str, NDArray[Any]]:
         """Return what was held last, in the arrays that :meth:`arrays` returns: they are lent."""
-        ...
+        return self.arrays()
 
     def return_to_best(self) -> None:
         """Go on from what was held last; the present weights are lost."""
-        ...
+        self.restore()
 
     def apply(self, weights: WeightRows | None, name: str = "") -> bool:
         """Predict by other weights until the trained ones are given back: None.
@@ -258,11 +257,11 @@ class Backend(Ranked, Protocol):
         bool
             Whether it is done; a device that has no copy of the trained weights does nothing.
         """
-        ...
+        return False
 
     def device_bytes(self) -> tuple[int, int]:
         """Return the most bytes that buffers took of a device's memory, and the most allowed."""
-        ...
+        return 0, 0
 
     def close(self) -> None:
         """Give back threads and memory."""

@@ -40,18 +40,11 @@ def device_text(plan: Plan) -> str:
 
 
 def on_device(wanted: str, work: Work, use: Callable[[str, str], T]) -> T:
-    """Return what a function makes on the device for some work.
+    """Return what a function makes on the device that is wanted, or on the first that can.
 
-    Parameters
-    ----------
-    wanted : str
-        A backend's name, or ``auto``: what one device cannot do goes to the next; nothing else
-        chooses a device.
-    work : Work
-        What is to be done.
-    use : callable
-        Called with the device's name and why it is that one; raises DeviceError, BudgetError or
-        UsageError where it does not go there.
+    With ``auto`` what one device cannot do goes to the next; nothing else chooses a device. `use`
+    is given the device's name and why it is that one, and raises DeviceError, BudgetError or
+    UsageError where it does not go there.
     """
     if wanted != "auto" and wanted not in BACKENDS:
         known = ", ".join(sorted(BACKENDS))
@@ -94,9 +87,8 @@ def _check(kind: BackendKind, work: Work, why: str) -> None:
     model, shape = work.model, work.shape
     unhashed = work.unhashed if model is None else model.unhashed
     if unhashed and not kind.unhashed:
-        raise DeviceError(
-            "there are no hashed models", path=f"--device {kind.name}", hint="Use --device cpu."
-        )
+        hint = "Use --device cpu."
+        raise DeviceError("there are no hashed models", path=f"--device {kind.name}", hint=hint)
     if model is not None:
         shape = model.n_buckets, model.n_repetitions
     if shape is not None and not unhashed:
@@ -121,22 +113,9 @@ def open_to_predict(
     wanted: str, spec: ModelSpec, *, dense: bool, threads: int, weights: Arrays,
     logistic: bool = False, decode: Decoding = "auto",
 ) -> tuple[str, Backend]:  # fmt: skip
-    """Return the device for a trained model, and a backend there.
+    """Return the device for a trained model, and a backend there: the first one that holds it.
 
-    Parameters
-    ----------
-    wanted : str
-        A device, or ``auto``: the first one that holds the model.
-    spec : ModelSpec
-        The model.
-    dense : bool
-        Whether rows are expanded and go through matrix products.
-    threads : int
-        Threads that compute on the CPU.
-    weights, logistic : dict, bool
-        See :class:`streammach.backends.kinds.Open`.
-    decode : str
-        How the best classes are found: ``auto``, or a way of the CPU.
+    Weights and `logistic` are those of :class:`streammach.backends.kinds.Open`.
     """
     n_more = weights["projection"].shape[1] if "projection" in weights else 0
     work = Work(model=spec.shape, dense=dense, n_more=n_more, decode=decode)

@@ -145,10 +145,8 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
         found.model.save(out, force=given.force)
         measured = _reached((found.before, found.model), given, shown)
     if found.left_out:
-        warnings.warn(
-            f"{found.left_out:,} rows without a new label were left out: {short_path(source)}",
-            stacklevel=2,
-        )
+        what = f"{found.left_out:,} rows without a new label were left out: {short_path(source)}"
+        warnings.warn(what, stacklevel=2)
     warn_of_unknown(found.unknown_values, source)
     peak = peak_of(found.projected_bytes)
     if given.as_json:

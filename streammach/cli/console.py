@@ -64,10 +64,8 @@ def peak_of(projected: int) -> int:
     """Return the most bytes that this process held; say where they are more than projected."""
     peak = peak_bytes()
     if peak > projected:
-        warnings.warn(
-            f"it took {size_text(peak)} of memory, {size_text(projected)} were projected",
-            stacklevel=2,
-        )
+        what = f"it took {size_text(peak)} of memory, {size_text(projected)} were projected"
+        warnings.warn(what, stacklevel=2)
     return peak
 
 

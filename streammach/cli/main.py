@@ -26,7 +26,7 @@ COMMANDS = {  # by their modules, in the order of the job
     "explore": "data", "convert": "data", "verify": "data", "info": "info", "fit": "start",
     "plan": "trainings", "train": "trainings", "merge": "trainings", "evaluate": "ranks",
     "predict": "ranks", "add": "changes", "labels": "changes", "shrink": "changes",
-    "sweep": "trainings", "suspects": "suspects",
+    "sweep": "trainings", "suspects": "data",
     "compile": "start", "demo": "start",
 }  # fmt: skip
 NAMED = {"compile": "compile_"}  # whose function has another name: Python's own has this one
@@ -47,10 +47,8 @@ class LazyGroup(click.Group):
         if known and args[0] not in known and not args[0].startswith("-"):
             alike = difflib.get_close_matches(args[0], known, n=1)
             meant = f"Did you mean {alike[0]}? " if alike else ""
-            raise UsageError(
-                f"there is no command '{clean(args[0], 60)}'",
-                hint=f"{meant}See: {ctx.command_path} --help",
-            )
+            hint = f"{meant}See: {ctx.command_path} --help"
+            raise UsageError(f"there is no command '{clean(args[0], 60)}'", hint=hint)
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -147,9 +145,8 @@ def _as_ours(error: Exception) -> StreammachError:
     if isinstance(error, MemoryError):
         return BudgetError(f"out of memory ({clean(error)})")
     if isinstance(error, OSError):
-        return DiskError(
-            error.strerror or str(error), path=clean(error.filename or "standard output")
-        )
+        what = error.strerror or str(error)
+        return DiskError(what, path=clean(error.filename or "standard output"))
     hint = "Run again with --debug and report it."  # a mistake of ours, said in one line
     return StreammachError(f"{type(error).__name__}: {clean(error, 200)}", hint=hint)
 

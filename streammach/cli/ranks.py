@@ -195,9 +195,8 @@ def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> N
 
     printed = out is None or out in STANDARD_OUTPUT
     if given.as_json and printed:
-        raise UsageError(
-            "--json needs --out: standard output holds either predictions or the object"
-        )
+        what = "--json needs --out: standard output holds either predictions or the object"
+        raise UsageError(what)
     with ExitStack() as opened:
         shown = opened.enter_context(ProgressBar("none" if printed else given.progress, UNITS))
         elsewhere = options.elsewhere(given)

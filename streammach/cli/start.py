@@ -135,10 +135,8 @@ def compile_(*, runs: tuple[Path, ...], given: Arguments) -> None:
     from streammach.prediction.diagnose import compile_model
 
     if CACHE_DIR is None:
-        raise DiskError(
-            "there is no folder in which only this user can write: kernels cannot be kept",
-            hint="Name one with the environment variable NUMBA_CACHE_DIR.",
-        )
+        what = "there is no folder in which only this user can write: kernels cannot be kept"
+        raise DiskError(what, hint="Name one with the environment variable NUMBA_CACHE_DIR.")
     began = time.monotonic()
     for folder in runs:
         tell(f"compiling for {without_secrets(short_path(folder))}")

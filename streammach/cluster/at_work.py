@@ -130,9 +130,8 @@ class AtWork:
         return WorkersLostError(f"{name} failed on a worker ({why})", hint=self._hint)
 
     def _lost(self) -> StreammachError:
-        return WorkersLostError(
-            "the cluster's scheduler was lost, or cancelled the tasks", hint=self._hint
-        )
+        what = "the cluster's scheduler was lost, or cancelled the tasks"
+        return WorkersLostError(what, hint=self._hint)
 
 
 def in_turn(

@@ -148,10 +148,8 @@ def _begun_parts(out: Path, place: Workplace, wanted: int | None, *, resume: boo
     if facts is None:
         return wanted
     if not resume:
-        raise UsageError(
-            "it holds parts of a run already", path=clean(place.path, 300),
-            hint="Use --resume or another --out.",
-        )  # fmt: skip
+        hint = "Use --resume or another --out."
+        raise UsageError("it holds parts of a run already", path=clean(place.path, 300), hint=hint)
     n = facts.get(COUNT)
     if type(n) is not int or n < 1:
         raise MismatchError(f"damaged: {MARKER}", path=clean(place.path, 300))

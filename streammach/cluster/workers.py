@@ -51,10 +51,9 @@ def connected(address: str) -> Iterator[Client]:
     try:
         client = Client(**given, timeout=CONNECT_SECONDS)
     except (OSError, ValueError, RuntimeError, ImportError):
-        raise UsageError(
-            f"no Dask scheduler answers at '{clean(address)}': --dask",
-            hint="Give an address such as tcp://10.0.0.1:8786, or a scheduler file.",
-        ) from None
+        what = f"no Dask scheduler answers at '{clean(address)}': --dask"
+        hint = "Give an address such as tcp://10.0.0.1:8786, or a scheduler file."
+        raise UsageError(what, hint=hint) from None
     with client:
         yield client
 
@@ -98,9 +97,8 @@ def devices_of(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name != CPU and not (name.isascii() and name.isdecimal() and len(name) < 5):
-            raise UsageError(
-                f"'{clean(name)}' is no device of a list such as cpu,cpu or 0,1: --devices"
-            )
+            what = f"'{clean(name)}' is no device of a list such as cpu,cpu or 0,1: --devices"
+            raise UsageError(what)
     numbers = [int(name) for name in names if name != CPU]
     if numbers and len(numbers) < len(names):
         raise UsageError("a run is trained on CPUs or on GPUs, not on both: --devices")
@@ -131,15 +129,12 @@ class ClusterWorkers:
                 continue
             if isinstance(answer, BaseException):
                 why = clean(f"{type(answer).__name__}: {answer}", 120)
-                raise UsageError(
-                    f"the worker {address} cannot run streammach ({why})",
-                    hint=f"Install streammach {VERSION} where workers run.",
-                )
+                hint = f"Install streammach {VERSION} where workers run."
+                raise UsageError(f"the worker {address} cannot run streammach ({why})", hint=hint)
             version, self._limits[address] = answer
             if version != VERSION:
-                raise UsageError(
-                    f"the worker {address} has streammach {clean(version)}, not {VERSION}"
-                )
+                what = f"the worker {address} has streammach {clean(version)}, not {VERSION}"
+                raise UsageError(what)
         if not self._limits:
             raise UsageError("the cluster has no worker", hint="Start dask worker.")
 

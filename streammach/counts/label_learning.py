@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from streammach.counts.label_kernels import LabelExamples, LabelRoom, fill_examples, learn_labels
 from streammach.counts.learning import GroupWeights
 from streammach.counts.lessons import RowLists
-from streammach.counts.rivals import CANDIDATES, PIECES_A_THREAD, RowRivals
+from streammach.counts.rivals import CANDIDATES, PIECES_A_THREAD, Learner, RowRivals
 from streammach.counts.table import CountTable, value_ranges
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import ends
@@ -29,7 +28,7 @@ GAIN_BYTES = 4  # of a class
 FEATURE_BYTES = 20  # of a feature in a thread's scratch
 
 
-class LabelLearner:
+class LabelLearner(Learner):
     """Learns one weight a counted pair: for each label a linear classifier.
 
     A label is told from the rows that do not have it but among whose candidates it is, each row
@@ -63,15 +62,6 @@ class LabelLearner:
         """Return the bytes of scratch, without those of the rows, the table and its weights."""
         scratch = FEATURE_BYTES * n_features * _learning(n_features, threads)
         return RowRivals.footprint(n_classes, n_wide, threads) + scratch + GAIN_BYTES * n_classes
-
-    def __enter__(self) -> LabelLearner:
-        """Return the learner."""
-        return self
-
-    def __exit__(self, *error: object) -> Literal[False]:
-        """Stop the threads."""
-        self._rivals.workers.close()
-        return False
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """Return the arrays of what was learnt."""

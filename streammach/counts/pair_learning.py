@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
 from streammach.counts.lessons import compare_rows, learn_rows
-from streammach.counts.rivals import CANDIDATES, RowRivals
+from streammach.counts.rivals import CANDIDATES, Learner, RowRivals
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.threads import pieces_of
@@ -23,7 +22,7 @@ BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weigh
 TOGETHER = 4  # batches whose candidates are found at once, since nothing learnt is asked for
 
 
-class PairLearner:
+class PairLearner(Learner):
     """Learns one weight a feature and one a counted pair.
 
     Softmax over a row's candidates, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join the
@@ -50,15 +49,6 @@ class PairLearner:
         values = min(TOGETHER * max(BATCH_VALUES, longest_row), nnz)
         batches = 4 * CANDIDATES * values + (8 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
         return batches + RowRivals.footprint(n_classes, n_wide, threads)
-
-    def __enter__(self) -> PairLearner:
-        """Return the learner."""
-        return self
-
-    def __exit__(self, *error: object) -> Literal[False]:
-        """Stop the threads."""
-        self._rivals.workers.close()
-        return False
 
     def begin(self) -> None:
         """Forget what was learnt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,3 +90,15 @@ class RowRivals:
             room = LessonRoom(bound, slot, tops, best)
             self._local.room = room
         return room
+
+
+class Learner:
+    """What learns weights of pairs from counted rows; a ``with`` block stops its threads."""
+
+    _rivals: RowRivals
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._rivals.workers.close()

@@ -15,14 +15,18 @@ from streammach.counts.bounded import (
     ALL_CLASSES,
     BLOCK,
     UNHASHED,
+    BoundedRow,
     BoundRoom,
     HashedScores,
     ScoreLists,
+    add_list,
     best_of_rows,
+    score,
 )
-from streammach.counts.candidate_scores import best_of_some
+from streammach.counts.count_kernels import STEP
+from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
-from streammach.rows.candidate_lists import CandidateLists
+from streammach.rows.candidate_lists import CandidateLists, offer_label
 from streammach.rows.packed import Counts
 from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
@@ -151,3 +155,43 @@ class CountScorer:
             self._scratch.room = BoundRoom.of(self.weights, n_repetitions, k, longest)
         room: BoundRoom = self._scratch.room
         return room
+
+
+@kernel(fastmath=False)
+def best_of_some(
+    indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
+    hashed: HashedScores, some: CandidateLists, units: Array, columns: Array, scores: Array,
+    ids: Array,
+) -> None:  # fmt: skip
+    """Write the best of the listed classes of rows ``first:last``, as `best_of_rows` does.
+
+    Parameters
+    ----------
+    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
+        The rows, and which of them.
+    lists, hashed, some : ScoreLists, HashedScores, CandidateLists
+        What scores are made of; which classes.
+    units, columns : int32 (K,), int64 (m,)
+        Scratch: zeros before and after; for the features of the longest row.
+    scores, ids : float32 (n, k), int64 (n, k)
+        Receive the k best labels, best first; -1 where there are no more.
+    """
+    step, none = np.float32(max(lists.unit, 1)) * STEP, np.float32(0)
+    for i in range(first, last):
+        rest, n_wide = np.float32(0), 0
+        for z in range(indptr[i], indptr[i + 1]):
+            f = features[z]
+            rest += lists.penalty[f]
+            if lists.wide_of[f] >= 0:
+                columns[n_wide] = lists.wide_of[f]
+                n_wide += 1
+            else:
+                add_list(lists, f, units)
+        logs = hashed.logs[i if hashed.n_repetitions > 0 else 0]
+        row = BoundedRow(columns[:n_wide], rest, none, step, logs)
+        best, where = scores[i], ids[i]
+        best[:], where[:] = -np.inf, -1
+        for z in range(some.first[i], some.last[i]):
+            c = np.int64(some.classes[z])
+            offer_label(score(row, c, lists, hashed, units), some.labels[z], best, where)
+        units[:] = 0

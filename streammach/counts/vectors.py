@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from streammach.jit import intrinsic
+from streammach.jit import ARRAY, intrinsic
 from streammach.simd import (
     BYTES,
     INDEX,
@@ -16,80 +16,52 @@ from streammach.simd import (
     PERMUTES,
     START,
     by_width,
-    data_of,
     looked_up,
     splat,
     vector_at,
+    vector_in,
 )
 
 WORDS = ir.VectorType(ir.IntType(32), LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
 
 
-def _place_of(call: tuple[Any, ...], which: int, at: Any, vector: Any) -> Any:
-    """Return a pointer to a vector within an array that is an argument of a call."""
-    return vector_at(call[1], data_of(*call, which)[0], at, vector)
+def _units(builder: Any, array: Any, first: Any) -> Any:
+    """Return 64 integers of any width, as int32."""
+    kind = ir.VectorType(array.type.pointee, LANES)
+    vector = vector_in(builder, array, first, kind)
+    return vector if kind == WORDS else builder.sext(vector, WORDS)
 
 
-def _vector_of(call: tuple[Any, ...], which: int, at: Any, vector: Any) -> Any:
-    """Return the vector at a place of an array that is an argument of a call."""
-    return call[1].load(_place_of(call, which, at, vector), align=1)
-
-
-def _integers(array: Any) -> ir.VectorType:
-    return ir.VectorType(ir.IntType(array.dtype.bitwidth), LANES)
-
-
-def _as_words(builder: Any, vector: Any) -> Any:
-    return vector if vector.type == WORDS else builder.sext(vector, WORDS)
-
-
-@intrinsic
-def highest_unit(typing: Any, units: Any, first: Any) -> Any:
+@intrinsic(types.int32, ARRAY, types.intp)
+def highest_unit(builder: Any, units: Any, first: Any) -> Any:
     """Return the largest of ``units[first : first + 64]``, int16 or int32, as int32."""
-
-    def generate(*call: Any) -> Any:
-        (_, builder, _, args), kind = call, _integers(units)
-        name = f"llvm.vector.reduce.smax.v{LANES}i{kind.element.width}"
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(kind.element, [kind]), name
-        )
-        highest = builder.call(function, [_vector_of(call, 0, args[1], kind)])
-        return highest if kind == WORDS else builder.sext(highest, WORDS.element)
-
-    return types.int32(units, types.intp), generate
+    kind = ir.VectorType(units.type.pointee, LANES)
+    name = f"llvm.vector.reduce.smax.v{LANES}i{kind.element.width}"
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(kind.element, [kind]), name
+    )
+    highest = builder.call(function, [vector_in(builder, units, first, kind)])
+    return highest if kind == WORDS else builder.sext(highest, WORDS.element)
 
 
-@intrinsic
-def take_units(typing: Any, units: Any, first: Any, gained: Any) -> Any:
+@intrinsic(types.void, ARRAY, types.intp, ARRAY)
+def take_units(builder: Any, units: Any, first: Any, gained: Any) -> None:
     """Copy ``units[first : first + 64]``, int16 or int32, to `gained` int32 (64,)."""
-
-    def generate(*call: Any) -> Any:
-        context, builder, _, args = call
-        vector = _as_words(builder, _vector_of(call, 0, args[1], _integers(units)))
-        builder.store(vector, _place_of(call, 2, START, WORDS), align=1)
-        return context.get_dummy_value()
-
-    return types.void(units, types.intp, gained), generate
+    vector = _units(builder, units, first)
+    builder.store(vector, vector_at(builder, gained, START, WORDS), align=1)
 
 
-@intrinsic
-def add_gains(typing: Any, wide: Any, first: Any, gained: Any) -> Any:
+@intrinsic(types.void, ARRAY, types.intp, ARRAY)
+def add_gains(builder: Any, wide: Any, first: Any, gained: Any) -> None:
     """Add ``wide.ravel()[first : first + 64]``, int8 or int16, to `gained` int32 (64,)."""
-
-    def generate(*call: Any) -> Any:
-        context, builder, _, args = call
-        vector = _as_words(builder, _vector_of(call, 0, args[1], _integers(wide)))
-        place = _place_of(call, 2, START, WORDS)
-        builder.store(builder.add(builder.load(place, align=1), vector), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(wide, types.intp, gained), generate
+    vector, place = _units(builder, wide, first), vector_at(builder, gained, START, WORDS)
+    builder.store(builder.add(builder.load(place, align=1), vector), place, align=1)
 
 
-@intrinsic
+@intrinsic(types.uint64, *[ARRAY] * 3, types.intp, *[types.float32] * 4, ARRAY)
 def reach_block(
-    typing: Any, gained: Any, base: Any, log_values: Any, first: Any, rest: Any, step: Any,
+    builder: Any, gained: Any, base: Any, log_values: Any, first: Any, rest: Any, step: Any,
     cap: Any, bound: Any, reached: Any,
 ) -> Any:  # fmt: skip
     """Write ``base - rest * log_values + gained * step + cap`` of 64 classes.
@@ -110,45 +82,30 @@ def reach_block(
     uint64
         Bit j says whether that of class j is `bound` or more.
     """
-
-    def generate(*call: Any) -> Any:
-        _, builder, _, args = call
-        rest_, step_, cap_, bound_ = (splat(builder, args[i], FLOATS) for i in (4, 5, 6, 7))
-        units = builder.sitofp(_vector_of(call, 0, START, WORDS), FLOATS)
-        logs = builder.fmul(rest_, _vector_of(call, 2, args[3], FLOATS))
-        total = builder.fsub(_vector_of(call, 1, args[3], FLOATS), logs)
-        total = builder.fadd(builder.fadd(total, builder.fmul(units, step_)), cap_)
-        builder.store(total, _place_of(call, 8, START, FLOATS), align=1)
-        return builder.bitcast(builder.fcmp_ordered(">=", total, bound_), INDEX)
-
-    number = types.float32
-    return types.uint64(
-        gained, base, log_values, types.intp, number, number, number, number, reached
-    ), generate
+    rest, step, cap, bound = (splat(builder, x, FLOATS) for x in (rest, step, cap, bound))
+    units = builder.sitofp(vector_in(builder, gained, START, WORDS), FLOATS)
+    logs = builder.fmul(rest, vector_in(builder, log_values, first, FLOATS))
+    total = builder.fsub(vector_in(builder, base, first, FLOATS), logs)
+    total = builder.fadd(builder.fadd(total, builder.fmul(units, step)), cap)
+    builder.store(total, vector_at(builder, reached, START, FLOATS), align=1)
+    return builder.bitcast(builder.fcmp_ordered(">=", total, bound), INDEX)
 
 
-@intrinsic
-def write_rooms(typing: Any, reached: Any, bound: Any, scale: Any, rooms: Any) -> Any:
+@intrinsic(types.void, ARRAY, types.float32, types.float32, ARRAY)
+def write_rooms(builder: Any, reached: Any, bound: Any, scale: Any, rooms: Any) -> None:
     """Write ``(reached - bound) * scale`` of 64 classes, rounded down, 0 to 254, as uint8 (64,)."""
-
-    def generate(*call: Any) -> Any:
-        context, builder, _, args = call
-        bound, scale = (splat(builder, args[i], FLOATS) for i in (1, 2))
-        room = builder.fmul(builder.fsub(_vector_of(call, 0, START, FLOATS), bound), scale)
-        for relation, limit in ((">", 0.0), ("<", 254.0)):
-            limits = ir.Constant(FLOATS, [limit] * LANES)
-            room = builder.select(builder.fcmp_ordered(relation, room, limits), room, limits)
-        bytes_ = builder.trunc(builder.fptosi(room, WORDS), BYTES)
-        builder.store(bytes_, _place_of(call, 3, START, BYTES), align=1)
-        return context.get_dummy_value()
-
-    number = types.float32
-    return types.void(reached, number, number, rooms), generate
+    bound, scale = (splat(builder, x, FLOATS) for x in (bound, scale))
+    room = builder.fmul(builder.fsub(vector_in(builder, reached, START, FLOATS), bound), scale)
+    for relation, limit in ((">", 0.0), ("<", 254.0)):
+        limits = ir.Constant(FLOATS, [limit] * LANES)
+        room = builder.select(builder.fcmp_ordered(relation, room, limits), room, limits)
+    bytes_ = builder.trunc(builder.fptosi(room, WORDS), BYTES)
+    builder.store(bytes_, vector_at(builder, rooms, START, BYTES), align=1)
 
 
-@intrinsic
+@intrinsic(types.uint64, types.int64, ARRAY, ARRAY, types.int64, types.int64, ARRAY)
 def lanes_with_room(
-    typing: Any, width: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, rooms: Any
+    builder: Any, width: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, rooms: Any
 ) -> Any:
     """Return a uint64 whose bit j says whether the deficits of class j of a block find room.
 
@@ -163,22 +120,15 @@ def lanes_with_room(
     rooms : uint8 (64,)
         The classes' room, at most 254.
     """
+    if not PERMUTES:
+        return ir.Constant(INDEX, -1)
+    found = cgutils.alloca_once(builder, INDEX)
+    places = START, START, first, n_repetitions
 
-    def generate(*call: Any) -> Any:
-        _, builder, _, args = call
-        if not PERMUTES:
-            return ir.Constant(INDEX, -1)
-        found = cgutils.alloca_once(builder, INDEX)
-        tables, codes = data_of(*call, 1, 2)
-        places = START, START, args[3], args[4]
+    def of(width: int) -> None:
+        (total,) = looked_up(builder, table, codes, places, width, (1, 1))
+        within = builder.icmp_unsigned("<=", total, vector_in(builder, rooms, START, BYTES))
+        builder.store(builder.bitcast(within, INDEX), found)
 
-        def of(width: int) -> None:
-            (total,) = looked_up(builder, tables, codes, places, width, (1, 1))
-            within = builder.icmp_unsigned("<=", total, _vector_of(call, 5, START, BYTES))
-            builder.store(builder.bitcast(within, INDEX), found)
-
-        by_width(builder, args[0], of)
-        return builder.load(found)
-
-    integer = types.int64
-    return types.uint64(integer, table, codes, integer, integer, rooms), generate
+    by_width(builder, width, of)
+    return builder.load(found)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.destinations import Destination, told_by_start
-from streammach.files.reading import disk_error, regular
+from streammach.files.reading import disk_errors, regular
 from streammach.files.writing import fsync_folder, remove_file
 
 STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
@@ -81,26 +81,22 @@ class BadRows:
         """Make the list durable; return its bytes."""
         if self._file is None:
             return 0
-        try:
+        with disk_errors(str(self._listed)):
             os.fsync(self._file.fileno())
             if self._listed is not None and not self._named:
                 fsync_folder(self._listed.parent)
                 self._named = True
             return self._file.tell()
-        except OSError as error:
-            raise disk_error(error, str(self._listed)) from error
 
     def resume(self, reasons: dict[str, int], unknown_values: int, n_bytes: int) -> None:
         """Go on from what an interrupted conversion had met and listed."""
         self.reasons = Counter(reasons)
         self.unknown_values = unknown_values
         if n_bytes and self._listed is not None:
-            try:
+            with disk_errors(self._listed):
                 self._file = os.fdopen(regular(self._listed, os.O_RDWR), "r+b", buffering=0)
                 self._file.truncate(n_bytes)
                 self._file.seek(n_bytes)
-            except OSError as error:
-                raise disk_error(error, self._listed) from error
 
     def close(self) -> None:
         """Close the list."""
@@ -111,7 +107,7 @@ class BadRows:
     def _list(self, line: str) -> None:
         if self._listed is None:
             return
-        try:
+        with disk_errors(self._listed):
             if self._file is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
                 self._file = os.fdopen(regular(self._listed, flags), "wb", buffering=0)
@@ -119,8 +115,6 @@ class BadRows:
             data = line.encode()
             while data:
                 data = data[self._file.write(data) or 0 :]
-        except OSError as error:
-            raise disk_error(error, self._listed) from error
 
 
 def skipping(on_bad_row: str, max_bad: int | None) -> bool:

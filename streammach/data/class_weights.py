@@ -55,9 +55,8 @@ def _by_class(dataset: Dataset, named: dict[bytes, Any], place: str) -> NDArray[
     ids = dataset.labels.ids_of(Names.of(list(named)))
     for (label, value), i in zip(named.items(), ids.tolist(), strict=True):
         if i < 0:
-            raise DataError(
-                f"no row has the label '{clean(label, 60)}': --class-weight", path=place or None
-            )
+            what = f"no row has the label '{clean(label, 60)}': --class-weight"
+            raise DataError(what, path=place or None)
         try:
             weights[i] = float(value)
         except (TypeError, ValueError):

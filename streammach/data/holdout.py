@@ -1,4 +1,4 @@
-"""Held-out rows: those on which every choice is made, as like the rows to come as possible.
+"""Held-out rows, on which every choice is made, as like the rows to come as possible; and folds.
 
 Rows of one document, user or file are alike: a model that learnt from some of them knows the
 others. Where rows to come are of new documents, random rows flatter. So rows are looked at before
@@ -28,7 +28,7 @@ from streammach.spec.config import Batching
 from streammach.spec.training import AUTO, RANDOM, TrainingOptions
 from streammach.threads import Workers
 
-GROUPS_STREAM = 3
+GROUPS_STREAM, FOLDS_STREAM = 3, 5
 MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
 
 
@@ -232,11 +232,9 @@ def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:
 def groups_of(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> NDArray[np.int32]:
     """Return each row's first feature of a namespace, -1 without any: int32 (n_rows,)."""
     if not inside.any():
-        raise UsageError(
-            f"no feature has the namespace '{clean(namespace)}'",
-            path="--hold-out-by",
-            hint=f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}.",
-        )
+        what = f"no feature has the namespace '{clean(namespace)}'"
+        hint = f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}."
+        raise UsageError(what, path="--hold-out-by", hint=hint)
     groups = np.full(dataset.n_rows, -1, np.int32)
     for start, stop in _blocks(dataset):
         block = dataset.rows(start, stop)
@@ -264,3 +262,39 @@ def _choose_groups(
     if mask.all():
         raise UsageError("one value of the namespace holds all rows", path="--hold-out-by")
     return mask, min(count, len(order))
+
+
+def row_folds(
+    dataset: Dataset, n_folds: int, seed: int, by: str | None
+) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
+    """Return the fold of each row, int8 (n,), and its group, int32 (n,), or raise UsageError.
+
+    The rows of a class lie evenly in all folds, so that few classes are new to a fold's model. Rows
+    of one group, which share a feature of a namespace, are in one fold; -1 stands for no group.
+    """
+    n, what = dataset.n_rows, "rows"
+    folds, groups = np.empty(n, np.int8), np.full(n, -1, np.int32)
+    order = np.argsort(_first_classes(dataset), kind="stable")  # a class's rows are in random order
+    folds[order] = np.arange(n) % n_folds
+    if by not in (None, AUTO, RANDOM):
+        namespace = os.fsencode(by or "")
+        groups = groups_of(dataset, in_namespace(dataset.features, namespace), namespace)
+        inside = groups >= 0
+        there, where, sizes = np.unique(groups[inside], return_inverse=True, return_counts=True)
+        place = np.empty(len(there), np.int8)
+        place[np.lexsort((keys(seed, FOLDS_STREAM, there), -sizes))] = (
+            np.arange(len(there)) % n_folds
+        )
+        folds[inside] = place[where]
+        n, what = len(there) + n - int(inside.sum()), "groups"
+    if n < n_folds:
+        raise UsageError(f"{n:,} {what} are fewer than {n_folds} folds: --folds")
+    return folds, groups
+
+
+def _first_classes(dataset: Dataset) -> NDArray[np.int32]:
+    """Return the first class of each row: int32 (n,)."""
+    n, step = dataset.n_rows, dataset.facts.block_rows
+    lists = (dataset.lists(start, min(start + step, n)) for start in range(0, n, step))
+    return np.concatenate([dataset.array("y")] if not dataset.listed else
+                          [own.first for own in lists if own is not None])  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_errors
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
 from streammach.spec.types import Multilabel
@@ -199,10 +199,8 @@ def _texts(values: NDArray[Any], path: Path, what: str) -> tuple[list[bytes], ND
 
 def text_labels(path: Path) -> NDArray[Any]:
     """Return the lines of a text file, one label each, as bytes, or raise DiskError."""
-    try:
+    with disk_errors(path):
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    except OSError as error:
-        raise disk_error(error, path) from error
     if not lines[-1]:
         lines.pop()
     out = np.empty(len(lines), object)

@@ -204,21 +204,11 @@ class MatrixPiece:
 
 
 class MatrixSource(Source[MatrixPiece]):
-    """A source whose rows are those of a matrix; its features are named by their columns.
+    """A source whose rows are those of a matrix; its features are named by their columns."""
 
-    Attributes
-    ----------
-    magic : bytes
-        The first bytes of such a file; empty for folders.
-    is_folder : bool
-        Whether it is a folder.
-    has_paths : bool
-        Whether several matrices may be in it, which paths tell apart.
-    """
-
-    magic: bytes = b""
+    magic: bytes = b""  # the first bytes of such a file; empty for folders
     is_folder: bool = False
-    has_paths: bool = False
+    has_paths: bool = False  # whether several matrices may be in it, which paths tell apart
 
     def __init__(self, path: Path, options: SourceOptions = GUESSED) -> None:
         self.path = path
@@ -230,7 +220,6 @@ class MatrixSource(Source[MatrixPiece]):
         """Open the matrix for as long as a block runs."""
 
     def held(self) -> ReadingBytes:
-        """Return what reading it takes, rows that were read aside."""
         with self.opened() as opened:
             (piece, whole), labels = opened.matrix.held, opened.labels
             n = labels.lists.n_labels if isinstance(labels, LabelSets) else len(labels or ())
@@ -238,7 +227,6 @@ class MatrixSource(Source[MatrixPiece]):
         return ReadingBytes(piece, whole + LABEL_BYTES * n + names)
 
     def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
-        """Yield the rows in their order."""
         # Rows before `begin` are read too: their digest is compared.
         crc, reached = 0, begin == START
         with self.opened() as opened:
@@ -266,7 +254,6 @@ class MatrixSource(Source[MatrixPiece]):
         return self.columns.names
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> MatrixReader:
-        """Return something that reads pieces."""
         return MatrixReader(self.path, vocabulary, label_needed=label_needed, strict=strict)
 
 

@@ -38,20 +38,12 @@ PARTS = (*SPARSE_PARTS, "shape", "format")
 
 
 class TreeArray(Protocol):
-    """An array of a tree, read in ranges of its first axis.
-
-    Attributes
-    ----------
-    unit : int
-        Items of the first axis that are stored together.
-    left_out : bool
-        Whether no part of it is stored, as of zeros alone.
-    """
+    """An array of a tree, read in ranges of its first axis."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    unit: int = 1
-    left_out: bool = False
+    unit: int = 1  # items of the first axis that are stored together
+    left_out: bool = False  # whether no part of it is stored, as of zeros alone
 
     def check(self) -> None:
         """Raise DataError if it cannot be read, or not safely."""
@@ -125,10 +117,8 @@ class TreeSource(MatrixSource):
             if wanted.strip("/") in dense | sparse:
                 return wanted.strip("/")
             _check(tree, wanted.strip("/"))
-            raise UsageError(
-                f"it has no matrix '{clean(wanted)}': --x-path", path=self.path,
-                hint=f"It has: {_listed(dense | sparse)}.",
-            )  # fmt: skip
+            what = f"it has no matrix '{clean(wanted)}': --x-path"
+            raise UsageError(what, path=self.path, hint=f"It has: {_listed(dense | sparse)}.")
         wide = {name for name in dense if arrays[name].shape[1] > 1} | sparse
         wide = wide.difference(LABEL_MATRICES) or wide
         if not dense | sparse:
@@ -153,10 +143,8 @@ class TreeSource(MatrixSource):
         if wanted is not None:
             if wanted.strip("/") in arrays.keys() | tree.groups | tree.masked | matrices:
                 return wanted.strip("/")
-            raise UsageError(
-                f"it has no dataset '{clean(wanted)}': --y-path", path=self.path,
-                hint=f"It has: {_listed(fitting)}.",
-            )  # fmt: skip
+            what = f"it has no dataset '{clean(wanted)}': --y-path"
+            raise UsageError(what, path=self.path, hint=f"It has: {_listed(fitting)}.")
         for name in LABEL_MATRICES:
             shape = arrays[name].shape if name in arrays and name != self._x else ()
             fitting |= {name} if name in matrices or shape[:1] == (n_rows,) else set()
@@ -186,9 +174,8 @@ class TreeSource(MatrixSource):
             return preferred[0] if preferred else next(iter(names))
         if not names:
             raise DataError(f"it has no dataset that can hold the {what}", path=self.path)
-        raise UsageError(
-            f"the {what} may be {_listed(names)}", path=self.path, hint=f"Name one with {option}."
-        )
+        hint = f"Name one with {option}."
+        raise UsageError(f"the {what} may be {_listed(names)}", path=self.path, hint=hint)
 
     def _n_rows(self, tree: Tree) -> int:
         pointers = tree.arrays.get(inside(self._x, "indptr"))
@@ -198,7 +185,6 @@ class TreeSource(MatrixSource):
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
-        """Open the matrix for as long as a block runs."""
         with self.tree() as tree:
             matrix = self._dense(tree) if self._x in tree.arrays else self._sparse(tree)
             labels: Labels | LabelSets | None = None
@@ -224,17 +210,14 @@ class TreeSource(MatrixSource):
             array.check()
             check_numbers(array.dtype, self.path, name, "biuf" if name == "data" else "iu")
             if len(array.shape) != 1:
-                raise DataError(
-                    f"{name} has the shape {array.shape}, one axis is expected", path=self.path
-                )
+                what = f"{name} has the shape {array.shape}, one axis is expected"
+                raise DataError(what, path=self.path)
         form = tree.text(self._x, "encoding-type", "h5sparse_format")
         shape, n_rows = self._shape(tree), indptr.shape[0] - 1
         if not form.startswith("csr") and (form or (shape and shape[0] != n_rows)):
-            raise DataError(
-                f"{clean(self._x) or 'the matrix'} is not in compressed sparse rows (CSR)",
-                path=self.path,
-                hint="Write it again from matrix.tocsr(), with a row for each label.",
-            )  # fmt: skip
+            what = f"{clean(self._x) or 'the matrix'} is not in compressed sparse rows (CSR)"
+            hint = "Write it again from matrix.tocsr(), with a row for each label."
+            raise DataError(what, path=self.path, hint=hint)
         return Sparse(
             self._whole(tree, inside(self._x, "indptr")), indices.read, data.read,
             (indices.shape[0], data.shape[0]), shape or (n_rows, ANY_WIDTH), self.path,

@@ -75,11 +75,9 @@ class GivenSource(MatrixSource):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the matrix."""
         return self._rows.n_bytes
 
     def files(self) -> list[Path]:
-        """Return none."""
         return []
 
     def content(self) -> str:
@@ -102,7 +100,6 @@ class GivenSource(MatrixSource):
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
-        """Give the matrix."""
         rows = self._rows
         yield OpenMatrix(
             self.matrix, self._labels.labels, rows.names, spaced=rows.spaced, weights=self._weights
@@ -188,11 +185,9 @@ class Labelled:
             Build([self.source], rows, self._request(memory=most)).run(resume=False)
         except BudgetError as error:
             enough = self.code_bytes + self.intake_bytes
-            raise BudgetError(
-                f"the rows do not fit {size_text(memory)}, nor does writing them into a store",
-                path="memory",
-                hint=f"More than {advised(enough)} hold them; a model takes more.",
-            ) from error
+            what = f"the rows do not fit {size_text(memory)}, nor does writing them into a store"
+            hint = f"More than {advised(enough)} hold them; a model takes more."
+            raise BudgetError(what, path="memory", hint=hint) from error
         give_back()
         dataset = Dataset.open(rows.store)
         dataset.libraries_bytes = self.libraries_bytes

@@ -48,10 +48,8 @@ def damage_said(path: Path) -> Iterator[None]:
     except StreammachError:
         raise
     except DAMAGED as error:
-        raise DataError(
-            f"it is damaged or cut short ({clean(error, 100) or type(error).__name__})", path=path,
-            hint=COPY_HINT,
-        ) from None  # fmt: skip
+        what = f"it is damaged or cut short ({clean(error, 100) or type(error).__name__})"
+        raise DataError(what, path=path, hint=COPY_HINT) from None
 
 
 def read_header(file: IO[bytes], path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -148,10 +146,9 @@ class NpzArray:
         """Return the items from `start` to `stop`; `start` is where the last call stopped."""
         shape = (stop - start, *self.shape[1:])
         if self._fortran and shape[0] != self.shape[0]:
-            raise DataError(
-                f"{clean(self._name)} is stored column by column", path=self._path,
-                hint="Write it row by row: numpy.ascontiguousarray(X).",
-            )  # fmt: skip
+            what = f"{clean(self._name)} is stored column by column"
+            hint = "Write it row by row: numpy.ascontiguousarray(X)."
+            raise DataError(what, path=self._path, hint=hint)
         wanted = math.prod(shape) * self.dtype.itemsize
         with damage_said(self._path):
             data = self._file.read(wanted)
@@ -185,10 +182,9 @@ def _label_matrix(path: Path) -> LabelSets:
         )
     text = form.item() if form.size == 1 else b"?"
     if text not in (b"csr", "csr"):
-        raise DataError(
-            f"the matrix has the format '{clean(text)}', rows are read from csr", path=path,
-            hint="Write it with scipy.sparse.save_npz(path, matrix.tocsr()).",
-        )  # fmt: skip
+        what = f"the matrix has the format '{clean(text)}', rows are read from csr"
+        hint = "Write it with scipy.sparse.save_npz(path, matrix.tocsr())."
+        raise DataError(what, path=path, hint=hint)
     return LabelSets.of_csr(indptr.ravel(), indices.ravel(), data.ravel(), path, "it")
 
 
@@ -202,10 +198,8 @@ def guessed_labels(path: Path) -> Path | None:
     found = [path.with_name("".join(name)) for name in names]
     found = [file for file in found if file.is_file()]
     if len(found) > 1:
-        raise UsageError(
-            f"the labels may be {' or '.join(clean(f.name) for f in found)}", path=path,
-            hint="Name one with --labels.",
-        )  # fmt: skip
+        what = f"the labels may be {' or '.join(clean(f.name) for f in found)}"
+        raise UsageError(what, path=path, hint="Name one with --labels.")
     return found[0] if found else None
 
 
@@ -225,9 +219,8 @@ class NpySource(MatrixSource):
         shape, dtype = check_npy(path)
         check_numbers(dtype, path, "the array")
         if len(shape) != 2:
-            raise DataError(
-                f"the shape is {shape}, rows x columns is expected", path=clean(path, 300)
-            )
+            what = f"the shape is {shape}, rows x columns is expected"
+            raise DataError(what, path=clean(path, 300))
         self._shape = (shape[0], shape[1])
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
@@ -237,6 +230,5 @@ class NpySource(MatrixSource):
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
-        """Open the matrix for as long as a block runs."""
         labels = None if self._y is None else load_labels(self._y, self._multilabel)
         yield OpenMatrix(Dense(self._read, self._shape), labels)

@@ -129,24 +129,12 @@ class MatrixColumns:
 
 
 class Source(ABC, Generic[P]):
-    """Something that yields rows in a fixed order.
+    """Something that yields rows in a fixed order."""
 
-    Attributes
-    ----------
-    path : Path
-        The file or folder.
-    form : str
-        Its format.
-    note : str
-        What was guessed beside the format.
-    columns : MatrixColumns or None
-        The columns of a matrix, known when its first piece was taken; None for text.
-    """
-
-    path: Path
-    form: str
-    note: str = ""
-    columns: MatrixColumns | None = None
+    path: Path  # the file or folder
+    form: str  # its format
+    note: str = ""  # what was guessed beside the format
+    columns: MatrixColumns | None = None  # of a matrix, known with its first piece; None for text
 
     @property
     def n_bytes(self) -> int:

@@ -132,10 +132,8 @@ class SourceOptions:
     def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:
         """Return the options of sources, each with its file of labels; or raise UsageError."""
         if labels and len(labels) != n_sources:
-            raise UsageError(
-                f"{len(labels)} files of labels for {n_sources} sources: --labels",
-                hint="Name one for each source, in the same order.",
-            )
+            what = f"{len(labels)} files of labels for {n_sources} sources: --labels"
+            raise UsageError(what, hint="Name one for each source, in the same order.")
         return [replace(self, labels=file) for file in labels] or [self] * n_sources
 
 

@@ -28,7 +28,7 @@ from streammach.data.text import TextSource
 from streammach.data.tree_files import Hdf5Source, NpzSource
 from streammach.data.zarr_folders import AnnDataSource
 from streammach.errors import DataError, UsageError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_errors
 from streammach.spec.recipe import Recipe
 
 MATRIX_SOURCES: dict[str, type[MatrixSource]] = {
@@ -64,9 +64,8 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     options.layout.check()
     found = _text_source(path, options) if is_piped(path) else _file_source(path, options)
     if options.layout != Layout() and found.form not in DELIMITERS:
-        raise UsageError(
-            "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes", path=path
-        )
+        what = "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes"
+        raise UsageError(what, path=path)
     return found
 
 
@@ -97,11 +96,8 @@ def _form_of(path: Path, form: str | None) -> str | None:
         raise UsageError(wrong, path=path)
     if form is not None:
         return form
-    try:
-        with open(path, "rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise disk_error(error, path) from error
+    with disk_errors(path), open(path, "rb") as file:
+        head = file.read(16)
     begins = {known.magic: name for name, known in MATRIX_SOURCES.items() if known.magic} | MAGIC
     found = next((name for magic, name in begins.items() if head.startswith(magic)), None)
     endings = [ending.lower() for ending in path.suffixes]
@@ -158,10 +154,8 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     if options.form is not None and options.form not in {**TEXT_FORMATS, **PIPED_TABLES}:
         raise UsageError(f"it is read once, as text: --format {options.form}", path=path)
     _refuse(options, ("labels", "y_path"), "rows of text hold their labels", path)
-    try:
+    with disk_errors(path):
         raw = RawFile(path, prompt=options.prompt) if is_piped(path) else None
-    except OSError as error:
-        raise disk_error(error, path) from error
     line, form = _first_line(path, raw)
     form = options.form or form or table_of_line(line)
     if form in TABLE_FORMATS:

@@ -53,7 +53,6 @@ class StoreSource(Source[StorePiece]):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the store's files."""
         return self.dataset.stored_bytes
 
     def files(self) -> list[Path]:
@@ -66,20 +65,17 @@ class StoreSource(Source[StorePiece]):
         return self.dataset.digest[:8]
 
     def held(self) -> ReadingBytes:
-        """Return what reading it takes, rows that were read aside."""
         facts = self.dataset.facts
         piece = VALUE_BYTES * facts.max_block_nnz + ROW_BYTES * facts.block_rows
         return ReadingBytes(piece, NAME_COPIES * facts.names_bytes)
 
     def pieces(self, begin: Place = START) -> Iterator[StorePiece]:
-        """Yield the blocks in their order."""
         n, step = self.dataset.n_rows, self.dataset.facts.block_rows
         for start in range(begin.at, n, step):
             stop = min(start + step, n)
             yield StorePiece(start, stop, self.n_bytes * stop // n)
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> StoreReader:
-        """Return something that reads pieces."""
         del label_needed, strict  # its rows were read once
         return StoreReader(self.dataset, vocabulary)
 

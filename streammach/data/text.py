@@ -159,7 +159,6 @@ class TextFile(Source[TextPiece]):
             raise ChangedError("what was read before is not there", path=self.path)
 
     def give_back(self, piece: TextPiece) -> None:
-        """Say that a piece and the rows read from it are needed no more."""
         if piece.large is None:
             self._free.append(piece.buffer)
 
@@ -199,9 +198,8 @@ class TextFile(Source[TextPiece]):
                 yield buffer, cut, base
                 buffer, have, base = following, have - cut, base + cut
             elif have >= MAX_LINE:
-                raise DataError(
-                    f"{self.row_is} is longer than {MAX_LINE >> 20} MiB", path=self.path
-                )
+                what = f"{self.row_is} is longer than {MAX_LINE >> 20} MiB"
+                raise DataError(what, path=self.path)
         self._free.append(buffer)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
@@ -238,7 +236,6 @@ class TextSource(TextFile):
         self._header: TextHeader | None = None
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
-        """Return something that reads pieces."""
         parse, options = self._known.parse, self._options
         return TextReader(parse, options, vocabulary, label_needed=label_needed, strict=strict)
 
@@ -248,11 +245,9 @@ class TextSource(TextFile):
             return
         promised, found = self._header.rows, n_rows + n_bad
         if promised not in (found, n_lines - 1):  # a line may be empty
-            raise DataError(
-                f"{found:,} rows, the header names {promised:,}",
-                path=self.path,
-                hint="Copy the file again, or correct its first line.",
-            )
+            what = f"{found:,} rows, the header names {promised:,}"
+            hint = "Copy the file again, or correct its first line."
+            raise DataError(what, path=self.path, hint=hint)
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
         """Return where the rows start, and the lines before them: a header, if there is one."""
@@ -262,13 +257,12 @@ class TextSource(TextFile):
         stop = start + int(np.argmax(text[start:size] == NEWLINE))
         self._header = self._known.header(text[start:stop].tobytes())
         if self._header is None:
-            raise DataError(
+            what = (
                 f"'{clean(text[start:stop].tobytes(), 60)}' is not the numbers of rows, columns "
-                "and labels",
-                path=self.path,
-                line=1,
-                hint=f"Text of --format {self.form} starts with them.",
+                "and labels"
             )
+            hint = f"Text of --format {self.form} starts with them."
+            raise DataError(what, path=self.path, line=1, hint=hint)
         places = [parsed.MOST_COLUMNS, parsed.MOST_LABELS]
         self._options[places] = self._header.columns, self._header.labels
         return stop + 1, 1

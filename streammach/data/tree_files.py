@@ -64,7 +64,6 @@ class NpzSource(TreeSource):
 
     @contextmanager
     def tree(self) -> Iterator[Tree]:
-        """Open the file; raise DataError or DiskError."""
         with npz_arrays(self.path) as arrays:
             form = arrays["format"].whole() if "format" in arrays else np.zeros(0)
             said = {"encoding-type": form.item()} if form.size == 1 else {}

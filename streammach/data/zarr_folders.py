@@ -91,10 +91,8 @@ def _check_kind(path: Path, top: Path) -> None:
         mode = path.lstat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         what = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
-        raise DataError(
-            f"{clean(path.relative_to(top), 100)} is {what}", path=top,
-            hint="Copy the folder with its files in it.",
-        )  # fmt: skip
+        hint = "Copy the folder with its files in it."
+        raise DataError(f"{clean(path.relative_to(top), 100)} is {what}", path=top, hint=hint)
 
 
 def is_matrix_folder(path: Path) -> bool:
@@ -162,10 +160,8 @@ class ZarrArray:
             raise self._refused(f"it has {len(array.shape)} axes")
         size = math.prod(array.chunks) * (OBJECT_BYTES if text else array.dtype.itemsize)
         if size > MAX_CHUNK_BYTES:
-            raise DataError(
-                f"it has chunks of {size:,} bytes, at most {MAX_CHUNK_BYTES:,} are read",
-                path=self._folder, hint="Write it again with smaller chunks.",
-            )  # fmt: skip
+            what = f"it has chunks of {size:,} bytes, at most {MAX_CHUNK_BYTES:,} are read"
+            raise DataError(what, path=self._folder, hint="Write it again with smaller chunks.")
         self._array: Any = array
         self._sharding = sharding
         self.shape, self.dtype = array.shape, np.dtype(object) if text else array.dtype
@@ -258,15 +254,12 @@ class AnnDataSource(TreeSource):
     def __init__(self, path: Path, options: SourceOptions) -> None:
         root = read_node(path)
         if root is None:
-            raise DataError(
-                "the folder is neither AnnData nor a matrix of Zarr", path=path,
-                hint="It has no zarr.json, .zgroup or .zarray; several files are named one by one.",
-            )  # fmt: skip
+            what = "the folder is neither AnnData nor a matrix of Zarr"
+            hint = "It has no zarr.json, .zgroup or .zarray; several files are named one by one."
+            raise DataError(what, path=path, hint=hint)
         if "streammach" in root.attributes:
-            raise DataError(
-                "it is a store already", path=path,
-                hint="Use it as it is: streammach info, plan and train take it.",
-            )  # fmt: skip
+            hint = "Use it as it is: streammach info, plan and train take it."
+            raise DataError("it is a store already", path=path, hint=hint)
         for parent, folders, files in os.walk(path):
             for name in (*folders, *files):
                 _check_kind(Path(parent, name), path)
@@ -280,7 +273,6 @@ class AnnDataSource(TreeSource):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the matrix."""
         return self._bytes
 
     def files(self) -> list[Path]:

@@ -66,10 +66,9 @@ class Cache:
         handle = self._open(digest, size)
         if handle is None:
             if size > self.place.n_bytes:
-                raise UsageError(
-                    f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}",
-                    path=self.place.folder, hint="Give it more room: --cache-size.",
-                )  # fmt: skip
+                what = f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}"
+                hint = "Give it more room: --cache-size."
+                raise UsageError(what, path=self.place.folder, hint=hint)
             with self._turn, self._locked():
                 handle = self._open(digest, size)  # others may have fetched it meanwhile
                 if handle is None:
@@ -113,9 +112,8 @@ class Cache:
             with filelock.FileLock(self.place.folder / LOCK, timeout=PATIENCE):
                 yield
         except filelock.Timeout:
-            raise DiskError(
-                "another process keeps the cache locked", path=self.place.folder
-            ) from None
+            what = "another process keeps the cache locked"
+            raise DiskError(what, path=self.place.folder) from None
 
     def _filled(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
         """Return a file that is fetched now, open."""
@@ -131,10 +129,8 @@ class Cache:
                     if sha256(handle_pieces(handle)) == digest:
                         break
                 else:
-                    raise StoreError(
-                        "damaged: its digest is not that of the manifest", path=place,
-                        hint="Copy or convert the store again.",
-                    )  # fmt: skip
+                    what = "damaged: its digest is not that of the manifest"
+                    raise StoreError(what, path=place, hint="Copy or convert the store again.")
                 os.replace(path, self._files / digest)
                 facts = os.fstat(handle)
         except BaseException:

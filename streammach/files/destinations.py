@@ -30,17 +30,10 @@ WHOLE = (("zarr.json", "manifest.json"), ("model.json", "model.safetensors"))  #
 
 @dataclass(frozen=True)
 class Product:
-    """What streammach makes under a name that the user gives.
+    """What streammach makes under a name that the user gives."""
 
-    Attributes
-    ----------
-    what : str
-        What it is, with its article: ``a store``.
-    foreign : callable
-        Given a path, returns why streammach did not make what stands there, or None if it did.
-    """
-
-    what: str
+    what: str  # with its article: ``a store``
+    # Why streammach did not make what stands at a path, or None if it did.
     foreign: Callable[[Path], str | None]
 
 
@@ -126,24 +119,19 @@ class Destination:
 def check_name(path: Path) -> None:
     """Raise UsageError if a path ends in no name: nothing can appear under it or beside it."""
     if path.name in ("", ".."):
-        raise UsageError(
-            "it does not end in a name", path=clean(path, 300), hint="Name what is to be made."
-        )
+        hint = "Name what is to be made."
+        raise UsageError("it does not end in a name", path=clean(path, 300), hint=hint)
 
 
 def check_place(path: Path) -> None:
     """Raise UsageError for a URL, and for a place in a store or a model: they stay as made."""
     if isinstance(located(path), Url):
-        raise UsageError(
-            "it is a URL, where stores alone are written", path=clean(located(path), 300),
-            hint="Name a folder or a file.",
-        )  # fmt: skip
+        what = "it is a URL, where stores alone are written"
+        raise UsageError(what, path=clean(located(path), 300), hint="Name a folder or a file.")
     for folder in real(path).parents:
         if any(all((folder / name).is_file() for name in names) for names in WHOLE):
-            raise UsageError(
-                f"it would lie in {clean(folder, 100)}, to which nothing is added",
-                path=clean(path, 300), hint="Name another path.",
-            )  # fmt: skip
+            what = f"it would lie in {clean(folder, 100)}, to which nothing is added"
+            raise UsageError(what, path=clean(path, 300), hint="Name another path.")
 
 
 def is_stream(path: Path) -> bool:

@@ -36,10 +36,8 @@ def check_ours(folder: Path, known: re.Pattern[str]) -> None:
             if not plain or not known.fullmatch(str(path.relative_to(folder))):
                 wrong.append(path)
     if wrong:
-        raise UsageError(
-            "streammach did not make it", path=clean(wrong[0], 300),
-            hint="Move it away, or name another folder.",
-        )  # fmt: skip
+        hint = "Move it away, or name another folder."
+        raise UsageError("streammach did not make it", path=clean(wrong[0], 300), hint=hint)
 
 
 def make_folder(path: Path) -> None:

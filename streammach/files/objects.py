@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streammach.errors import DiskError, UsageError, clean
-from streammach.files.reading import disk_error
+from streammach.files.reading import disk_errors
 from streammach.files.urls import Url
 
 INSTALL = 'pip install "streammach[cloud]"'
@@ -58,9 +58,8 @@ class Objects:
         try:
             import obstore  # an optional extra
         except ImportError:
-            raise UsageError(
-                "stores at URLs need the package obstore", path=url, hint=f"Install it: {INSTALL}"
-            ) from None
+            what = "stores at URLs need the package obstore"
+            raise UsageError(what, path=url, hint=f"Install it: {INSTALL}") from None
         self._api: Any = obstore
         try:
             self._store = _client(url, self._timeout)
@@ -111,10 +110,8 @@ class Objects:
 
             view, at = memoryview(self._tried(name, "read", get)), start
             while view:
-                try:
+                with disk_errors("the cache"):
                     n = os.pwrite(handle, view, at)
-                except OSError as error:
-                    raise disk_error(error, "the cache") from error
                 view, at = view[n:], at + n
 
         pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(starts))), "parts")
@@ -173,10 +170,9 @@ class Objects:
                 _refuse(error, self.at(name), done)
                 late = time.monotonic() - began > TRIES * self._timeout / 2
                 if not left or late:
-                    raise RemoteError(
-                        f"it cannot be {done} ({_reason(error)}; {TRIES - left} tries)",
-                        path=self.at(name), hint="Run the same command again when it answers.",
-                    ) from None  # fmt: skip
+                    what = f"it cannot be {done} ({_reason(error)}; {TRIES - left} tries)"
+                    hint = "Run the same command again when it answers."
+                    raise RemoteError(what, path=self.at(name), hint=hint) from None
             time.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
         raise AssertionError("unreachable")
@@ -222,10 +218,8 @@ def _profile() -> dict[str, Any]:
     if importlib.util.find_spec("boto3") is None:
         if not named:
             return {}
-        raise UsageError(
-            "credentials of a profile need the package boto3", path="AWS_PROFILE",
-            hint="Install it: pip install boto3",
-        )  # fmt: skip
+        what = "credentials of a profile need the package boto3"
+        raise UsageError(what, path="AWS_PROFILE", hint="Install it: pip install boto3")
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     return {"credential_provider": Boto3CredentialProvider()}
@@ -240,10 +234,9 @@ def _refuse(error: Exception, place: Url, done: str) -> None:
     denied = (known.PermissionDeniedError, known.UnauthenticatedError)
     status = STATUS.search(str(error))
     if isinstance(error, denied) or (status is not None and status[1][:3] in REFUSALS):
-        raise RemoteError(
-            f"it may not be {done} ({_reason(error)})", path=place,
-            hint="Check the credentials that the environment gives, and what they allow.",
-        ) from None  # fmt: skip
+        what = f"it may not be {done} ({_reason(error)})"
+        hint = "Check the credentials that the environment gives, and what they allow."
+        raise RemoteError(what, path=place, hint=hint) from None
     if isinstance(error, known.NotSupportedError | known.InvalidPathError):
         raise RemoteError(f"it cannot be {done} ({_reason(error)})", path=place) from None
 

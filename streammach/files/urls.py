@@ -66,19 +66,13 @@ def _check(text: str) -> None:
     host, _, path = rest.partition("/")
     port = host.rpartition(":")[2] if ":" in host else ""
     if "@" in host or not (port.isdigit() or not port):
-        raise UsageError(
-            "a URL must not hold credentials", path=shown,
-            hint="Leave them to the environment, a profile or the machine's own identity.",
-        )  # fmt: skip
+        hint = "Leave them to the environment, a profile or the machine's own identity."
+        raise UsageError("a URL must not hold credentials", path=shown, hint=hint)
     if "?" in text or QUERY.search(text):
-        raise UsageError(
-            "a URL must not hold a query, such as a signature", path=shown,
-            hint="Leave credentials to the environment, a profile or the machine's own identity.",
-        )  # fmt: skip
+        hint = "Leave credentials to the environment, a profile or the machine's own identity."
+        raise UsageError("a URL must not hold a query, such as a signature", path=shown, hint=hint)
     if ".." in path.split("/"):
         raise UsageError("a URL must not lead upwards", path=shown)
     if scheme != "file" and not (host and path.strip("/")):
-        raise UsageError(
-            "it does not name a bucket and what is in it", path=shown,
-            hint="Write SCHEME://BUCKET/NAME.",
-        )  # fmt: skip
+        hint = "Write SCHEME://BUCKET/NAME."
+        raise UsageError("it does not name a bucket and what is in it", path=shown, hint=hint)

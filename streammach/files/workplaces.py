@@ -42,15 +42,12 @@ class Workplace:
             raise UsageError("it is no folder", path=clean(path, 300), hint="Name another path.")
         for member in path.iterdir():
             if member.is_symlink() or not (member.is_file() or member.is_dir()):
-                raise UsageError(
-                    "it is no regular file and no folder", path=clean(member, 300),
-                    hint="Move it away, or name another folder.",
-                )  # fmt: skip
+                what = "it is no regular file and no folder"
+                hint = "Move it away, or name another folder."
+                raise UsageError(what, path=clean(member, 300), hint=hint)
         if self.facts() is None and any(name != LOCK for name in os.listdir(path)):
-            raise UsageError(
-                f"the folder holds other files and is not that of a {self.kind}",
-                path=clean(path, 300), hint="Name a new folder.",
-            )  # fmt: skip
+            what = f"the folder holds other files and is not that of a {self.kind}"
+            raise UsageError(what, path=clean(path, 300), hint="Name a new folder.")
 
     def facts(self) -> Mapping[str, object] | None:
         """Return what the marker says; None without one of this kind."""

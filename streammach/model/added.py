@@ -41,10 +41,9 @@ class NewClasses:
 def check_open(spec: ModelSpec) -> None:
     """Raise UsageError for a model that cannot take classes."""
     if spec.exact:
-        raise UsageError(
-            "each class of this model has weights of its own, so no class can be added",
-            hint="Train with --buckets and --repetitions, or learn the class with partial_fit.",
-        )
+        what = "each class of this model has weights of its own, so no class can be added"
+        hint = "Train with --buckets and --repetitions, or learn the class with partial_fit."
+        raise UsageError(what, hint=hint)
 
 
 def with_classes(model: M, new: NewClasses) -> M:

@@ -145,10 +145,8 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
         content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, object])
         found = content.get("format")
         if found != MODEL_FORMAT:
-            raise ModelError(
-                f"the model's format is {clean(found)}, this release reads {MODEL_FORMAT}",
-                path=place,
-            )
+            what = f"the model's format is {clean(found)}, this release reads {MODEL_FORMAT}"
+            raise ModelError(what, path=place)
         return msgspec.convert(content, Document)
     except (ValueError, DiskError) as error:
         if isinstance(error, ModelError):

@@ -62,9 +62,8 @@ def read_state(path: Path, kind: type[D], identity: str, what: str) -> D:
     try:
         document = from_json(read_small(path, MAX_DOCUMENT), kind)
     except (ValueError, DiskError) as error:
-        raise ModelError(
-            f"damaged {what}: {clean(error)}", path=place, hint="Train again."
-        ) from None
+        hint = "Train again."
+        raise ModelError(f"damaged {what}: {clean(error)}", path=place, hint=hint) from None
     if document.identity != identity:
         raise MismatchError(
             f"the {what} belongs to another store, plan or training", path=place,

@@ -146,9 +146,8 @@ def check(model: Model, weights: Width | None, n_repetitions: int | None) -> Non
     """Raise UsageError for what :func:`shrink` cannot make."""
     most = model.spec.n_repetitions
     if model.dense and weights not in (None, *DENSE):
-        raise UsageError(
-            f"a model of dense rows has float32, float16 or float10 weights: --weights {weights}"
-        )
+        what = f"a model of dense rows has float32, float16 or float10 weights: --weights {weights}"
+        raise UsageError(what)
     if weights is not None and weights not in types_of(model):
         raise UsageError(
             f"the model has {model.stored} weights, which do not become wider: --weights {weights}",
@@ -323,9 +322,8 @@ def _fitted(
         if r == least and spare is not None:
             return small
         if r == least:
-            raise BudgetError(
-                f"the smallest model that can be made has {size_text(size)}", path="--size"
-            )
+            what = f"the smallest model that can be made has {size_text(size)}"
+            raise BudgetError(what, path="--size")
         r = max(least, r - 1)
     if pairs is None or target.n_pairs is not None:
         return small

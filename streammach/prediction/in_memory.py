@@ -162,8 +162,5 @@ def _with_ids(matrix: Any, ids: NDArray[np.int32]) -> RowBlock:
 
 def no_recipe(path: Path | None) -> UsageError:
     """Return what is said where a table is given to a model that was trained on none."""
-    return UsageError(
-        "the model was trained on no table: it has no recipe to read one",
-        path=path,
-        hint="Train it on a store that was converted from a table.",
-    )
+    what = "the model was trained on no table: it has no recipe to read one"
+    return UsageError(what, path=path, hint="Train it on a store that was converted from a table.")

@@ -71,7 +71,6 @@ class Narrowed(Forward):
         return min(config.placement.threads, CODERS) * CODING_BYTES * PIECE_WORDS + coded
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
-        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
         if self._device is not None:
             p = self._device.outputs(rows, logarithms=logarithms)
             return np.ascontiguousarray(p[:, : self.spec.n_columns])
@@ -88,7 +87,6 @@ class Narrowed(Forward):
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
-        """Write the best classes int64 (n, k) of rows, and what they were ranked by float32."""
         if self._device is None or self._device.spec.shape != self.spec.shape:
             super().rank(rows, kind, scores, ids)
         else:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.files.folders import make_folder, scratch, temporary_folder
-from streammach.files.reading import check_free, disk_error, regular
+from streammach.files.reading import check_free, disk_errors, regular
 from streammach.prediction.explain import Reasons, reason_type
 from streammach.prediction.ranking import Ranking
 from streammach.rows.block import RowBlock
@@ -142,11 +142,8 @@ class _Range:
             texts = part.tags.take(chosen)
             records["tag"], tags = np.diff(texts.offsets), texts.data.tobytes()
         for path, content in zip(self._files or (), (records.tobytes(), tags), strict=False):
-            try:
-                with open(path, "ab", opener=regular) as file:
-                    file.write(content)
-            except OSError as error:
-                raise disk_error(error, path) from error
+            with disk_errors(path), open(path, "ab", opener=regular) as file:
+                file.write(content)
         if self._files is not None:
             return
         self._records[self._n : self._n + len(records)] = records
@@ -174,8 +171,6 @@ class _Range:
     def _all(self) -> tuple[NDArray[Any], bytes | bytearray]:
         if self._files is None:
             return self._records[: self._n], self._tags
-        try:
+        with disk_errors(self._files[0]):
             rows, tags = [path.read_bytes() if path.exists() else b"" for path in self._files]
-        except OSError as error:
-            raise disk_error(error, self._files[0]) from error
         return np.frombuffer(rows, self._type), tags

@@ -58,24 +58,12 @@ class Shape:
 
 
 class OutputFormat(ABC):
-    """A format of predictions.
+    """A format of predictions."""
 
-    Attributes
-    ----------
-    name : str
-        What it is called in options.
-    endings : tuple of str
-        How names of its files end.
-    text : bool
-        Whether it is text, whose rows can be read as they come.
-    import_bytes : int
-        What a library that it needs takes of the memory, and its own work.
-    """
-
-    name: str
-    endings: tuple[str, ...]
-    text = True
-    import_bytes = 0
+    name: str  # in options
+    endings: tuple[str, ...]  # of the names of its files
+    text = True  # whether it is text, whose rows can be read as they come
+    import_bytes = 0  # memory of a library that it needs, and of its own work
 
     def check(self) -> None:
         """Raise UsageError if what it needs is not installed."""
@@ -136,16 +124,10 @@ class ByteFile(io.RawIOBase):
 
 
 class TextOutput(OutputFormat):
-    """A format with a line for each row, all of them made by one template.
-
-    Attributes
-    ----------
-    paired : bool
-        Whether each score follows its label; else all labels come first.
-    """
+    """A format with a line for each row, all of them made by one template."""
 
     special: re.Pattern[str]  # what a name holds that does not stand in a line as it is
-    paired = True
+    paired = True  # whether each score follows its label; else all labels come first
 
     @abstractmethod
     def cell(self, name: bytes) -> str:
@@ -311,7 +293,6 @@ class ParquetOutput(OutputFormat):
     import_bytes = LIBRARY_BYTES
 
     def check(self) -> None:
-        """Raise UsageError if Arrow is not installed."""
         arrow()
 
     def rows(self, part: Predictions, shape: Shape) -> Any:

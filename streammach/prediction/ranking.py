@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cpu.decode import CodedClasses
-from streammach.backends.cpu.decode_some import decode_some, join_some
+from streammach.backends.cpu.decode import CodedClasses, decode_some, join_some
 from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, Hashed
 from streammach.rows.block import RowBlock

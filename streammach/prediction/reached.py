@@ -126,7 +126,6 @@ class ClassFigures(Figures):
         self._calibration, self._at, self._by_class = calibration, at, by_class
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
-        """Return what rows add."""
         classes, best = rows.block.classes, rows.best
         known, first, hits = classes >= 0, best[:, 0], np.zeros_like(self.sums["hits"])
         hits[: best.shape[1]] = (best[:, : len(hits)] == classes[:, None]).sum(axis=0)
@@ -243,10 +242,8 @@ class SliceSums(Figures):
         self._own = np.flatnonzero(in_namespace(features, by.encode())).astype(np.int32)
         if not len(self._own):
             known = ", ".join(namespaces(features)) or "none"
-            raise UsageError(
-                f"no feature of the model is in the namespace {clean(by)}: --by",
-                hint=f"There are: {known}.",
-            )
+            what = f"no feature of the model is in the namespace {clean(by)}: --by"
+            raise UsageError(what, hint=f"There are: {known}.")
         n = len(self._own) + 1  # the last one stands for rows without any
         super().__init__(there=np.zeros(n, np.int64), right=np.zeros(n, np.int64))
 
@@ -380,7 +377,6 @@ class EvaluationSums(Figures):
         return RankedRows(predictor, block, first, *candidates)
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
-        """Return what rows add."""
         lists = rows.block.lists
         majority = lists.matched(np.full((len(lists), 1), self._majority))
         unseen = (lists.classes < 0).sum()
@@ -402,11 +398,9 @@ class EvaluationSums(Figures):
 
 def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
     """Return what is said of an input with lists of labels, where the model knows of none."""
-    return UsageError(
-        "its rows have lists of labels, those of the model's training had one each",
-        path=clean(path, 300),
-        hint="Convert it again with --first-label, or train on lists.",
-    )
+    what = "its rows have lists of labels, those of the model's training had one each"
+    hint = "Convert it again with --first-label, or train on lists."
+    return UsageError(what, path=clean(path, 300), hint=hint)
 
 
 def rankings_of(model: Model) -> list[Ranker]:

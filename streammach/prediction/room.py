@@ -177,11 +177,9 @@ def room_for(
 def _refused(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:
     n_bytes = bytes_in(lines, "host")
     named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in lines[:3])
-    return BudgetError(
-        f"this model needs {size_text(n_bytes)}: {named}",
-        path=f"{size_text(budget.n_bytes)} ({budget.source})",
-        hint=f"Nothing was read; use --memory {advised(n_bytes)} or more.",
-    )
+    what = f"this model needs {size_text(n_bytes)}: {named}"
+    hint = f"Nothing was read; use --memory {advised(n_bytes)} or more."
+    return BudgetError(what, path=f"{size_text(budget.n_bytes)} ({budget.source})", hint=hint)
 
 
 def _fixed(

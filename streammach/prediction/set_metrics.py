@@ -209,7 +209,6 @@ class SetFigures(Figures):
         self._gains = 1 / propensities(with_unseen, n_rows, a=a, b=b)
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
-        """Return what rows add."""
         return self.of_lists(rows.best, rows.block.lists)
 
     def of_lists(self, best: NDArray[np.int64], lists: LabelLists) -> BlockSums:
@@ -299,7 +298,6 @@ class LabelFigures(Figures):
         self._calibration, self._threshold, self._by_class = calibration, threshold, by_class
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
-        """Return what rows add."""
         lists, ids = rows.block.lists, rows.candidates
         p: NDArray[np.float64] = rows.scores.astype(np.float64)
         if self._calibration is not None:

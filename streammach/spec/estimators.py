@@ -20,31 +20,17 @@ SUM, MINIMUM, MEDIAN = range(3)  # branches of kernels: what is ranked by
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorKind:
-    """An estimator, as it is registered.
+    """An estimator, as it is registered."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in options, results and models.
-    logarithms : bool
-        Whether it is given logarithms of bucket probabilities, not these.
-    branch : int
-        Its branch in the kernels of all devices; -1 where `join` does its work.
-    join : callable or None
-        Returns float32 (n,) for the values float32 (n, R) of n classes.
-    finished : callable
-        Returns the scores for those that were ranked by, float32 (n, k), the model, and what the
-        probabilities of a repetition add up to: 1, or float32 (n, 1).
-    unbiased : bool
-        Whether it asks for these sums.
-    """
-
-    name: str
-    logarithms: bool = False
-    branch: int = -1
+    name: str  # in options, results and models
+    logarithms: bool = False  # whether it is given logarithms of bucket probabilities, not these
+    branch: int = -1  # in the kernels of all devices; -1 where `join` does its work
+    # Returns float32 (n,) for the values float32 (n, R) of n classes.
     join: Callable[[Array], Array] | None = None
+    # Returns the scores for those that were ranked by, float32 (n, k), the model, and what the
+    # probabilities of a repetition add up to: 1, or float32 (n, 1).
     finished: Callable[[Array, ModelSpec, Sums], Array] = lambda scores, spec, totals: scores
-    unbiased: bool = False
+    unbiased: bool = False  # whether it asks for these sums
 
 
 def _means(sums: Array, spec: ModelSpec, totals: Sums) -> Array:

@@ -104,7 +104,6 @@ class ModelSpec(ModelShape):
 
     @property
     def exact(self) -> bool:
-        """Whether every class has a bucket of its own."""
         return not (self.hash_a or self.unhashed)
 
     def codes(self, first: int = 0, last: int | None = None) -> NDArray[np.unsignedinteger]:

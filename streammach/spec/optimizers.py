@@ -22,43 +22,23 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
-    """An optimiser, as it is registered.
+    """An optimiser, as it is registered."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in options, plans and models.
-    usual_rate : callable
-        Returns the rate that a search starts from, for the typical value of a row and how many
-        values it has.
-    epsilon : callable
-        Returns what is added below the fraction bar where the user names nothing, for the typical
-        value of a row.
-    corrected : callable
-        Returns the rate and the epsilon of a step, for both as given and its number, from 1.
-    per_model, per_weight : tuple of str
-        Its tables: those with a number for each feature and model, and for each weight.
-    gains_by_whitening : bool
-        Whether whitened rows may pay.
-    settles : bool
-        Whether its rates have fallen feature by feature at the end, so that a few more rows change
-        little.
-    branch : int
-        Its branch in the kernels of all devices; -1 where `step` does its work, on the CPU alone.
-    step : callable or None
-        Changes weights float32 (n, c) in place, for their gradient, its tables by name, rate and
-        epsilon. The tables hold the same rows, for these columns or their models.
-    """
-
-    name: str
+    name: str  # in options, plans and models
+    # The rate that a search starts from, for a row's typical value and how many values it has.
     usual_rate: Callable[[float, float], float]
+    # What is added below the fraction bar where the user names nothing, for that value.
     epsilon: Callable[[float], float] = lambda value: EPSILON
+    # Rate and epsilon of a step, for both as given and its number, from 1.
     corrected: Callable[[float, float, int], tuple[float, float]] = lambda rate, e, step: (rate, e)
-    per_model: tuple[str, ...] = ()
-    per_weight: tuple[str, ...] = ()
-    gains_by_whitening: bool = False
+    per_model: tuple[str, ...] = ()  # tables with a number for each feature and model
+    per_weight: tuple[str, ...] = ()  # those with one for each weight
+    gains_by_whitening: bool = False  # whether whitened rows may pay
+    # Whether its rates have fallen feature by feature at the end: a few more rows change little.
     settles: bool = False
-    branch: int = -1
+    branch: int = -1  # in the kernels of all devices; -1 where `step` works, on the CPU alone
+    # Changes weights float32 (n, c) in place, for their gradient, its tables by name, rate and
+    # epsilon. The tables hold the same rows, for these columns or their models.
     step: Step | None = None
 
     def shapes(self, spec: ModelShape) -> dict[str, tuple[int, int]]:

@@ -107,10 +107,8 @@ def _frequent(
     store = _store_of(run) if trained_on is None else located(trained_on)
     with Dataset.open(store) as data:
         if data.facts.digest != whole.store:
-            raise UsageError(
-                "it is not the store that the model was trained on", path=clean(store, 300),
-                hint="Name that one with --store.",
-            )  # fmt: skip
+            what = "it is not the store that the model was trained on"
+            raise UsageError(what, path=clean(store, 300), hint="Name that one with --store.")
         rows = data.feature_counts
         if len(rows) != whole.spec.n_features:  # some are left out already
             rows = rows[data.features.ids_of(whole.features)]
@@ -120,9 +118,8 @@ def _frequent(
 def _store_of(run: Path) -> Path:
     found = located(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
     if found is None or not (isinstance(found, Url) or found.exists()):
-        raise UsageError(
-            "--min-count needs the training store: --store STORE", path=clean(run, 300)
-        )
+        what = "--min-count needs the training store: --store STORE"
+        raise UsageError(what, path=clean(run, 300))
     return found
 
 

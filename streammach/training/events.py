@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.files.reading import disk_error, read_small, regular
+from streammach.files.reading import disk_errors, read_small, regular
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Amount, Share
@@ -49,11 +49,8 @@ class Events:
             fields |= msgspec.to_builtins(figures)
         LOGGER.info("%s %s", event, fields)
         line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
-        try:
-            with open(self._path, "ab", opener=regular) as log:
-                log.write(msgspec.json.encode(line) + b"\n")
-        except OSError as error:
-            raise disk_error(error, self._path) from error
+        with disk_errors(self._path), open(self._path, "ab", opener=regular) as log:
+            log.write(msgspec.json.encode(line) + b"\n")
 
 
 def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) -> dict[str, int]:

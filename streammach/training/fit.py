@@ -64,9 +64,8 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
     with ExitStack() as opened:
         dataset = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
         if dataset.digest != plan.facts.digest:
-            raise MismatchError(
-                "the plan was made for another store", path=clean(dataset.path, 300)
-            )
+            what = "the plan was made for another store"
+            raise MismatchError(what, path=clean(dataset.path, 300))
         finished = request.finished()
         compiling = 0 if finished else request.check(dataset.facts)
         request.begin()
@@ -181,10 +180,8 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
         session.stages.close()
         session.events.call("on_fit_end", state)
     if left := RunPart.open(folder).left:
-        raise ModelError(
-            f"damaged: checkpoints of epochs are missing ({left})", path=clean(folder, 300),
-            hint="Train it again in another folder.",
-        )  # fmt: skip
+        what = f"damaged: checkpoints of epochs are missing ({left})"
+        raise ModelError(what, path=clean(folder, 300), hint="Train it again in another folder.")
 
 
 def _save_alone(session: Session) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.registry import choose_device
 from streammach.clock import Clock
-from streammach.data.folds import row_folds
+from streammach.data.holdout import row_folds
 from streammach.data.memory_rows import given
 from streammach.data.store.copies import copy_rows
 from streammach.data.store.dataset import Dataset

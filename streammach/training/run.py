@@ -258,11 +258,9 @@ def check_request(folder: Path, request: str, kind: str = "run") -> None:
     settings, facts = decided(folder), workplace(folder, kind).facts() or {}
     known = facts.get("request") if settings is None else settings.request
     if known not in (None, request):
-        raise MismatchError(
-            f"the {kind} was started with another store, plan or options",
-            path=folder,
-            hint="Use the same command as before, or another --out.",
-        )
+        what = f"the {kind} was started with another store, plan or options"
+        hint = "Use the same command as before, or another --out."
+        raise MismatchError(what, path=folder, hint=hint)
 
 
 def _foreign(what: str, mark: str, path: Path) -> str | None:

@@ -105,10 +105,8 @@ class PartNumber:
                 "the repetitions beside: --part"
             )
         if config.placement.weights == "bfloat16":
-            raise UsageError(
-                "bfloat16 weights are rounded by their places in the whole model: --part",
-                hint="Use --weights float32.",
-            )
+            what = "bfloat16 weights are rounded by their places in the whole model: --part"
+            raise UsageError(what, hint="Use --weights float32.")
         if options.epochs == 0:
             raise UsageError("at least one epoch is needed: --epochs")
         for part in planned(config):
@@ -193,10 +191,8 @@ class RunPart:
         """Raise MismatchError, which says what differs, if another part is one of another run."""
         found = _difference(self, other)
         if found:
-            raise MismatchError(
-                f"it is of another run than {clean(other.path, 100)}: another {found}",
-                path=self.path, hint=ALIKE,
-            )  # fmt: skip
+            what = f"it is of another run than {clean(other.path, 100)}: another {found}"
+            raise MismatchError(what, path=self.path, hint=ALIKE)
 
 
 def settings_of(
@@ -234,20 +230,16 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
             )  # fmt: skip
     for before, part in itertools.pairwise(parts):
         if before.facts.part == part.facts.part:
-            raise UsageError(
-                f"part {part.facts.part} is there twice, in {clean(before.path, 100)} too",
-                path=part.path,
-            )
+            what = f"part {part.facts.part} is there twice, in {clean(before.path, 100)} too"
+            raise UsageError(what, path=part.path)
     missing = sorted({*range(1, n + 1)} - {part.facts.part.number for part in parts})
     if missing:
         rest = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UsageError(f"part {missing[0]}/{n} is missing{rest}", hint="Name all parts of a run.")
     for part in parts:
         if part.left:
-            raise MismatchError(
-                f"part {part.facts.part} is not finished: {part.left}", path=part.path,
-                hint="Its command with --resume goes on.",
-            )  # fmt: skip
+            what = f"part {part.facts.part} is not finished: {part.left}"
+            raise MismatchError(what, path=part.path, hint="Its command with --resume goes on.")
     return parts
 
 

@@ -207,10 +207,8 @@ class FitRequest:
             return
         known = (workplace(self.folder, self.kind).facts() or {}).get(COUNT, str(self.share))
         if known != str(self.share):
-            raise MismatchError(
-                f"it is part {clean(known, 20)} of a run, not {self.share}",
-                path=self.folder,
-            )
+            what = f"it is part {clean(known, 20)} of a run, not {self.share}"
+            raise MismatchError(what, path=self.folder)
 
 
 Mapped = tuple[Transform, bool, float]  # what the map of a training's rows depends on

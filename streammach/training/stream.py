@@ -85,10 +85,9 @@ class Stream:
             return
         spec = self._backend.spec
         if spec.exact:
-            raise UsageError(
-                f"{len(names):,} labels are new, and each class has a bucket of its own",
-                hint="Begin with partial_fit, or give n_buckets and n_repetitions.",
-            )
+            what = f"{len(names):,} labels are new, and each class has a bucket of its own"
+            hint = "Begin with partial_fit, or give n_buckets and n_repetitions."
+            raise UsageError(what, hint=hint)
         self._labels += names
         self._counts = np.append(self._counts, np.zeros(len(names), np.int64))
         self._backend.take_classes(replace(spec, n_classes=len(self._labels)))

@@ -241,10 +241,9 @@ def _begun(folder: Path, wanted: Sweep) -> Sweep:
         for one in (before, wanted)
     )
     if fixed != asked or (before.digest, before.memory) != (wanted.digest, wanted.memory):
-        raise MismatchError(
-            "the folder holds a sweep of another store, budget or options",
-            path=folder, hint="Use the same command as before, or another --out.",
-        )  # fmt: skip
+        what = "the folder holds a sweep of another store, budget or options"
+        hint = "Use the same command as before, or another --out."
+        raise MismatchError(what, path=folder, hint=hint)
     same = wanted.test_digest is not None and wanted.test_digest == before.test_digest
     points = (p if same else msgspec.structs.replace(p, test=None) for p in before.points)
     return msgspec.structs.replace(wanted, points=tuple(points), refused=before.refused)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.data.folds import row_folds
+from streammach.data.holdout import row_folds
 from streammach.data.store.copies import copy_rows
 from streammach.errors import Interrupted, UsageError
 from streammach.machine import MemoryLimit

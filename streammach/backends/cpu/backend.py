@@ -13,7 +13,7 @@ from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.kernels import TOGETHER
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps, buffer_shapes
-from streammach.backends.protocol import NOTHING, Loss, WeightRows
+from streammach.backends.protocol import Backend, Loss
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap
 from streammach.simd import LANES
@@ -22,11 +22,9 @@ from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 
 
-class CpuBackend(Forward):
+class CpuBackend(Forward, Backend):
     """Trains and applies R softmax models with Numba kernels and BLAS; made as :class:`Forward`."""
 
-    n_waves = 1
-    keeps_best = False
     _trains: Steps | None = None
 
     @staticmethod
@@ -62,20 +60,10 @@ class CpuBackend(Forward):
             lines["scoring"] += 4 * dense_rows * d
         return lines
 
-    @property
-    def row_cache(self) -> None:
-        """Nothing: rows are streamed."""
-        return
-
-    def host_room(self, count: int, dtype: Any) -> NDArray[Any]:
-        """Return a host array for rows of batches."""
-        return np.empty(count, dtype)
-
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
         batch_labels: int = 0,
     ) -> None:  # fmt: skip
-        """Make ready to train from zero weights; buffers of an earlier call are used again."""
         self.basis, self.logistic = basis, training.logistic
         if self._trains is not None:
             self._trains = None  # its tables go before new ones come
@@ -106,14 +94,10 @@ class CpuBackend(Forward):
         self.codes = self.decoder.codes
 
     def unwhiten_weights(self) -> None:
-        """Turn weights for rows in another basis into those for plain rows, if there is one."""
         if self.basis is not None and self.basis.whitens:
             with self.blas():
                 self.basis.unwhiten_weights(self.weights, self.bias)
             self.basis = self.basis.plain
-
-    def select_wave(self, wave: int, done: int = 0) -> None:
-        """Do nothing: all models are here."""
 
     def step(self, batch: Batch | RowIdBatch, rate: float) -> Loss:
         """Train on one batch; return its loss."""
@@ -122,35 +106,11 @@ class CpuBackend(Forward):
         self._number[0] += 1
         return Loss(self._trains.step(batch, rate, int(self._number[0])), batch.n_rows)
 
-    def drain_losses(self) -> Loss:
-        """Return nothing: every step returned its loss."""
-        return NOTHING
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return weights and optimiser state, as they are held: what is written there counts."""
-        found: dict[str, NDArray[Any]] = {
-            "weights": self.weights,
-            "bias": self.bias,
-            "steps": self._number,
-            **self.state,
-        }
-        return found if self.projection is None else {**found, "projection": self.projection}
-
-    def restore(self) -> None:
-        """Do nothing: what is written into the arrays counts at once."""
-
-    def keep_best(self) -> None:
-        """Do nothing: memory has no room for more weights; nor do the two that follow."""
-
-    best_arrays, return_to_best = arrays, restore
-
-    def apply(self, weights: WeightRows | None, name: str = "") -> bool:
-        """Do nothing: there is no copy of the trained weights."""
-        return False
-
-    def device_bytes(self) -> tuple[int, int]:
-        """Return zeros: there is no memory but the host's."""
-        return 0, 0
+        projection = {} if self.projection is None else {"projection": self.projection}
+        fixed = {"weights": self.weights, "bias": self.bias, "steps": self._number}
+        return {**fixed, **self.state, **projection}
 
     def close(self) -> None:
         """Stop the threads, and give back what only training needs."""

@@ -27,7 +27,7 @@ from streammach.backends.cpu.decode import (
     raised,
     score,
 )
-from streammach.jit import Array, Number, intrinsic, kernel
+from streammach.jit import ARRAY, Array, Number, intrinsic, kernel
 from streammach.simd import (
     BYTES,
     INDEX,
@@ -35,7 +35,6 @@ from streammach.simd import (
     aligned,
     by_width,
     bytes_function,
-    data_of,
     in_blocks,
     looked_up,
     splat,
@@ -90,36 +89,32 @@ def _within(n_tables: int) -> Callable[..., Any]:
     """
     blocks = BLOCKS[n_tables]
 
-    @intrinsic
+    @intrinsic(
+        types.uint64, types.int64, ARRAY, types.int64, types.int64, ARRAY, types.int64,
+        types.int64, ARRAY, types.int64, ARRAY,
+    )  # fmt: skip
     def within(
-        typing: Any, width: Any, tables: Any, table: Any, step: Any, codes: Any, first: Any,
+        builder: Any, width: Any, tables: Any, table: Any, step: Any, codes: Any, first: Any,
         n_repetitions: Any, limits: Any, limit: Any, masks: Any,
     ) -> Any:  # fmt: skip
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            tables, codes, limits, masks = data_of(context, builder, signature, args, 1, 4, 7, 9)
-            places, zero = (args[2], args[3], args[5], args[6]), ir.Constant(INDEX, 0)
-            found = cgutils.alloca_once(builder, INDEX)
+        places, zero = (table, step, first, n_repetitions), ir.Constant(INDEX, 0)
+        found = cgutils.alloca_once(builder, INDEX)
 
-            def of(width: int) -> None:
-                sums = looked_up(builder, tables, codes, places, width, (n_tables, blocks))
-                words, some = [], zero
-                for i, total in enumerate(sums):
-                    place = builder.add(args[8], ir.Constant(INDEX, i // blocks))
-                    most = splat(builder, builder.load(builder.gep(limits, [place])), BYTES)
-                    words.append(builder.bitcast(builder.icmp_unsigned("<=", total, most), INDEX))
-                    some = builder.or_(some, words[-1])
-                builder.store(some, found)
-                with builder.if_then(builder.icmp_unsigned("!=", some, zero)):
-                    for i, word in enumerate(words):
-                        builder.store(word, builder.gep(masks, [ir.Constant(INDEX, i)]))
+        def of(width: int) -> None:
+            sums = looked_up(builder, tables, codes, places, width, (n_tables, blocks))
+            words, some = [], zero
+            for i, total in enumerate(sums):
+                place = builder.add(limit, ir.Constant(INDEX, i // blocks))
+                most = splat(builder, builder.load(builder.gep(limits, [place])), BYTES)
+                words.append(builder.bitcast(builder.icmp_unsigned("<=", total, most), INDEX))
+                some = builder.or_(some, words[-1])
+            builder.store(some, found)
+            with builder.if_then(builder.icmp_unsigned("!=", some, zero)):
+                for i, word in enumerate(words):
+                    builder.store(word, builder.gep(masks, [ir.Constant(INDEX, i)]))
 
-            by_width(builder, args[0], of)
-            return builder.load(found)
-
-        integer = types.int64
-        return types.uint64(
-            integer, tables, integer, integer, codes, integer, integer, limits, integer, masks
-        ), generate
+        by_width(builder, width, of)
+        return builder.load(found)
 
     return within
 
@@ -127,11 +122,13 @@ def _within(n_tables: int) -> Callable[..., Any]:
 one_within, four_within = _within(1), _within(4)
 
 
-@intrinsic
+@intrinsic(
+    types.void, types.int64, ARRAY, types.int64, ARRAY, types.int64, types.int64, ARRAY, types.int64
+)
 def keep_least(
-    typing: Any, width: Any, tables: Any, table: Any, codes: Any, first: Any, n_repetitions: Any,
+    builder: Any, width: Any, tables: Any, table: Any, codes: Any, first: Any, n_repetitions: Any,
     out: Any, start: Any,
-) -> Any:  # fmt: skip
+) -> None:  # fmt: skip
     """Lower 64 bytes to the sums of the same lanes in 4 blocks where these are smaller.
 
     Parameters
@@ -141,25 +138,16 @@ def keep_least(
     out, start : uint8 (n,), int64
         The bytes, and where they start.
     """
+    places, smaller = (table, table, first, n_repetitions), bytes_function(builder, "umin")
+    place = vector_at(builder, out, start, BYTES)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        tables, codes, out = data_of(context, builder, signature, args, 1, 3, 6)
-        places, smaller = (args[2], args[2], args[4], args[5]), bytes_function(builder, "umin")
-        place = vector_at(builder, out, args[7], BYTES)
+    def of(width: int) -> None:
+        found = builder.load(place, align=1)
+        for total in looked_up(builder, tables, codes, places, width, (1, BLOCKS[1])):
+            found = builder.call(smaller, [found, total])
+        builder.store(found, place, align=1)
 
-        def of(width: int) -> None:
-            found = builder.load(place, align=1)
-            for total in looked_up(builder, tables, codes, places, width, (1, BLOCKS[1])):
-                found = builder.call(smaller, [found, total])
-            builder.store(found, place, align=1)
-
-        by_width(builder, args[0], of)
-        return context.get_dummy_value()
-
-    integer = types.int64
-    return types.void(
-        integer, tables, integer, codes, integer, integer, out, integer
-    ), generate  # fmt: skip
+    by_width(builder, width, of)
 
 
 def n_blocks(n_classes: int) -> int:

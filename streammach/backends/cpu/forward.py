@@ -116,7 +116,6 @@ class Forward(Ranked):
         self.decoder.want(way)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
-        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
         z, rows = np.empty((rows.n_rows, self.spec.n_columns), np.float32), self.cut(rows)
         write = partial(self._write, rows, self._scaled(rows), logarithms, z)
         if not self.dense:
@@ -173,7 +172,6 @@ class Forward(Ranked):
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
-        """Write the best classes int64 (n, k) of rows, and what they were ranked by float32."""
         chunk = chunk_rows(self.spec)
         for start in range(0, rows.n_rows, chunk):
             some = slice(start, min(start + chunk, rows.n_rows))

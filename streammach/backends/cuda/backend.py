@@ -251,14 +251,12 @@ class CudaBackend(Ranked):
             return self._losses.drain()
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
-        """Return bucket probabilities, or their logarithms: float32 (n, R*B)."""
         with self._memory.use():
             return self._prediction().outputs(self._scaled(rows), logarithms=logarithms)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
-        """Write the best classes int64 (n, k) of rows, and what they were ranked by float32."""
         with self._memory.use():
             self._prediction().rank(self._scaled(rows), kind, scores, ids)
 

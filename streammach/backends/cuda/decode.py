@@ -364,22 +364,9 @@ class CudaDecoder:
     def some_best(
         self, p: DeviceArray, kind: int, n: int, k: int
     ) -> Iterator[tuple[int, int, DeviceArray, DeviceArray]]:
-        """Yield the best classes of some rows after others; they stay until the next are asked for.
-
-        Parameters
-        ----------
-        p : DeviceArray
-            float32 (n * stride,): probabilities or their logarithms.
-        kind, n, k : int
-            SUM, MINIMUM or MEDIAN; rows; classes of each.
-
-        Yields
-        ------
-        start, stop : int
-            Which rows.
-        scores, ids : DeviceArray
-            float32 and int64 (rows * k,): what they were ranked by, and the classes, best first.
-        """
+        """Yield the best classes of some rows after others; each lasts until the next."""
+        # `p` is float32 (n * stride,), probabilities or their logarithms. Each time that is which
+        # rows, and float32 and int64 (rows * k,): what they were ranked by, and the classes.
         memory = self._memory
         shape = _class_sets(self._spec, kind, memory.class_sets)
         scan, select = _scan(shape, kind), _select(_class_sets(self._spec, SUM, memory.class_sets))

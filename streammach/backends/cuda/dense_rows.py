@@ -242,7 +242,6 @@ class CudaDenseSteps(CudaSteps):
         self._items = Segments(numbers, memory.view(numbers, 1, n), numbers, slot, n_items)
 
     def step(self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule) -> DeviceArray:
-        """Ask for a step on one batch; return where the losses of its rows and models will be."""
         slot, gradient, n = next(self._slots), self._gradient, self._n_rows
         slot.load(batch)
         x = self._products.expanded(slot, batch.n_rows)

@@ -154,9 +154,8 @@ class DeviceMemory:
         """Raise DeviceError if the device does not multiply in TF32."""
         if self.capability < TF32_CAPABILITY:
             own, least = (".".join(map(str, c)) for c in (self.capability, TF32_CAPABILITY))
-            raise DeviceError(
-                f"TF32 needs compute capability {least}, the GPU's is {own}", path="--tf32"
-            )
+            what = f"TF32 needs compute capability {least}, the GPU's is {own}"
+            raise DeviceError(what, path="--tf32")
 
     def event(self) -> DeviceEvent:
         """Return a point in the order of work that is not marked yet."""
@@ -226,7 +225,6 @@ class DeviceLedger(DeviceMemory):
         return self._wrapped(np.empty(0, dtype))
 
     def reserve(self, n_bytes: int, line: str) -> None:
-        """Add bytes to a line."""
         self.lines[line] = self.lines.get(line, 0) + n_bytes
 
     def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
@@ -245,15 +243,12 @@ class CudaEvent(DeviceEvent):
         self._event, self._streams = event, (stream, copies)
 
     def mark(self, *, ahead: bool = False) -> None:
-        """Be the point behind all that was asked for, or behind all copies ahead."""
         self._event.record(self._streams[ahead])
 
     def before(self, *, ahead: bool = False) -> None:
-        """Let what is asked for from now on, or the copies ahead, wait for this point."""
         self._streams[ahead].wait_event(self._event)
 
     def reach(self) -> None:
-        """Return when all before this point is done; at once if it was never marked."""
         self._event.synchronize()
 
 
@@ -281,14 +276,12 @@ class CudaMemory(DeviceMemory):
         self.capability = (int(digits[:-1]), int(digits[-1]))
 
     def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
-        """Run a kernel behind what was asked for before."""
         if kernel.handle is None:
             kernel.load(tuple(map(kind_of, arguments)), self.capability)
         words = [a.kernel if isinstance(a, DeviceArray) else number_word(a) for a in arguments]
         self._launcher(kernel, grid, threads, b"".join(words))
 
     def product(self, a: Any, b: Any, out: Any, *, tf32: bool = False) -> None:
-        """Write a matrix product, perhaps in TF32."""
         from cupy._core import _routines_linalg as cupy_products
 
         # CuPy has one setting for a process, which the environment may have chosen.
@@ -297,7 +290,6 @@ class CudaMemory(DeviceMemory):
         self.xp.matmul(a, b, out=out)
 
     def event(self) -> DeviceEvent:
-        """Return a point in the order of work that is not marked yet."""
         with self._device:
             event = self.xp.cuda.Event(block=False, disable_timing=True)
         return CudaEvent(event, self._stream, self._copies)
@@ -310,7 +302,6 @@ class CudaMemory(DeviceMemory):
         target.values[at : at + len(source)].set(source, stream=stream)
 
     def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
-        """Copy elements from `at` on into a flat host array; they are there on return."""
         source.values[at : at + len(target)].get(stream=self._stream, out=target)
         self.wait()
 
@@ -319,7 +310,6 @@ class CudaMemory(DeviceMemory):
         source.values[: len(target)].get(stream=self._stream, out=target, blocking=False)
 
     def copy(self, target: DeviceArray, source: DeviceArray) -> None:
-        """Copy a buffer to another one of its size, behind what was asked for."""
         n_bytes = source.values.nbytes
         target.values.data.copy_from_device_async(source.values.data, n_bytes, self._stream)
 
@@ -331,13 +321,11 @@ class CudaMemory(DeviceMemory):
         return np.frombuffer(self.xp.cuda.PinnedMemoryPointer(memory, 0), dtype, max(count, 1))
 
     def wait(self) -> None:
-        """Return when everything that was asked for is done."""
         with self._failures():
             self._copies.synchronize()
             self._stream.synchronize()
 
     def room(self) -> int:
-        """Return the bytes that buffers may take now, those that are there included."""
         with self._device:
             free, _ = self.xp.cuda.runtime.memGetInfo()
         return min(self.limit, int(free) + int(self._pool.total_bytes()))
@@ -347,7 +335,6 @@ class CudaMemory(DeviceMemory):
         return max(self.peak, int(self._pool.total_bytes()))
 
     def trim(self) -> None:
-        """Give back what no buffer needs any more."""
         self.wait()
         with self._device:
             self._pool.free_all_blocks()
@@ -372,10 +359,9 @@ class CudaMemory(DeviceMemory):
             if type(error).__module__.partition(".")[0] not in LIBRARIES:
                 raise
             text = f"{type(error).__name__}: {clean(' '.join(str(error).split()), 200)}"
-            raise DeviceError(
-                f"the GPU failed ({text})", path="--device cuda",
-                hint="The last checkpoint is kept; --resume goes on from it.",
-            ) from error  # fmt: skip
+            what = f"the GPU failed ({text})"
+            hint = "The last checkpoint is kept; --resume goes on from it."
+            raise DeviceError(what, path="--device cuda", hint=hint) from error
 
     def _wrapped(self, values: Any) -> DeviceArray:
         words = array_words(values.data.ptr, values.size, values.dtype.itemsize)

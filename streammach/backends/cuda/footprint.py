@@ -67,20 +67,7 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
 
 
 def footprint(config: RunConfig, facts: DataFacts | None) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the bytes of a backend by name, of host memory and of device memory.
-
-    Parameters
-    ----------
-    config : RunConfig
-        How a model is trained.
-    facts : DataFacts, optional
-        The store whose rows are kept on the device.
-
-    Raises
-    ------
-    DeviceError
-        If the model's shape cannot be launched, or kernels have no branch for the optimiser.
-    """
+    """Return a backend's bytes by name, on the host and on the device, or raise DeviceError."""
     ledger, shape, d, n_more = _buffers(config, facts), config.wide, config.shape.n_features, 0
     lines = {
         "weights": 4 * (shape.n_features + 1) * shape.n_columns,
@@ -101,19 +88,7 @@ def footprint(config: RunConfig, facts: DataFacts | None) -> tuple[dict[str, int
 
 
 def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: int) -> int:
-    """Return in how few groups a model fits for predicting, or raise BudgetError.
-
-    Parameters
-    ----------
-    spec : ModelShape
-        The model.
-    dense : bool
-        Whether rows go through matrix products.
-    device_bytes : int
-        Most bytes of the device's memory.
-    n_more : int
-        D, columns that dense rows get beyond their features.
-    """
+    """Return in how few groups a model fits for predicting, or raise BudgetError."""
     needed = 0
     for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):
         config = RunConfig.predicting(
@@ -122,9 +97,8 @@ def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: in
         needed = RESERVED_BYTES + sum(_buffers(config, None).lines.values())
         if needed <= device_bytes:
             return waves
-    raise BudgetError(
+    what = (
         f"the model needs {size_text(needed)} of device memory, {size_text(device_bytes)} may be "
-        "used",
-        path="--device cuda",
-        hint="Use --device cpu.",
+        "used"
     )
+    raise BudgetError(what, path="--device cuda", hint="Use --device cpu.")

@@ -264,15 +264,8 @@ class ModelGroup:
         self, items: Segments, rule: Rule, most: int, rows: DeviceArray, values: DeviceArray,
         source: DeviceArray, partial: DeviceArray,
     ) -> None:  # fmt: skip
-        """Sum the gradients of at most `most` items and take a step of the optimiser, or keep sums.
-
-        Parameters
-        ----------
-        items, rule, most : Segments, Rule, int
-            What is summed, and the step's numbers.
-        rows, values, source, partial : DeviceArray
-            See :func:`streammach.backends.cuda.kernels.backward_kernel`.
-        """
+        """Sum gradients of at most `most` items and take an optimiser step, or keep the sums."""
+        # Arrays are those of :func:`streammach.backends.cuda.kernels.backward_kernel`.
         memory, tables, shape = self._memory, self.tables, self.shape
         assert self.optimizer is not None, "keep_state() comes first"
         kernel, blocks = _backward(shape, self.optimizer, self._weights_are, memory.capability)

@@ -157,10 +157,8 @@ class Kernel:
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {clean(' '.join(str(error).split()), 200)}"
-            raise DeviceError(
-                f"kernel '{self.function.__name__}' cannot be compiled ({text})",
-                path="--device cuda", hint=INSTALL_CUDA,
-            ) from error  # fmt: skip
+            what = f"kernel '{self.function.__name__}' cannot be compiled ({text})"
+            raise DeviceError(what, path="--device cuda", hint=INSTALL_CUDA) from error
 
     def _load(self, code: bytes) -> None:
         from cuda.bindings import driver
@@ -197,10 +195,8 @@ class Launcher:
             kernel.handle, x, y, 1, threads, 1, 1, 0, self._stream, self._parameters, 0
         )
         if error:
-            raise DeviceError(
-                f"the GPU does not launch '{kernel.function.__name__}' ({error.name})",
-                path="--device cuda",
-            )
+            what = f"the GPU does not launch '{kernel.function.__name__}' ({error.name})"
+            raise DeviceError(what, path="--device cuda")
 
 
 def array_words(address: int, count: int, item_bytes: int) -> bytes:

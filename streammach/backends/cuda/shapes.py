@@ -67,11 +67,9 @@ def launch_shape(
     chunks = -(-models * n_buckets // CHUNK)
     threads = rounded_up(max(chunks, models), WARP)
     if threads > MOST_THREADS:
-        raise DeviceError(
-            f"{models} x {n_buckets:,} buckets are more than a block's {MOST_THREADS * CHUNK:,}",
-            path="--device cuda",
-            hint="Take fewer buckets, a multiple of 4, or --device cpu.",
-        )
+        what = f"{models} x {n_buckets:,} buckets are more than a block's {MOST_THREADS * CHUNK:,}"
+        hint = "Take fewer buckets, a multiple of 4, or --device cpu."
+        raise DeviceError(what, path="--device cuda", hint=hint)
     return ColumnTiles(
         n_buckets=n_buckets, n_repetitions=n_repetitions, models_per_tile=models,
         n_tiles=-(-n_repetitions // models), chunks_per_tile=chunks, threads=threads,

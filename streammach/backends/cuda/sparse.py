@@ -222,7 +222,6 @@ class CudaSparseSteps(CudaSteps):
         self._partial = memory.empty(n_partial, np.float32, "residuals")
 
     def step(self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule) -> DeviceArray:
-        """Ask for a step on one batch; return where the losses of its rows and models will be."""
         n, nnz, slot = batch.n_rows, int(batch.indptr[-1]), next(self._slots)
         entries = slot.load(batch)
         self._residuals(group, slot, n, rule.smoothing, dense=False)

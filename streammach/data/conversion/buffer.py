@@ -123,10 +123,8 @@ class RowBuffer:
             self.tag_data = np.empty(self.n_bytes, np.uint8)
         needed = self.room_for(block)
         if needed > self.n_bytes:
-            raise BudgetError(
-                f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed",
-                hint="Give more with --memory.",
-            )
+            what = f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed"
+            raise BudgetError(what, hint="Give more with --memory.")
         rows = slice(self.n_rows, self.n_rows + block.n_rows)
         values = slice(self.nnz, self.nnz + block.nnz)
         if lists is not None:

@@ -125,10 +125,8 @@ class ConversionFolder:
             if begun or all(TEMPORARY.fullmatch(name) for name in files):
                 check_ours(self.folder, FILES)
                 return True
-        raise UsageError(
-            "it has the name of an unfinished conversion and is none", path=self.folder,
-            hint="Move it away, or name another store.",
-        )  # fmt: skip
+        what = "it has the name of an unfinished conversion and is none"
+        raise UsageError(what, path=self.folder, hint="Move it away, or name another store.")
 
     def prepare(self, identity: bytes) -> bool:
         """Make or keep the folder; return whether an equal `identity` left something in it."""

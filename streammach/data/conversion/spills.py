@@ -104,10 +104,9 @@ class Tally(msgspec.Struct, kw_only=True):
             self.n_columns, self.column_names = n_columns, names
         elif (self.n_columns, self.column_names) != (n_columns, names):
             if self.n_columns > 0 and not names and not self.column_names:
-                raise DataError(
-                    f"the matrix has {n_columns:,} columns, the one before {self.n_columns:,}",
-                    path=path, hint="Columns without names are told by their places.",
-                )  # fmt: skip
+                what = f"the matrix has {n_columns:,} columns, the one before {self.n_columns:,}"
+                hint = "Columns without names are told by their places."
+                raise DataError(what, path=path, hint=hint)
             self.n_columns = 0
 
     def take(self, part: PieceRows, end: Place) -> None:
@@ -286,7 +285,5 @@ def _read(path: Path, start: int, size: int) -> bytes:
 
 
 def _damaged(path: Path) -> StoreError:
-    return StoreError(
-        "a file of the conversion is damaged", path=path,
-        hint="Remove its folder and convert again.",
-    )  # fmt: skip
+    hint = "Remove its folder and convert again."
+    return StoreError("a file of the conversion is damaged", path=path, hint=hint)

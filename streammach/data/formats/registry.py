@@ -49,29 +49,14 @@ class Parser(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TextFormat:
-    """A format of text with one row a line.
+    """A format of text with one row a line."""
 
-    Attributes
-    ----------
-    name : str
-        What it is called in options and in stores.
-    fits : callable
-        Whether a text whose first two lines are given looks like it.
-    parse : Parser
-        Reads its lines.
-    several_labels : bool
-        Whether a row may have more than one label.
-    unlabelled_rows : bool
-        Whether a row without a label is right where labels are lists.
-    header : callable or None
-        What its first line promises, None if that is none; without it the first line is a row.
-    """
-
-    name: str
-    fits: Callable[[bytes, bytes], bool]
-    parse: Parser
-    several_labels: bool = False
-    unlabelled_rows: bool = False
+    name: str  # in options and in stores
+    fits: Callable[[bytes, bytes], bool]  # whether a text with these first two lines looks like it
+    parse: Parser  # reads its lines
+    several_labels: bool = False  # whether a row may have more than one label
+    unlabelled_rows: bool = False  # whether a row without a label is right where labels are lists
+    # What its first line promises, None if that is none; without it the first line is a row.
     header: Callable[[bytes], TextHeader | None] | None = None
 
 

@@ -70,7 +70,6 @@ class HeldDataset(Dataset):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the rows in memory, names aside."""
         rows = (a for name, a in self._held.items() if not name.startswith(("labels/", "feat")))
         return sum(array.n_values * array.dtype.itemsize for array in rows)
 

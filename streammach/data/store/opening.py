@@ -94,10 +94,8 @@ def read_manifest(blobs: Blobs, root: Root) -> Manifest:
     except (ValueError, RecursionError, DiskError) as error:
         if is_remote(error):
             raise
-        raise StoreError(
-            f"the manifest is missing or damaged ({clean(error, 120)})", path=blobs.place,
-            hint=CONVERT_AGAIN,
-        ) from None  # fmt: skip
+        what = f"the manifest is missing or damaged ({clean(error, 120)})"
+        raise StoreError(what, path=blobs.place, hint=CONVERT_AGAIN) from None
 
 
 def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:

@@ -65,10 +65,8 @@ class Remote:
         try:
             text = self._objects.read("zarr.json", limit, _whole)
         except MissingObject:
-            raise UsageError(
-                "there is no such store", path=self.place,
-                hint="Make one with: streammach convert",
-            ) from None  # fmt: skip
+            hint = "Make one with: streammach convert"
+            raise UsageError("there is no such store", path=self.place, hint=hint) from None
         self._bytes += len(text)
         return text
 
@@ -88,10 +86,9 @@ class Remote:
             self._bytes += facts.size
         needed, place = sum(largest.values()), self._cache.place
         if needed > place.n_bytes:
-            raise UsageError(
-                f"a cache of {size_text(place.n_bytes)} is too small for files of this store",
-                path=self.place, hint=f"Use --cache-size {needed / 1e6 + 0.1:.1f}MB or more.",
-            )  # fmt: skip
+            what = f"a cache of {size_text(place.n_bytes)} is too small for files of this store"
+            hint = f"Use --cache-size {needed / 1e6 + 0.1:.1f}MB or more."
+            raise UsageError(what, path=self.place, hint=hint)
 
     def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open, as the cache has it or after it was fetched."""
@@ -136,10 +133,8 @@ class Upload:
 
     def __init__(self, url: Url, *, force: bool) -> None:
         if url.scheme not in WRITABLE:
-            raise UsageError(
-                f"stores cannot be written over {url.scheme}", path=url,
-                hint="Convert into a folder and copy it, or name s3:// or gs://.",
-            )  # fmt: skip
+            hint = "Convert into a folder and copy it, or name s3:// or gs://."
+            raise UsageError(f"stores cannot be written over {url.scheme}", path=url, hint=hint)
         self.url, self._force = url, force
         self._objects = Objects(url)
         self.check()
@@ -203,10 +198,8 @@ class Upload:
         found = self._objects.sizes()
         for name in names:
             if found.get(name) != (folder / name).stat().st_size:
-                raise RemoteError(
-                    "it is not what was sent", path=self._objects.at(name),
-                    hint="Run the same command again.",
-                )  # fmt: skip
+                hint = "Run the same command again."
+                raise RemoteError("it is not what was sent", path=self._objects.at(name), hint=hint)
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -226,10 +219,8 @@ def at_urls(make: Callable[P, R]) -> Callable[P, R]:
         if not isinstance(url, Url):
             return make(*given.args, **given.kwargs)
         if how.get("on_bad_row") == "skip":
-            raise UsageError(
-                "rows that are skipped are listed beside a store, in a folder", path=url,
-                hint="Convert into a folder, and copy it.",
-            )  # fmt: skip
+            what = "rows that are skipped are listed beside a store, in a folder"
+            raise UsageError(what, path=url, hint="Convert into a folder, and copy it.")
         upload = Upload(url, force=how.get("force", False))
         with temporary_folder() as folder:
             folder.mkdir()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from streammach.data.store.blobs import Blobs, FileFacts
 from streammach.errors import StoreError, clean
 from streammach.files.folders import make_folder
-from streammach.files.reading import disk_error, disk_errors, handle_pieces, sha256
+from streammach.files.reading import disk_errors, handle_pieces, sha256
 from streammach.files.writing import Writer
 from streammach.threads import Workers, in_pieces
 
@@ -244,11 +244,8 @@ class ArrayReader:
         offset, size = (int(x) for x in self._index(number)[at])
         if offset == ABSENT:
             raise StoreError("a chunk is missing", path=self._place(number))
-        with self._opened(number) as handle:
-            try:
-                body = os.pread(handle, size, offset)
-            except OSError as error:
-                raise disk_error(error, self._place(number)) from error
+        with self._opened(number) as handle, disk_errors(self._place(number)):
+            body = os.pread(handle, size, offset)
         if len(body) != size or not is_sealed(body):
             return f"the checksum of chunk {at} is wrong"
         try:

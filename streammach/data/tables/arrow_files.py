@@ -70,16 +70,13 @@ class BatchSource(Table):
         """Return the bytes that a batch takes while it is read, about at most."""
 
     def columns_there(self) -> list[str]:
-        """Return the names of its columns."""
         return self._names
 
     def held(self) -> ReadingBytes:
-        """Return what reading it takes, rows that were read aside."""
         with self._errors():
             return ReadingBytes(self.piece_bytes, self._batch_bytes() + self.word_bytes)
 
     def head(self) -> Head:
-        """Return the first cells of each column, or raise DataError or DiskError."""
         with self._errors():
             return super().head()
 

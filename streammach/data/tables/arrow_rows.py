@@ -34,10 +34,8 @@ def arrow() -> Any:
         import pyarrow as pa
         import pyarrow.compute  # a part of it that it does not load
     except ImportError as error:
-        raise UsageError(
-            f"Parquet, Arrow and data frames are read with pyarrow ({error})",
-            hint="Install it: pip install 'streammach[tables]'",
-        ) from None
+        what = f"Parquet, Arrow and data frames are read with pyarrow ({error})"
+        raise UsageError(what, hint="Install it: pip install 'streammach[tables]'") from None
     return pa
 
 
@@ -49,11 +47,9 @@ class ArrowRows(TableRows):
         self._places = {name: i for i, name in enumerate(self.names)}
 
     def strings(self, name: str) -> Cells:
-        """Return the cells of a column as one string each."""
         return texts_of(self._column(name))
 
     def numbers(self, name: str) -> Cells:
-        """Return the cells of a column as one number each."""
         types, column = arrow().types, self._column(name)
         kind = column.type
         there, ticks = _there(column), 1
@@ -89,7 +85,6 @@ class ArrowRows(TableRows):
         return _strings(column.cast("string") if types.is_decimal(column.type) else column)
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
-        """Return the cells of a column as strings, several or one; whether they were lists."""
         types, column = arrow().types, self._column(name)
         if not is_of(column.type, *LISTS):
             return texts_of(column), np.zeros(self.n_rows, np.bool_)
@@ -100,7 +95,6 @@ class ArrowRows(TableRows):
         return items, _there(column)
 
     def vectors(self, name: str, width: int) -> Cells:
-        """Return the cells of a column as so many numbers each."""
         types, column = arrow().types, self._column(name)
         out = np.full((self.n_rows, width), math.nan)
         if not is_of(column.type, *LISTS):

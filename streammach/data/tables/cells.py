@@ -225,7 +225,6 @@ class PythonRows(TableRows):
         self.names = list(names)
 
     def values(self, name: str) -> list[Any]:
-        """Return the values of a column."""
         return [row.get(name) for row in self._rows]
 
 
@@ -252,15 +251,12 @@ class CellRows(TableRows):
         return self._columns[name].firsts()
 
     def strings(self, name: str) -> Cells:
-        """Return the cells of a column as one string each."""
         return self._columns[name]
 
     def numbers(self, name: str) -> Cells:
-        """Return the cells of a column as one number each."""
         return parsed_numbers(self._columns[name])
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
-        """Return the cells of a column as strings, several or one; whether they were lists."""
         cells = self._columns[name]
         if any(cells.item(i)[:1] == b"[" for i in range(len(cells.starts))):
             return super().lists(name)

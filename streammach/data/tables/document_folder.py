@@ -60,11 +60,9 @@ class DocumentFolder(Table):
         return [*(self._text(name) for name in self._names), *self._subjects.values()]
 
     def columns_there(self) -> Sequence[str]:
-        """Return the names of its columns."""
         return COLUMNS
 
     def first_rows(self) -> Iterator[PythonRows]:
-        """Yield the first documents."""
         for piece in islice(self.pieces(), HEAD_BYTES // PIECE_BYTES):
             assert isinstance(piece.rows, PythonRows)
             yield piece.rows

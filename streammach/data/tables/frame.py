@@ -19,8 +19,8 @@ from streammach.data.tables.cells import (
     Cells,
     TableRows,
 )
-from streammach.data.tables.stems import Change
 from streammach.data.tables.values import NO_DATE, canonical, day_of
+from streammach.data.tokenizers import Change
 from streammach.rows.names import MAX_NAME
 from streammach.simd import PADDING
 from streammach.spec.recipe import Column

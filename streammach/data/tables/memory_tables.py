@@ -91,11 +91,9 @@ class MemorySource(Table):
             self._recipe = Recipe(columns=(text,), **options.table.of_texts)
 
     def files(self) -> list[Path]:
-        """Return none."""
         return []
 
     def columns_there(self) -> Sequence[str]:
-        """Return the names of its columns."""
         if self._strings:
             return self.recipe.names
         if self._listed:
@@ -103,7 +101,6 @@ class MemorySource(Table):
         return distinct([name for name, _ in self._columns], PLACE)
 
     def first_rows(self) -> Iterator[TableRows]:
-        """Yield the rows that are looked at for its recipe."""
         if self._listed:
             rows = self._table[:HEAD_ROWS]
             return iter([PythonRows(_dictionaries(rows, ()))] if rows else [])
@@ -111,7 +108,6 @@ class MemorySource(Table):
         return first_of((batch, batch.nbytes) for batch in batches)
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
-        """Yield the rows in their order, or raise UsageError."""
         first = 0
         for rows in self._some_rows():
             if first >= begin.at:

@@ -29,8 +29,8 @@ from streammach.data.tables.frame_kernels import (
     needs_of_row,
     read_rows,
 )
-from streammach.data.tables.stems import changes_of
 from streammach.data.tables.values import canonical
+from streammach.data.tokenizers import changes_of
 from streammach.errors import clean
 from streammach.forks import Turn
 from streammach.rows.arrays import MOST_IMPORTANCE

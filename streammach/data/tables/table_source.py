@@ -13,8 +13,8 @@ from streammach.data.source import ReadingBytes, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head, no_column, no_label, recipe_of, some_of
-from streammach.data.tables.stems import STEM_BYTES
 from streammach.data.tables.table_reader import TableCounts, TableReader
+from streammach.data.tokenizers import STEM_BYTES
 from streammach.errors import DataError, clean
 from streammach.forks import Turn
 from streammach.rows.vocabulary import Vocabulary
@@ -91,7 +91,6 @@ class Table(Source[Any]):
         return 0 if known.language is None else STEM_BYTES
 
     def held(self) -> ReadingBytes:
-        """Return what reading it takes, rows that were read aside."""
         return ReadingBytes(self.piece_bytes, self.word_bytes)
 
     def columns_there(self) -> Sequence[str]:

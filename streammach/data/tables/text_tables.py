@@ -151,12 +151,10 @@ class DelimitedSource(TextTable):
         self._names = self._read_names()
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
-        """Yield the records in their order, in pieces of about a megabyte."""
         self._odd.clear()
         return super().pieces(begin)
 
     def columns_there(self) -> list[str]:
-        """Return the names of its columns."""
         return self._names
 
     def first_rows(self) -> list[CellRows]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streammach.data.tables.frame import IDEOGRAPHS, normalised
-from streammach.data.tables.stems import Change, changes_of
+from streammach.data.tokenizers import Change, changes_of
 from streammach.spec.recipe import CHARS, Recipe
 
 MOST_CHARACTERS = 100_000  # of a text in which places are looked for

@@ -82,7 +82,6 @@ class CountsDecision(Decision):
         self.counts = weigh(self._table, self._weights)
 
     def close(self) -> None:
-        """Give back the threads."""
         self._scorer.close()
 
 
@@ -101,7 +100,6 @@ class CountsAhead(Ahead):
         saved.save(self.counted, folder, identity)
 
     def decision(self, session: PartSession) -> Decision:
-        """Return it as what ranks classes, without hashed models."""
         counted, reasons = self.counted, tuple[str, ...]()
         if counted.learns:
             used = counted.best is counted.learnt
@@ -192,7 +190,6 @@ class Counts(Part):
     ranks_alone = True
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        """Return why pairs cannot be counted."""
         if facts.n_classes >= MAX_CLASSES:
             return "there are too many classes"
         return "rows are dense" if config.dense else None
@@ -214,11 +211,9 @@ class Counts(Part):
         return Choice(plan=plan, loss=loss, why=why, fit=fit, alone=ALONE)
 
     def without(self, why: str | None) -> Choice:
-        """Return the choice to plan without counts."""
         return Choice(plan=None, why=f"no counts: {why}" if why else "no counts, as asked")
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        """Return the bytes of counting, fitting and learning."""
         return bytes_of.footprint(facts, config)
 
     def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
@@ -232,7 +227,6 @@ class Counts(Part):
         return held + COPIES * CountWeights.footprint(features=n_features) if n_pairs else 0
 
     def model_bytes(self, config: RunConfig) -> int:
-        """Return the bytes of the pairs on disk."""
         return bytes_of.MODEL_BYTES * config.size_of(self.name)
 
     def kept_bytes(self, facts: DataFacts, config: RunConfig) -> int:

@@ -135,6 +135,5 @@ def _within(ids: NDArray[np.int32], n: int) -> bool:
 
 
 def _damaged(folder: Path, what: str) -> ModelError:
-    return ModelError(
-        f"damaged table of counts: {what}", path=clean(folder, 300), hint="Train again."
-    )
+    hint = "Train again."
+    return ModelError(f"damaged table of counts: {what}", path=clean(folder, 300), hint=hint)

@@ -56,7 +56,6 @@ class ClosedForm(Part):
     ranks_untrained = True
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        """Return why there is no closed form."""
         if not config.dense:
             return "rows are sparse"
         if not {"first", "second"} <= set(config.optimizer_kind.per_weight):
@@ -66,7 +65,6 @@ class ClosedForm(Part):
         return None
 
     def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield with it, then without."""
         why = "room for a closed form beside exact weights"
         yield Choice(plan=PartPlan(name=self.name), why=why)
         if not sure:
@@ -85,11 +83,9 @@ class ClosedForm(Part):
         return PartTime(finish=sums + len(PRIOR_ROWS) * solved, elastic_points=UNTRAINED_POINTS)
 
     def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        """Return the seconds of its stage."""
         return {STAGE: self.work(facts, config).finish * scale}
 
     def text(self, part: PartPlan) -> str:
-        """Return its name."""
         return "closed form"
 
     def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:

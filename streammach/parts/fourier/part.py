@@ -50,7 +50,6 @@ class Fourier(Part):
     when = "before"
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        """Return why rows get no more columns."""
         if not config.dense:
             return "rows are sparse"
         if not config.optimizer_kind.gains_by_whitening:
@@ -81,7 +80,6 @@ class Fourier(Part):
         return {"fourier": square + 6 * 8 * (d + 2) * n_more + 8 * ROWS * (ROWS + 2 * d)}
 
     def model_bytes(self, config: RunConfig) -> int:
-        """Return the bytes of the projection."""
         return 4 * (config.shape.n_features + 2) * config.size_of(self.name)
 
     def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
@@ -96,7 +94,6 @@ class Fourier(Part):
         return f"{part.size:,} cosines"
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
-        """Return the training with the usual bandwidth, if that is what the user wants."""
         return replace(spec, bandwidth=BANDWIDTHS[0]) if part.fixed else spec
 
     def search(
@@ -130,7 +127,6 @@ class Fourier(Part):
         return best if better else spec, [*reasons, reason]
 
     def used(self, spec: TrainSpec) -> bool:
-        """Return whether a training uses it."""
         return spec.bandwidth > 0
 
     def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:

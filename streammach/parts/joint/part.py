@@ -30,7 +30,6 @@ class JointLoss(Part):
     couples = True
 
     def excluded(self, config: RunConfig) -> str | None:
-        """Return why a model has no repetitions to join at once."""
         if config.shape.exact:
             return "an exact model has no repetitions to join"
         if config.placement.waves > 1:
@@ -49,7 +48,6 @@ class JointLoss(Part):
         return PartTime(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
-        """Return the training with the joint loss, if that is what the user wants."""
         return _jointly(spec) if part.fixed else spec
 
     def search(
@@ -66,7 +64,6 @@ class JointLoss(Part):
         return other if better else spec, [*reasons, reason]
 
     def used(self, spec: TrainSpec) -> bool:
-        """Return whether a training uses it."""
         return spec.loss == "joint"
 
 

@@ -50,7 +50,6 @@ class Whitening(Part):
     when = "before"
 
     def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        """Return why rows cannot be whitened."""
         if not config.dense:
             return "rows are sparse"
         if not config.optimizer_kind.gains_by_whitening:
@@ -60,14 +59,12 @@ class Whitening(Part):
         return None
 
     def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield with it, then without."""
         plan = PartPlan(name=self.name, basis=True, fixed=sure)
         yield Choice(plan=plan, why="room to whiten rows")
         if not sure:
             yield WITHOUT
 
     def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        """Return the bytes of finding a basis."""
         return {"whitening": footprint(facts.n_features, facts.n_rows, facts.labels)}
 
     def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
@@ -76,7 +73,6 @@ class Whitening(Part):
         return PartTime(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
-        """Return the training with whitened rows, if that is what the user wants."""
         return replace(spec, whitened=True) if part.fixed else spec
 
     def search(
@@ -96,11 +92,9 @@ class Whitening(Part):
         return white, [reason, why_rate]
 
     def used(self, spec: TrainSpec) -> bool:
-        """Return whether a training uses it."""
         return spec.whitened
 
     def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
-        """Return the basis in which rows are white, if the training uses it."""
         return basis_of(session, spec.transform) if spec.whitened else before
 
 

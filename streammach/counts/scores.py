@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,13 +21,16 @@ from streammach.counts.bounded import (
     best_of_rows,
 )
 from streammach.counts.candidate_scores import best_of_some
+from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
+from streammach.rows.layouts import ends
 from streammach.rows.packed import Counts
 from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # some rows take much longer than others
+JOINED_ROWS = 512  # whose neighbours' labels are scored together
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
 
@@ -58,10 +61,15 @@ class Hashed:
 
 
 class CountScorer:
-    """Finds the best classes of rows."""
+    """Finds the best classes of rows.
+
+    Labels of neighbours gain, and no score falls by that: the best of all are among the best
+    without neighbours and the labels of these.
+    """
 
     def __init__(self, weights: Counts, threads: int) -> None:
-        self.weights = weights
+        self.weights, near = weights, weights.near
+        self.neighbours = None if near is None else NeighbourSearch(near, weights.n_classes)
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
         self._blocks: tuple[Any, NDArray[np.uint8], int] | None = None  # of the last codes
@@ -71,9 +79,16 @@ class CountScorer:
         return ScoreLists.of(self.weights)
 
     @staticmethod
-    def footprint(n_classes: int, n_wide: int, n_repetitions: int, threads: int) -> int:
-        """Return the bytes of a scorer's tables, with so many features in `wide`, and scratch."""
+    def footprint(
+        n_classes: int, n_wide: int, n_repetitions: int, threads: int, n_near: int = 0
+    ) -> int:
+        """Return the bytes of tables, with so many features in `wide`, and of scratch.
+
+        `n_near` training rows stand beside counts.
+        """
         tables = ScoreLists.footprint(n_classes, n_wide)
+        if n_near:
+            tables += NeighbourSearch.footprint(n_near, n_classes, threads)
         tables += -(-n_classes // BLOCK) * BLOCK * n_repetitions  # codes in blocks
         return tables + threads * BoundRoom.footprint(n_classes, n_repetitions)
 
@@ -85,12 +100,17 @@ class CountScorer:
             self.each(n, lambda a, b: self.rank(rows.indptr, rows.features, a, b, hashed, best))
         elif n:
             self.rank(rows.indptr, rows.features, 0, 1, hashed, best)
-        return best
+        return best if self.neighbours is None else self._joined(best, rows, hashed, None)
 
     def best_of(
         self, rows: RowBlock, k: int, some: CandidateLists, hashed: Hashed | None = None
     ) -> Best:
         """Return the k best labels among the listed classes of each row; -1 for no more."""
+        best = self._best_of(rows, k, some, hashed)
+        return best if self.neighbours is None else self._joined(best, rows, hashed, some)
+
+    def _best_of(self, rows: RowBlock, k: int, some: CandidateLists, hashed: Hashed | None) -> Best:
+        """Return the same without neighbours."""
         best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
         lists, own = self._lists, self._hashed(hashed)
         longest = int(np.diff(rows.indptr).max(initial=0))
@@ -104,6 +124,34 @@ class CountScorer:
 
         self.each(rows.n_rows, piece)
         return best
+
+    def _joined(
+        self, best: Best, rows: RowBlock, hashed: Hashed | None, some: CandidateLists | None
+    ) -> Best:
+        """Return the best of rows with what the labels of their neighbours gain, of some or all."""
+        assert self.neighbours is not None, "there are neighbours"
+        out = best[0].copy(), best[1].copy()
+        for start in range(0, rows.n_rows, JOINED_ROWS):
+            part = slice(start, min(start + JOINED_ROWS, rows.n_rows))
+            own = rows.part(part.start, part.stop)
+            lists, gains = self.neighbours.gains(own.indptr, own.features, self.each)
+            if some is not None:
+                lists, gains = _within(lists, gains, some.part(part.start, part.stop))
+            longest = int((lists.last - lists.first).max(initial=0))
+            if not longest:
+                continue
+            said = None if hashed is None else replace(hashed, logs=hashed.logs[part])
+            classes = lists._replace(labels=lists.classes)
+            ids, scores = self._best_of(own, longest, classes, said)
+            at = lists.places(np.repeat(np.arange(len(ids)), longest), ids.reshape(-1))
+            at = at.reshape(ids.shape)
+            scores += np.where(at >= 0, gains[at], np.float32(0))
+            ids = np.where(at >= 0, lists.labels[at].astype(np.int64), -1)
+            ids = np.concatenate([best[0][part], ids], axis=1)
+            ids, scores = _best_once(ids, np.concatenate([best[1][part], scores], axis=1))
+            k = best[0].shape[1]
+            out[0][part], out[1][part] = ids[:, :k], scores[:, :k]
+        return out
 
     def rank(
         self, indptr: NDArray[np.int64], features: NDArray[np.int32], first: int, last: int,
@@ -151,3 +199,30 @@ class CountScorer:
             self._scratch.room = BoundRoom.of(self.weights, n_repetitions, k, longest)
         room: BoundRoom = self._scratch.room
         return room
+
+
+def _within(
+    lists: CandidateLists, gains: NDArray[np.float32], some: CandidateLists
+) -> tuple[CandidateLists, NDArray[np.float32]]:
+    """Return those classes of lists that are among others, with the labels that these have."""
+    rows = np.repeat(np.arange(len(lists.first)), lists.last - lists.first)
+    at = some.places(rows, lists.classes)
+    there = at >= 0
+    starts = ends(np.bincount(rows[there], minlength=len(lists.first)))
+    labels = some.labels[at[there]]
+    return CandidateLists(starts[:-1], starts[1:], lists.classes[there], labels), gains[there]
+
+
+def _best_once(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Best:
+    """Return ids (n, m) by falling scores, each where it is best, and then -1."""
+    scores = np.where(ids >= 0, scores, -np.inf).astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ids = np.take_along_axis(ids, order, axis=1)
+    scores = np.take_along_axis(scores, order, axis=1)
+    by_id = np.argsort(ids, axis=1, kind="stable")
+    alike = np.diff(np.take_along_axis(ids, by_id, axis=1), axis=1) == 0
+    again = np.zeros(ids.shape, np.bool_)
+    np.put_along_axis(again, by_id[:, 1:], alike, axis=1)
+    order = np.argsort(again | (ids < 0), axis=1, kind="stable")
+    ids, scores = np.where(again, -1, ids), np.where(again, np.float32(-np.inf), scores)
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -4,8 +4,9 @@ import numpy as np
 
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
+from streammach.rows.layouts import ends
 from streammach.rows.names import Names
-from streammach.rows.pairs import CountWeights, ends
+from streammach.rows.pairs import CountWeights
 from tests.builders import spec_of, training
 
 

@@ -8,9 +8,10 @@ import pytest
 from streammach.errors import UsageError
 from streammach.prediction.explain import LINES, Explainer, gains_at
 from streammach.prediction.predictor import Predictor
+from streammach.rows.layouts import ends
 from streammach.rows.narrow import narrowed
 from streammach.rows.packed import PackedCounts, PackedRows
-from streammach.rows.pairs import CountWeights, ends
+from streammach.rows.pairs import CountWeights
 from streammach.spec.estimators import BLEND, estimators
 from streammach.spec.model_spec import ModelSpec
 from tests.builders import block_of, spec_of, training

@@ -125,10 +125,10 @@ def find_neighbours(
                     seen[m] = r
                     m += 1
                 products[r] += worth
-        norm = 1 / np.sqrt(total) if total > 0 else np.float32(0)
+        norm = np.float32(1 / np.sqrt(total)) if total > 0 else np.float32(0)
         for q in range(m):
             r = seen[q]
-            offer_row(r, products[r] * lists.norms[r] * norm, who[i], alike[i])
+            offer_row(r, np.float32(products[r] * lists.norms[r] * norm), who[i], alike[i])
             products[r] = 0
 
 

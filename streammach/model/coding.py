@@ -33,7 +33,8 @@ TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 6, 1, 3
 COUNTS = "count_"  # before the names of the counts' arrays
 NEAR = "near_"  # and of those of training rows beside them
 STARTS = COUNTS + "starts"
-LISTS = {COUNTS + "classes": STARTS, NEAR + "rows": NEAR + "starts"}  # where each one's lists start
+# By the arrays of lists: where these start.
+LIST_STARTS = {COUNTS + "classes": STARTS, NEAR + "rows": NEAR + "starts"}
 HOWS: dict[str, How] = {
     "label_offsets": "steps", "feature_offsets": "steps",
     **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
@@ -50,9 +51,9 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dtype: DType  # type of the array
     shape: tuple[int, ...]  # its shape
     # what the words are: `planes` the values; `steps` the differences from the value before;
-    # `lists` the same, starting anew with each list of :data:`LISTS`; `units` multiples of `unit`
-    # with the sign as the lowest bit; `halves` float16 of float32; `nibbles` two values from -8 to
-    # 7 a byte, the first in the low bits
+    # `lists` the same, starting anew with each list; `units` multiples of `unit` with the sign as
+    # the lowest bit; `halves` float16 of float32; `nibbles` two values from -8 to 7 a byte, the
+    # first in the low bits
     how: How
     sizes: tuple[int, ...]  # bytes of each compressed piece
     unit: int = 1  # of `units`; 1 otherwise
@@ -66,7 +67,7 @@ def encode(
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
-    starts = arrays[LISTS[name]] if how == "lists" else None
+    starts = arrays[LIST_STARTS[name]] if how == "lists" else None
     works = (partial(_compressed, codec, make) for make in _pieces(array, how, unit, starts))
     sizes = tuple(room.add(piece) for piece in in_turn(room.workers, works))
     dtype = cast("DType", str(array.dtype))
@@ -131,15 +132,14 @@ def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
 
 
 def decode(
-    name: str, data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]
+    data: NDArray[np.uint8], coded: Coded, starts: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the array that :func:`encode` was given, bit for bit."""
+    """Return the array that :func:`encode` was given, bit for bit; `starts` are those of lists."""
     n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
     pieces = _places(data, coded)
     words = np.empty(_n_words(coded), _word_type(dtype, coded.how))
     for i, (a, b) in enumerate(pieces):
         _fill(words[i * PIECE_WORDS : (i + 1) * PIECE_WORDS], data[a:b])
-    starts = arrays.get(LISTS.get(name, ""))
     return values_of(words, n, coded, starts).reshape(coded.shape)
 
 

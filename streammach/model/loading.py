@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
-from streammach.model.coding import COUNTS, NEAR, STARTS, Bytes, Coded, decode, values_of, words_in
+from streammach.model.coding import (
+    COUNTS,
+    LIST_STARTS,
+    NEAR,
+    STARTS,
+    Bytes,
+    Coded,
+    decode,
+    values_of,
+    words_in,
+)
 from streammach.model.document import (
     COLUMNS,
     LABEL_OFFSETS,
@@ -59,7 +69,7 @@ def decode_arrays(document: Document, arrays: Arrays) -> None:
     for name, coded in document.coded.items():  # what lists need comes before them
         if name == WEIGHTS and packs_weights(document):
             continue
-        arrays[name] = decode(name, arrays[name], coded, arrays)
+        arrays[name] = decode(arrays[name], coded, arrays.get(LIST_STARTS.get(name, "")))
         if arrays[name].dtype == np.float32:
             largest = np.zeros(1, np.int64)
             look_at_numbers(np.ascontiguousarray(arrays[name]).reshape(-1), NO_SIGN, largest)

@@ -70,7 +70,8 @@ class NeighbourSearch:
             find_neighbours(indptr, features, first, last, lists, self._room(), who, alike)
 
         each(n, search)
-        most = np.where(who >= 0, np.diff(lists.label_starts)[who], 0).sum(axis=1)
+        lengths = lists.label_starts[who + 1] - lists.label_starts[who]
+        most = np.where(who >= 0, lengths, 0).sum(axis=1)
         first = np.cumsum(most) - most
         last = first.copy()
         classes, sums = (np.empty(int(most.sum()), kind) for kind in (np.int32, np.float32))

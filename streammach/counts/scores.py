@@ -20,7 +20,7 @@ from streammach.counts.bounded import (
     ScoreLists,
     best_of_rows,
 )
-from streammach.counts.candidate_scores import best_of_some
+from streammach.counts.candidate_scores import best_of_some, score_some
 from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
@@ -106,24 +106,37 @@ class CountScorer:
         self, rows: RowBlock, k: int, some: CandidateLists, hashed: Hashed | None = None
     ) -> Best:
         """Return the k best labels among the listed classes of each row; -1 for no more."""
-        best = self._best_of(rows, k, some, hashed)
-        return best if self.neighbours is None else self._joined(best, rows, hashed, some)
-
-    def _best_of(self, rows: RowBlock, k: int, some: CandidateLists, hashed: Hashed | None) -> Best:
-        """Return the same without neighbours."""
         best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
         lists, own = self._lists, self._hashed(hashed)
-        longest = int(np.diff(rows.indptr).max(initial=0))
 
         def piece(first: int, last: int) -> None:
-            units, columns = np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
             best_of_some(
-                rows.indptr, rows.features, first, last, lists, own, some, units, columns,
+                rows.indptr, rows.features, first, last, lists, own, some, *self._sums(rows),
                 best[1], best[0],
             )  # fmt: skip
 
         self.each(rows.n_rows, piece)
-        return best
+        return best if self.neighbours is None else self._joined(best, rows, hashed, some)
+
+    def _scored(
+        self, rows: RowBlock, some: CandidateLists, hashed: Hashed | None
+    ) -> NDArray[np.float32]:
+        """Return the scores of listed classes without neighbours, where they stand."""
+        lists, own = self._lists, self._hashed(hashed)
+        scores = np.empty(len(some.classes), np.float32)
+
+        def piece(first: int, last: int) -> None:
+            score_some(
+                rows.indptr, rows.features, first, last, lists, own, some, *self._sums(rows), scores
+            )
+
+        self.each(rows.n_rows, piece)
+        return scores
+
+    def _sums(self, rows: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return a thread's scratch for the listed classes of rows."""
+        longest = int(np.diff(rows.indptr).max(initial=0))
+        return np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
 
     def _joined(
         self, best: Best, rows: RowBlock, hashed: Hashed | None, some: CandidateLists | None
@@ -141,14 +154,13 @@ class CountScorer:
             if not longest:
                 continue
             said = None if hashed is None else replace(hashed, logs=hashed.logs[part])
-            classes = lists._replace(labels=lists.classes)
-            ids, scores = self._best_of(own, longest, classes, said)
-            at = lists.places(np.repeat(np.arange(len(ids)), longest), ids.reshape(-1))
-            at = at.reshape(ids.shape)
-            scores += np.where(at >= 0, gains[at], np.float32(0))
-            ids = np.where(at >= 0, lists.labels[at].astype(np.int64), -1)
-            ids = np.concatenate([best[0][part], ids], axis=1)
-            ids, scores = _best_once(ids, np.concatenate([best[1][part], scores], axis=1))
+            gains += self._scored(own, lists, said)
+            at = lists.first[:, None] + np.arange(longest)
+            there = at < lists.last[:, None]
+            at = np.where(there, at, 0)
+            labels = np.where(there, lists.labels[at].astype(np.int64), -1)
+            ids = np.concatenate([best[0][part], labels], axis=1)
+            ids, scores = _best_once(ids, np.concatenate([best[1][part], gains[at]], axis=1))
             k = best[0].shape[1]
             out[0][part], out[1][part] = ids[:, :k], scores[:, :k]
         return out

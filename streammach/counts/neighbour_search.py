@@ -17,6 +17,7 @@ from streammach.rows.neighbours import Neighbours
 
 MOST = 10  # neighbours of a row
 STEEP = np.float32(10)  # of the logarithm by which labels gain
+JOINED, JOINED_BYTES = 1 << 17, 64  # labels of neighbours of rows that are ranked together; of each
 
 
 class NeighbourLists(NamedTuple):
@@ -49,11 +50,13 @@ class NeighbourSearch:
         arrays = {name: array for name, array in found.arrays("").items()}
         self._lists, self._n_classes = NeighbourLists(**arrays, idf=found.idf()), n_classes
         self._weight, self._scratch = np.float32(found.weight), threading.local()
+        longest = int(np.diff(found.label_starts).max(initial=1))
+        self.most_rows = max(1, JOINED // (MOST * longest))  # that are ranked together
 
     @staticmethod
     def footprint(n_rows: int, n_classes: int, threads: int) -> int:
         """Return the bytes of scratch."""
-        return threads * (8 * n_rows + 4 * n_classes)
+        return threads * (8 * n_rows + 4 * n_classes) + JOINED * JOINED_BYTES
 
     def gains(
         self, indptr: NDArray[np.int64], features: NDArray[np.int32],

@@ -30,7 +30,6 @@ from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # some rows take much longer than others
-JOINED_ROWS = 512  # whose neighbours' labels are scored together
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
 
@@ -144,8 +143,9 @@ class CountScorer:
         """Return the best of rows with what the labels of their neighbours gain, of some or all."""
         assert self.neighbours is not None, "there are neighbours"
         out = best[0].copy(), best[1].copy()
-        for start in range(0, rows.n_rows, JOINED_ROWS):
-            part = slice(start, min(start + JOINED_ROWS, rows.n_rows))
+        step = self.neighbours.most_rows
+        for start in range(0, rows.n_rows, step):
+            part = slice(start, min(start + step, rows.n_rows))
             own = rows.part(part.start, part.stop)
             lists, gains = self.neighbours.gains(own.indptr, own.features, self.each)
             if some is not None:

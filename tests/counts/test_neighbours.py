@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from streammach.counts import neighbour_search
 from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.counts.scores import CountScorer
 from streammach.rows.candidate_lists import CandidateLists
@@ -76,8 +77,9 @@ def expected_scores(rows, weights, hashed, search):
 @pytest.mark.parametrize(
     ("packed", "beside", "threads"), list(product([False, True], [False, True], [1, 2]))
 )
-def test_the_best_are_those_of_all_scores(packed, beside, threads, rng):
-    n = 700  # in two parts
+def test_the_best_are_those_of_all_scores(packed, beside, threads, rng, monkeypatch):
+    monkeypatch.setattr(neighbour_search, "JOINED", 12_000)  # of 400 rows
+    n = 700
     near = near_of(rng, D, K, 50)
     weights = replace(counts_of(rng, D, K), near=near)
     rows = listed(rng, n)

@@ -53,7 +53,9 @@ class Neighbours:
             right = starts[0] == 0 and starts[-1] == len(ids) and not (np.diff(starts) < 0).any()
             if not right or (len(ids) and not 0 <= ids.min() <= ids.max() < most):
                 raise ValueError("the neighbours are wrong")
-        if len(found.label_starts) != n + 1 or (n and not found.norms.min() >= 0):
+        if len(found.label_starts) != n + 1 or (
+            n and not 0 <= found.norms.min() <= found.norms.max() < np.inf
+        ):
             raise ValueError("the neighbours are wrong")
         return found
 

@@ -14,7 +14,7 @@ from streammach.counts.lessons import RowLists
 from streammach.counts.rivals import CANDIDATES, PIECES_A_THREAD, Learner, RowRivals
 from streammach.counts.table import CountTable, value_ranges
 from streammach.rows.block import RowBlock
-from streammach.rows.pairs import ends
+from streammach.rows.layouts import ends
 from streammach.spec.facts import DataFacts
 from streammach.threads import Workers, pieces_of
 

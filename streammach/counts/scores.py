@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,18 +15,16 @@ from streammach.counts.bounded import (
     ALL_CLASSES,
     BLOCK,
     UNHASHED,
-    BoundedRow,
     BoundRoom,
     HashedScores,
     ScoreLists,
-    add_list,
     best_of_rows,
-    score,
 )
-from streammach.counts.count_kernels import STEP
-from streammach.jit import Array, kernel
+from streammach.counts.candidate_scores import best_of_some, score_some
+from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.rows.block import RowBlock
-from streammach.rows.candidate_lists import CandidateLists, offer_label
+from streammach.rows.candidate_lists import CandidateLists
+from streammach.rows.layouts import ends
 from streammach.rows.packed import Counts
 from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
@@ -62,10 +60,15 @@ class Hashed:
 
 
 class CountScorer:
-    """Finds the best classes of rows."""
+    """Finds the best classes of rows.
+
+    Labels of neighbours gain, and no score falls by that: the best of all are among the best
+    without neighbours and the labels of these.
+    """
 
     def __init__(self, weights: Counts, threads: int) -> None:
-        self.weights = weights
+        self.weights, near = weights, weights.near
+        self.neighbours = None if near is None else NeighbourSearch(near, weights.n_classes)
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
         self._blocks: tuple[Any, NDArray[np.uint8], int] | None = None  # of the last codes
@@ -75,9 +78,16 @@ class CountScorer:
         return ScoreLists.of(self.weights)
 
     @staticmethod
-    def footprint(n_classes: int, n_wide: int, n_repetitions: int, threads: int) -> int:
-        """Return the bytes of a scorer's tables, with so many features in `wide`, and scratch."""
+    def footprint(
+        n_classes: int, n_wide: int, n_repetitions: int, threads: int, n_near: int = 0
+    ) -> int:
+        """Return the bytes of tables, with so many features in `wide`, and of scratch.
+
+        `n_near` training rows stand beside counts.
+        """
         tables = ScoreLists.footprint(n_classes, n_wide)
+        if n_near:
+            tables += NeighbourSearch.footprint(n_near, n_classes, threads)
         tables += -(-n_classes // BLOCK) * BLOCK * n_repetitions  # codes in blocks
         return tables + threads * BoundRoom.footprint(n_classes, n_repetitions)
 
@@ -89,7 +99,7 @@ class CountScorer:
             self.each(n, lambda a, b: self.rank(rows.indptr, rows.features, a, b, hashed, best))
         elif n:
             self.rank(rows.indptr, rows.features, 0, 1, hashed, best)
-        return best
+        return best if self.neighbours is None else self._joined(best, rows, hashed, None)
 
     def best_of(
         self, rows: RowBlock, k: int, some: CandidateLists, hashed: Hashed | None = None
@@ -97,17 +107,63 @@ class CountScorer:
         """Return the k best labels among the listed classes of each row; -1 for no more."""
         best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
         lists, own = self._lists, self._hashed(hashed)
-        longest = int(np.diff(rows.indptr).max(initial=0))
 
         def piece(first: int, last: int) -> None:
-            units, columns = np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
             best_of_some(
-                rows.indptr, rows.features, first, last, lists, own, some, units, columns,
+                rows.indptr, rows.features, first, last, lists, own, some, *self._sums(rows),
                 best[1], best[0],
             )  # fmt: skip
 
         self.each(rows.n_rows, piece)
-        return best
+        return best if self.neighbours is None else self._joined(best, rows, hashed, some)
+
+    def _scored(
+        self, rows: RowBlock, some: CandidateLists, hashed: Hashed | None
+    ) -> NDArray[np.float32]:
+        """Return the scores of listed classes without neighbours, where they stand."""
+        lists, own = self._lists, self._hashed(hashed)
+        scores = np.empty(len(some.classes), np.float32)
+
+        def piece(first: int, last: int) -> None:
+            score_some(
+                rows.indptr, rows.features, first, last, lists, own, some, *self._sums(rows), scores
+            )
+
+        self.each(rows.n_rows, piece)
+        return scores
+
+    def _sums(self, rows: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return a thread's scratch for the listed classes of rows."""
+        longest = int(np.diff(rows.indptr).max(initial=0))
+        return np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
+
+    def _joined(
+        self, best: Best, rows: RowBlock, hashed: Hashed | None, some: CandidateLists | None
+    ) -> Best:
+        """Return the best of rows with what the labels of their neighbours gain, of some or all."""
+        assert self.neighbours is not None, "there are neighbours"
+        out = best[0].copy(), best[1].copy()
+        step = self.neighbours.most_rows
+        for start in range(0, rows.n_rows, step):
+            part = slice(start, min(start + step, rows.n_rows))
+            own = rows.part(part.start, part.stop)
+            lists, gains = self.neighbours.gains(own.indptr, own.features, self.each)
+            if some is not None:
+                lists, gains = _within(lists, gains, some.part(part.start, part.stop))
+            longest = int((lists.last - lists.first).max(initial=0))
+            if not longest:
+                continue
+            said = None if hashed is None else replace(hashed, logs=hashed.logs[part])
+            gains += self._scored(own, lists, said)
+            at = lists.first[:, None] + np.arange(longest)
+            there = at < lists.last[:, None]
+            at = np.where(there, at, 0)
+            labels = np.where(there, lists.labels[at].astype(np.int64), -1)
+            ids = np.concatenate([best[0][part], labels], axis=1)
+            ids, scores = _best_once(ids, np.concatenate([best[1][part], gains[at]], axis=1))
+            k = best[0].shape[1]
+            out[0][part], out[1][part] = ids[:, :k], scores[:, :k]
+        return out
 
     def rank(
         self, indptr: NDArray[np.int64], features: NDArray[np.int32], first: int, last: int,
@@ -157,41 +213,28 @@ class CountScorer:
         return room
 
 
-@kernel(fastmath=False)
-def best_of_some(
-    indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
-    hashed: HashedScores, some: CandidateLists, units: Array, columns: Array, scores: Array,
-    ids: Array,
-) -> None:  # fmt: skip
-    """Write the best of the listed classes of rows ``first:last``, as `best_of_rows` does.
+def _within(
+    lists: CandidateLists, gains: NDArray[np.float32], some: CandidateLists
+) -> tuple[CandidateLists, NDArray[np.float32]]:
+    """Return those classes of lists that are among others, with the labels that these have."""
+    rows = np.repeat(np.arange(len(lists.first)), lists.last - lists.first)
+    at = some.places(rows, lists.classes)
+    there = at >= 0
+    starts = ends(np.bincount(rows[there], minlength=len(lists.first)))
+    labels = some.labels[at[there]]
+    return CandidateLists(starts[:-1], starts[1:], lists.classes[there], labels), gains[there]
 
-    Parameters
-    ----------
-    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
-        The rows, and which of them.
-    lists, hashed, some : ScoreLists, HashedScores, CandidateLists
-        What scores are made of; which classes.
-    units, columns : int32 (K,), int64 (m,)
-        Scratch: zeros before and after; for the features of the longest row.
-    scores, ids : float32 (n, k), int64 (n, k)
-        Receive the k best labels, best first; -1 where there are no more.
-    """
-    step, none = np.float32(max(lists.unit, 1)) * STEP, np.float32(0)
-    for i in range(first, last):
-        rest, n_wide = np.float32(0), 0
-        for z in range(indptr[i], indptr[i + 1]):
-            f = features[z]
-            rest += lists.penalty[f]
-            if lists.wide_of[f] >= 0:
-                columns[n_wide] = lists.wide_of[f]
-                n_wide += 1
-            else:
-                add_list(lists, f, units)
-        logs = hashed.logs[i if hashed.n_repetitions > 0 else 0]
-        row = BoundedRow(columns[:n_wide], rest, none, step, logs)
-        best, where = scores[i], ids[i]
-        best[:], where[:] = -np.inf, -1
-        for z in range(some.first[i], some.last[i]):
-            c = np.int64(some.classes[z])
-            offer_label(score(row, c, lists, hashed, units), some.labels[z], best, where)
-        units[:] = 0
+
+def _best_once(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Best:
+    """Return ids (n, m) by falling scores, each where it is best, and then -1."""
+    scores = np.where(ids >= 0, scores, -np.inf).astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ids = np.take_along_axis(ids, order, axis=1)
+    scores = np.take_along_axis(scores, order, axis=1)
+    by_id = np.argsort(ids, axis=1, kind="stable")
+    alike = np.diff(np.take_along_axis(ids, by_id, axis=1), axis=1) == 0
+    again = np.zeros(ids.shape, np.bool_)
+    np.put_along_axis(again, by_id[:, 1:], alike, axis=1)
+    order = np.argsort(again | (ids < 0), axis=1, kind="stable")
+    ids, scores = np.where(again, -1, ids), np.where(again, np.float32(-np.inf), scores)
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from streammach.counts import count_kernels
 from streammach.rows.block import RowBlock
-from streammach.rows.pairs import ArrayLayout, PairTable, ends
+from streammach.rows.layouts import ArrayLayout, ends
+from streammach.rows.pairs import PairTable
 from streammach.threads import Workers, pieces_of
 
 PIECES_PER_THREAD = 16

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from streammach.errors import clean
 from streammach.files.reading import ZSTD_HEADER, zstd_size
 from streammach.model.tensors import Lying
-from streammach.rows.pairs import CountWeights, How
+from streammach.rows.layouts import How
+from streammach.rows.neighbours import Neighbours
+from streammach.rows.pairs import CountWeights
 from streammach.threads import Workers, in_turn
 
 PIECE_WORDS = 1 << 22  # that are compressed at once
@@ -29,10 +31,14 @@ CODERS = 4  # threads that compress, at most: each has a piece
 # Of Zstandard: more is slower, and less than 2% smaller; text 7%, but with tables of 41 MB.
 TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 6, 1, 3
 COUNTS = "count_"  # before the names of the counts' arrays
+NEAR = "near_"  # and of those of training rows beside them
 STARTS = COUNTS + "starts"
+# By the arrays of lists: where these start.
+LIST_STARTS = {COUNTS + "classes": STARTS, NEAR + "rows": NEAR + "starts"}
 HOWS: dict[str, How] = {
     "label_offsets": "steps", "feature_offsets": "steps",
     **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
+    **{NEAR + name: how for name, (_, how) in Neighbours.FORMS.items()},
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
@@ -45,9 +51,9 @@ class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dtype: DType  # type of the array
     shape: tuple[int, ...]  # its shape
     # what the words are: `planes` the values; `steps` the differences from the value before;
-    # `lists` the same, starting anew with each list of :data:`STARTS`; `units` multiples of `unit`
-    # with the sign as the lowest bit; `halves` float16 of float32; `nibbles` two values from -8 to
-    # 7 a byte, the first in the low bits
+    # `lists` the same, starting anew with each list; `units` multiples of `unit` with the sign as
+    # the lowest bit; `halves` float16 of float32; `nibbles` two values from -8 to 7 a byte, the
+    # first in the low bits
     how: How
     sizes: tuple[int, ...]  # bytes of each compressed piece
     unit: int = 1  # of `units`; 1 otherwise
@@ -61,7 +67,8 @@ def encode(
     how = how or HOWS.get(name, "planes")
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
-    works = (partial(_compressed, codec, make) for make in _pieces(array, how, unit, arrays))
+    starts = arrays[LIST_STARTS[name]] if how == "lists" else None
+    works = (partial(_compressed, codec, make) for make in _pieces(array, how, unit, starts))
     sizes = tuple(room.add(piece) for piece in in_turn(room.workers, works))
     dtype = cast("DType", str(array.dtype))
     coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=sizes, unit=unit)
@@ -103,10 +110,9 @@ class CodeBuffer:
 
 
 def _pieces(
-    array: NDArray[Any], how: How, unit: int, arrays: dict[str, NDArray[Any]]
+    array: NDArray[Any], how: How, unit: int, starts: NDArray[np.int64] | None
 ) -> Iterator[Callable[[], NDArray[Any]]]:
     """Yield what makes the words of an array, some at a time."""
-    starts = arrays[STARTS] if how == "lists" else None
     step = PIECE_WORDS * (2 if how == "nibbles" else 1)
     for start in range(0, array.size, step):
         stop = min(start + step, array.size)
@@ -125,14 +131,16 @@ def _flat(array: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
     return rows[start - first * width : stop - first * width]
 
 
-def decode(data: NDArray[np.uint8], coded: Coded, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the array that :func:`encode` was given, bit for bit."""
+def decode(
+    data: NDArray[np.uint8], coded: Coded, starts: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return the array that :func:`encode` was given, bit for bit; `starts` are those of lists."""
     n, dtype = math.prod(coded.shape), np.dtype(coded.dtype)
     pieces = _places(data, coded)
     words = np.empty(_n_words(coded), _word_type(dtype, coded.how))
     for i, (a, b) in enumerate(pieces):
         _fill(words[i * PIECE_WORDS : (i + 1) * PIECE_WORDS], data[a:b])
-    return values_of(words, n, coded, arrays).reshape(coded.shape)
+    return values_of(words, n, coded, starts).reshape(coded.shape)
 
 
 def words_in(data: Bytes, coded: Coded) -> Iterator[NDArray[Any]]:
@@ -204,14 +212,14 @@ def _words(array: NDArray[Any], start: int, stop: int, how: How, unit: int) -> N
 
 
 def values_of(
-    words: NDArray[Any], n: int, coded: Coded, arrays: dict[str, NDArray[Any]]
+    words: NDArray[Any], n: int, coded: Coded, starts: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Return the values that words were made of."""
     dtype = np.dtype(coded.dtype)
     if coded.how == "steps":
         return np.cumsum(words, dtype=dtype)
     if coded.how == "lists":
-        return _from_list_steps(words, arrays.get(STARTS))
+        return _from_list_steps(words, starts)
     if coded.how == "units":
         half = (words >> 1).view(dtype)
         values: NDArray[Any] = (half ^ -(words & 1).view(dtype)) * dtype.type(coded.unit)

@@ -16,9 +16,11 @@ from streammach.files.destinations import Product, not_folder
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMAT
 from streammach.model.calibration import RIGHT, STATED
-from streammach.model.coding import COUNTS, Coded
+from streammach.model.coding import COUNTS, NEAR, Coded
 from streammach.model.tensors import TensorFile, damaged
-from streammach.rows.pairs import CountWeights, How, Shape
+from streammach.rows.layouts import How, Shape
+from streammach.rows.neighbours import Neighbours
+from streammach.rows.pairs import CountWeights
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.model_spec import ModelSpec
@@ -80,6 +82,7 @@ class Document(
     recipe: Recipe | None = None
     relabelled: bool = False  # whether labels were renamed, merged or removed
     title_kind: Kind | None = None  # that of titles of labels; None without any
+    near_weight: Amount | None = None  # weight of training rows beside counts; None without
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
@@ -88,6 +91,8 @@ class Document(
             raise ValueError("the majority is no class")
         if self.estimator == "blend" and self.hashed_weight is None:
             raise ValueError("there are no counts to blend")
+        if self.near_weight is not None and self.hashed_weight is None:
+            raise ValueError("there are no counts for training rows to stand beside")
         if self.n_more and not self.dense:
             raise ValueError("rows that are not dense have columns beyond the features")
         if self.listed != (self.training.label_share is not None):
@@ -121,6 +126,8 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     if document.hashed_weight is not None:
         counts = CountWeights.shapes(features=d, classes=k)
         found |= {COUNTS + name: facts for name, facts in counts.items()}
+    if document.near_weight is not None:
+        found |= {NEAR + name: facts for name, facts in Neighbours.shapes(d).items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
     if document.relabelled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,17 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import memory_limit, size_text
-from streammach.model.coding import COUNTS, STARTS, Bytes, Coded, decode, values_of, words_in
+from streammach.model.coding import (
+    COUNTS,
+    LIST_STARTS,
+    NEAR,
+    STARTS,
+    Bytes,
+    Coded,
+    decode,
+    values_of,
+    words_in,
+)
 from streammach.model.document import (
     COLUMNS,
     LABEL_OFFSETS,
@@ -28,9 +39,11 @@ from streammach.model.document import (
 )
 from streammach.model.tensors import TensorHeader, damaged, load_tensors
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
+from streammach.rows.layouts import Shape
 from streammach.rows.names import Names
+from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, PackedCounts, PackedRows
-from streammach.rows.pairs import CountWeights, Shape
+from streammach.rows.pairs import CountWeights
 
 Arrays = dict[str, NDArray[Any]]
 WORDS = 1 << 18  # of weights that are packed at once
@@ -56,7 +69,7 @@ def decode_arrays(document: Document, arrays: Arrays) -> None:
     for name, coded in document.coded.items():  # what lists need comes before them
         if name == WEIGHTS and packs_weights(document):
             continue
-        arrays[name] = decode(arrays[name], coded, arrays)
+        arrays[name] = decode(arrays[name], coded, arrays.get(LIST_STARTS.get(name, "")))
         if arrays[name].dtype == np.float32:
             largest = np.zeros(1, np.int64)
             look_at_numbers(np.ascontiguousarray(arrays[name]).reshape(-1), NO_SIGN, largest)
@@ -114,7 +127,7 @@ def weight_rows(data: Bytes, coded: Coded) -> Iterator[NDArray[np.int8]]:
     for words in words_in(data, coded):
         for start in range(0, len(words), WORDS):
             some = words[start : start + WORDS]
-            values = values_of(some, min(n, 2 * len(some)), coded, {})
+            values = values_of(some, min(n, 2 * len(some)), coded)
             n -= len(values)
             values = np.concatenate([left, values]) if len(left) else values
             whole = len(values) // columns * columns
@@ -127,7 +140,10 @@ def counts_in(document: Document, arrays: Arrays) -> Counts | None:
     hashed, coded = document.hashed_weight, document.coded
     if hashed is None:
         return None
-    counts = CountWeights.of(arrays, COUNTS, hashed)
+    counts, weight = CountWeights.of(arrays, COUNTS, hashed), document.near_weight
+    if weight is not None:
+        near = Neighbours.of(arrays, NEAR, weight, counts.n_classes)
+        counts = replace(counts, near=near)
     if not packs_counts(document):
         return counts
     unit, wide = coded[GAINS].unit, coded[WIDE]

@@ -19,7 +19,7 @@ from streammach.files.writing import write_atomic
 from streammach.formats import MODEL_FORMAT
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
-from streammach.model.coding import COUNTS, CodeBuffer, Coded, encode
+from streammach.model.coding import COUNTS, NEAR, CodeBuffer, Coded, encode
 from streammach.model.document import (
     COLUMNS,
     DOCUMENT,
@@ -50,6 +50,7 @@ from streammach.model.loading import (
 from streammach.model.row_answers import RowAnswers
 from streammach.model.tensors import TensorFile, damaged, diverged, header_bytes, write_tensors
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
+from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, Table
 from streammach.spec.documents import to_json
 from streammach.spec.model_spec import ModelSpec
@@ -189,6 +190,11 @@ class Model(RowAnswers, Reported):
         return 0 if self.counts is None else self.counts.n_pairs
 
     @property
+    def near(self) -> Neighbours | None:
+        """Training rows beside the counts; None without."""
+        return None if self.counts is None else self.counts.near
+
+    @property
     def hashed_weight(self) -> float:
         """Weight of the hashed models beside counts; 0 without."""
         return 0.0 if self.counts is None else self.counts.hashed
@@ -249,6 +255,7 @@ class Model(RowAnswers, Reported):
             LABEL_OFFSETS: self.labels.offsets, LABELS: self.labels.data,
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
+            **({} if self.near is None else self.near.arrays(NEAR)),
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
             **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
             **({} if self.says is None else {LABEL_SAYS: self.says}),
@@ -292,6 +299,7 @@ class Model(RowAnswers, Reported):
             n_more=self.n_more, n_rows=self.n_rows, recipe=self.recipe,
             relabelled=self.says is not None,
             title_kind=None if self.titles is None else cast("Kind", self.titles.kind),
+            near_weight=None if self.near is None else self.near.weight,
         )  # fmt: skip
 
     @classmethod

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
 from streammach.machine import size_text
-from streammach.model.coding import CODERS, COUNTS, encode
+from streammach.model.coding import CODERS, COUNTS, NEAR, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
 from streammach.rows.narrow import narrowed, round_gains, round_halves
@@ -289,6 +289,8 @@ def shrink_to(
     check(model, target.weights, target.n_repetitions)
     if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
         return model
+    if model.counts is not None and model.near is not None and _near_bytes(model) > n_bytes // 2:
+        model = replace(model, counts=replace(model.counts, near=None))
     known = [t for t in types_of(model) if model.dense or t in LEVELS]
     wanted = [target.weights] if target.weights else known
     pairs = pairs_of(model, wanted[-1])
@@ -351,6 +353,12 @@ def counts_bytes(counts: CountWeights) -> int:
     arrays = counts.arrays(COUNTS)
     coded = (encode(name, array, arrays) for name, array in arrays.items())
     return sum(data.nbytes + len(str(facts)) for data, facts in coded)
+
+
+def _near_bytes(model: Model) -> int:
+    """Return the bytes of the training rows beside a model's counts as they lie in a file."""
+    arrays = {} if model.near is None else model.near.arrays(NEAR)
+    return sum(encode(name, array, arrays)[0].nbytes for name, array in arrays.items())
 
 
 class _Sizes:

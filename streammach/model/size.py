@@ -10,7 +10,7 @@ import numpy as np
 
 from streammach.errors import clean
 from streammach.model import loading
-from streammach.model.coding import COUNTS, PIECE_WORDS
+from streammach.model.coding import COUNTS, NEAR, PIECE_WORDS
 from streammach.model.document import LABELS, TENSORS, TITLES, Document, arrays_of, read_document
 from streammach.model.model import Model, folder_of
 from streammach.model.shrink import PAIR_BYTES
@@ -42,6 +42,7 @@ class ModelSize:
     title_bytes: int = 0  # bytes of the titles of its labels
     relabelled: bool = False  # whether labels were renamed, merged or removed
     n_wide: int = 0  # features that have a gain for each class in its counts
+    n_near: int = 0  # training rows beside its counts
 
     @property
     def label_bytes(self) -> float:
@@ -78,6 +79,7 @@ def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
         loading=_loading(document, sizes), smaller=_smaller(sizes, plain),
         listed=document.listed, relabelled=document.relabelled, title_bytes=sizes.get(TITLES, 0),
         n_wide=shapes[loading.WIDE][0] if loading.WIDE in shapes else 0,
+        n_near=shapes[NEAR + "norms"][0] if document.near_weight is not None else 0,
     )  # fmt: skip
 
 
@@ -113,4 +115,5 @@ def size_in_memory(model: Model) -> ModelSize:
         listed=model.listed, relabelled=model.says is not None,
         title_bytes=0 if model.titles is None else model.titles.text_bytes,
         n_wide=0 if model.counts is None else len(model.counts.wide),
+        n_near=0 if model.near is None else len(model.near.norms),
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """Why a class has its score: what each feature of a row adds to it, from what the model keeps.
 
 A logit is linear in the features of a row, and so are counts. By ``logsum`` and ``blend`` a feature
-adds its share of the logits of the class's buckets, and what counts say of the pair. What
+adds its share of the logits of the class's buckets, and what counts say of the pair. What labels of
+similar training rows gain is a line of its own. What
 probabilities take off all logits of a repetition is a line of its own, and so are cosines. Other
 estimators are not linear: there a feature adds what the score loses when the row is without it.
 All is in float64, by NumPy: few rows are explained.
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import STEP
+from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.data.tables.word_places import Places
 from streammach.errors import UsageError
 from streammach.figures import Contribution, Explanation
@@ -29,7 +31,7 @@ from streammach.spec.estimators import BLEND, ESTIMATORS, MEDIAN, MINIMUM, SUM, 
 from streammach.spec.types import Ranker
 
 # What is no feature's: of counts, of hashed models, and what the listed features leave over.
-LINES = ("prior", "bias", "cosines", "normaliser", "rest")
+LINES = ("prior", "neighbours", "bias", "cosines", "normaliser", "rest")
 REST = LINES.index("rest")
 ROUNDING = 1e-9  # what is less is no rest
 PIECE_BYTES = 1 << 20  # of weights of features that are worked on at once
@@ -70,6 +72,9 @@ class Explainer:
     def __init__(self, model: Model, estimator: Ranker) -> None:
         self._model = model
         self._counts: Counts | None = model.counts if estimator == BLEND else None
+        self._neighbours = None
+        if self._counts is not None and self._counts.near is not None:
+            self._neighbours = NeighbourSearch(self._counts.near, model.spec.n_classes)
         self._kind = ESTIMATORS[USUAL if estimator == BLEND else estimator]
         self._linear = self._kind.logarithms and self._kind.branch == SUM
         # what gives a row cosines, and their weights: nothing where it has none
@@ -125,6 +130,10 @@ class Explainer:
         out.parts[:] += own
         out.lines[LINES.index("prior")] = counts.base[ids]
         out.scores[:] += counts.base[ids] + own.sum(axis=0)
+        if self._neighbours is not None:
+            gained = self._neighbours.gains_of(features, ids)
+            out.lines[LINES.index("neighbours")] = gained
+            out.scores[:] += gained
 
     def _add_linear(self, features: Ids, values: Numbers, columns: Ids, out: Terms) -> None:
         """Add the mean logarithms of classes, whose columns are int64 (k, R), by their logits."""

@@ -204,7 +204,7 @@ def _fixed(
         del found["tables"]  # the same codes, which nobody asks for class by class
     if held.counted:
         found["count scores"] = CountScorer.footprint(
-            spec.n_classes, held.n_wide, spec.n_repetitions, threads
+            spec.n_classes, held.n_wide, spec.n_repetitions, threads, held.n_near
         )
     if task in MEASURES:
         each = LABEL_BYTES if held.listed else CLASS_BYTES

@@ -28,6 +28,38 @@ class CandidateLists(NamedTuple):
         """Return the lists of rows ``start:stop``."""
         return self._replace(first=self.first[start:stop], last=self.last[start:stop])
 
+    def places(self, rows: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+        """Return where classes int (m,) stand in the lists of rows int (m,), -1 where they do not.
+
+        They stand in `classes`: int64 (m,).
+        """
+        out = np.empty(len(rows), np.int64)
+        find_classes(self, rows.astype(np.int64), classes.astype(np.int64), out)
+        return out
+
+
+@kernel()
+def find_classes(lists: CandidateLists, rows: Array, classes: Array, out: Array) -> None:
+    """Write where classes stand in the lists of their rows, -1 where they do not.
+
+    Parameters
+    ----------
+    lists : CandidateLists
+        The lists.
+    rows, classes, out : int64 (m,)
+        Rows and a class of each; receives the places.
+    """
+    for i in range(rows.shape[0]):
+        low, end = lists.first[rows[i]], lists.last[rows[i]]
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if lists.classes[middle] < classes[i]:
+                low = middle + 1
+            else:
+                high = middle
+        out[i] = low if low < end and lists.classes[low] == classes[i] else -1
+
 
 @kernel(inline=True)
 def offer_label(s: Number, label: Number, scores: Array, ids: Array) -> None:

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from streammach.errors import DataError
 from streammach.jit import Array, kernel
+from streammach.rows.layouts import ends
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
-from streammach.rows.pairs import ends
 from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
 

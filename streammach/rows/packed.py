@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from streammach.jit import Array, Number, kernel
-from streammach.rows.pairs import CountWeights, ends
+from streammach.rows.layouts import ends
+from streammach.rows.neighbours import Neighbours
+from streammach.rows.pairs import CountWeights
 from streammach.simd import prefetch, replace_marked
 
 OTHER = 3  # in two bits: a number that follows as a byte
@@ -254,6 +256,7 @@ class PackedCounts:
     base: NDArray[np.float32]
     log_values: NDArray[np.float32]
     hashed: float
+    near: Neighbours | None = None  # that of :class:`CountWeights`
 
     @classmethod
     def of(cls, counts: CountWeights, unit: int) -> PackedCounts:
@@ -271,7 +274,7 @@ class PackedCounts:
         return cls(
             starts=starts, steps=steps, gains=gains, peaks=peaks, unit=unit, n_listed=n,
             wide_of=counts.wide_of, wide=counts.wide // np.int16(unit), penalty=counts.penalty,
-            base=counts.base, log_values=counts.log_values, hashed=counts.hashed,
+            base=counts.base, log_values=counts.log_values, hashed=counts.hashed, near=counts.near,
         )  # fmt: skip
 
     @staticmethod
@@ -301,7 +304,8 @@ class PackedCounts:
     @property
     def n_bytes(self) -> int:
         """Bytes of the arrays."""
-        return sum(a.nbytes for a in vars(self).values() if isinstance(a, np.ndarray))
+        own = sum(a.nbytes for a in vars(self).values() if isinstance(a, np.ndarray))
+        return own + (0 if self.near is None else self.near.n_bytes)
 
     def plain(self) -> CountWeights:
         """Return the same with lists of classes and gains."""
@@ -311,7 +315,7 @@ class PackedCounts:
         return CountWeights(
             starts=ends(lengths), classes=classes, gains=gains, wide_of=self.wide_of,
             wide=self.wide * np.int16(self.unit), penalty=self.penalty, base=self.base,
-            log_values=self.log_values, hashed=self.hashed,
+            log_values=self.log_values, hashed=self.hashed, near=self.near,
         )  # fmt: skip
 
 

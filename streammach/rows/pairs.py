@@ -6,27 +6,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-Length = Literal["features", "ends", "classes", "pairs", "wide"]
-# See model.coding.Coded.
-How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]
-Shape = tuple[int | None, ...]  # None where any length is right
+from streammach.rows.layouts import ArrayLayout, Shape, ends
+from streammach.rows.neighbours import Neighbours
+
 PIECE_PAIRS = 1 << 18  # that are worked on at once
-
-
-class ArrayLayout(NamedTuple):
-    """How an array of a table lies: a note beside its type.
-
-    ``shape`` gives its lengths by name: d ``features``, their d + 1 ``ends``, K ``classes``, Z
-    ``pairs``, any number ``wide``; ``how`` says of what words it is made where it is coded.
-    """
-
-    shape: tuple[Length, ...]
-    how: How = "planes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +76,7 @@ class CountWeights(PairTable):
 
     With the features f of a row, ``score_i = base_i - (sum_f penalty_f) log_values_i + (sum over
     counted pairs (f, i) of gain_fi) / 1024``; with hashed models beside it, plus ``hashed * (1/R)
-    sum_r ln P_r[h_r(i)]``.
+    sum_r ln P_r[h_r(i)]``, and with training rows, plus what labels of the most similar ones gain.
     """
 
     # int16 (Z,): what each pair adds, in units of 1/1024 nat
@@ -104,11 +92,14 @@ class CountWeights(PairTable):
     base: Annotated[NDArray[np.float32], ArrayLayout(("classes",))]
     log_values: Annotated[NDArray[np.float32], ArrayLayout(("classes",))]
     hashed: float  # weight of the hashed models, 0 or more
+    near: Neighbours | None = None  # training rows beside them, whose labels gain
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, hashed: float) -> CountWeights:
         """Return the weights of arrays named with a prefix; ValueError if an index is wrong."""
-        found = cls(**{name: arrays[prefix + name] for name in cls.forms()}, hashed=hashed)
+        found = cls(
+            **{name: arrays[prefix + name] for name in cls.forms()}, hashed=hashed, near=None
+        )
         starts, classes, wide_of = found.starts, found.classes, found.wide_of
         right = (
             starts[0] == 0
@@ -121,6 +112,11 @@ class CountWeights(PairTable):
         if not right:
             raise ValueError("the counts are wrong")
         return found
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the arrays."""
+        return super().n_bytes + (0 if self.near is None else self.near.n_bytes)
 
     @property
     def n_classes(self) -> int:
@@ -203,6 +199,7 @@ class CountWeights(PairTable):
         return replace(
             self._with_lists(lengths[chosen], np.repeat(chosen, lengths)), wide=wide,
             wide_of=places(present, len(wide_of)), penalty=self.penalty[chosen],
+            near=None if self.near is None else self.near.of_features(chosen),
         )  # fmt: skip
 
     def compact(self) -> CountWeights:
@@ -299,11 +296,6 @@ class ClassPairs:
     gains: NDArray[np.int16]  # int16 (m,): what each adds, in units of 1/1024 nat
     base: NDArray[np.float32]  # base, log_values: float32 (n,): those of :class:`CountWeights`
     log_values: NDArray[np.float32]
-
-
-def ends(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where lists of these lengths start and the last one ends: int64 (n + 1,)."""
-    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def places(chosen: NDArray[np.int64], n: int) -> NDArray[np.int32]:

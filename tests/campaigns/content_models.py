@@ -5,7 +5,7 @@ import json
 import google_crc32c
 import numpy as np
 
-from streammach.model.coding import Coded, decode, encode
+from streammach.model.coding import LIST_STARTS, Coded, decode, encode
 from streammach.spec.documents import from_json
 from tests.campaigns.content_values import (
     CANNOT,
@@ -57,16 +57,18 @@ class Tensors:
         facts = self.header[name]
         array = np.frombuffer(self.bodies[name], _dtype(facts["dtype"])).reshape(facts["shape"])
         coded = self.coded(name)
-        starts = {} if coded is None or coded.how != "lists" else {
-            "count_starts": self.array("count_starts")
-        }  # fmt: skip
+        starts = (
+            self.array(LIST_STARTS[name]) if coded is not None and coded.how == "lists" else None
+        )
         return array if coded is None else decode(array, coded, starts)
 
     def put(self, name, values):
         """Replace an array, coded as it was."""
         coded = self.coded(name)
         if coded is not None:
-            starts = {"count_starts": self.array("count_starts")} if coded.how == "lists" else {}
+            starts = (
+                {LIST_STARTS[name]: self.array(LIST_STARTS[name])} if coded.how == "lists" else {}
+            )
             values, facts = encode(name, values, starts, coded.how)
             self.document["coded"][name] = {
                 "dtype": facts.dtype, "shape": list(facts.shape), "how": facts.how,

@@ -4,8 +4,10 @@ import numpy as np
 
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
+from streammach.rows.layouts import ends
 from streammach.rows.names import Names
-from streammach.rows.pairs import CountWeights, ends
+from streammach.rows.neighbours import Neighbours
+from streammach.rows.pairs import CountWeights
 from tests.builders import spec_of, training
 
 
@@ -37,3 +39,16 @@ def model_of(rng, d=12, k=30, n_buckets=8, n_repetitions=3, **changes):
         "bias": np.arange(columns, dtype=np.float32),
     }  # fmt: skip
     return Model(**{**fields, **changes})
+
+
+def near_of(rng, d=12, k=30, n=9, weight=1.5):
+    """Training rows beside counts: some features in some rows, a few labels each."""
+    lists = [np.flatnonzero(rng.random(n) < 0.3) for _ in range(d)]
+    labels = [np.sort(rng.choice(k, 3, replace=False)) for _ in range(n)]
+    return Neighbours(
+        starts=ends(np.array([len(own) for own in lists])),
+        rows=np.concatenate(lists).astype(np.int32),
+        norms=rng.uniform(0.1, 0.3, n).astype(np.float16).astype(np.float32),
+        label_starts=ends(np.full(n, 3)), labels=np.concatenate(labels).astype(np.int32),
+        weight=weight,
+    )  # fmt: skip

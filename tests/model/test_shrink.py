@@ -30,9 +30,10 @@ from streammach.model.shrink import (
 )
 from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
+from streammach.rows.layouts import ends
 from streammach.rows.narrow import narrowed
 from streammach.rows.packed import PackedCounts
-from streammach.rows.pairs import CountWeights, ends
+from streammach.rows.pairs import CountWeights
 from streammach.training.compact import Form, _made
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of

@@ -14,7 +14,7 @@ from streammach.rows.packed import PackedCounts
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from tests.builders import block_of, training
-from tests.model.models import counts_of, model_of
+from tests.model.models import counts_of, model_of, near_of
 
 N, D, K = 40, 12, 230
 NAMES = [f"label {i}" for i in range(K)]
@@ -32,6 +32,10 @@ def unhashed(rng, **changes):
     return replace(model, spec=none, weights=model.weights[:, :0], bias=model.bias[:0])
 
 
+def with_near(rng):
+    return replace(counts_of(rng, D, K), near=near_of(rng, D, K))
+
+
 MODELS = {
     "hashed": lambda rng: model_of(rng, D, K),
     "exact": lambda rng: model_of(rng, D, K, K, 1),
@@ -39,6 +43,7 @@ MODELS = {
     "lists": lambda rng: model_of(rng, D, K, **LISTED),
     "blend": lambda rng: model_of(rng, D, K, counts=counts_of(rng, D, K)),
     "packed": lambda rng: model_of(rng, D, K, counts=PackedCounts.of(counts_of(rng, D, K), 32)),
+    "neighbours": lambda rng: model_of(rng, D, K, counts=with_near(rng)),
     "counts": unhashed,
     "counts, lists": lambda rng: unhashed(rng, **LISTED),
 }

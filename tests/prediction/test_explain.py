@@ -8,16 +8,17 @@ import pytest
 from streammach.errors import UsageError
 from streammach.prediction.explain import LINES, Explainer, gains_at
 from streammach.prediction.predictor import Predictor
+from streammach.rows.layouts import ends
 from streammach.rows.narrow import narrowed
 from streammach.rows.packed import PackedCounts, PackedRows
-from streammach.rows.pairs import CountWeights, ends
+from streammach.rows.pairs import CountWeights
 from streammach.spec.estimators import BLEND, estimators
 from streammach.spec.model_spec import ModelSpec
 from tests.builders import block_of, spec_of, training
-from tests.model.models import counts_of, model_of
+from tests.model.models import counts_of, model_of, near_of
 
 D, K, B, R, MORE = 12, 30, 8, 3, 4
-SHAPES = ("hashed", "exact", "dense", "cosines", "counts alone")
+SHAPES = ("hashed", "exact", "dense", "cosines", "counts alone", "neighbours")
 LEVELS = {"float32": 0, "int8": 127, "int4": 7}
 CASES = [("float32", shape, logistic) for shape in SHAPES for logistic in (False, True)]
 CASES += [(form, shape, False) for form in ("int8", "int4") for shape in ("hashed", "exact")]
@@ -30,6 +31,8 @@ def model_like(rng, form, shape, logistic):
     spec = ModelSpec.unhashed_of(spec.shape) if shape == "counts alone" else spec
     weights = rng.normal(size=(D, spec.n_columns)).astype(np.float32)
     changes, counts = {"stored": None}, counts_of(rng, D, K)
+    if shape == "neighbours":
+        counts = replace(counts, near=near_of(rng, D, K))
     if LEVELS[form]:
         rows, scale = narrowed(weights, LEVELS[form])
         weights, counts = PackedRows.of([rows], rows.shape), PackedCounts.of(counts, 32)

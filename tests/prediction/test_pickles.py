@@ -14,10 +14,20 @@ from streammach.errors import ModelError
 from streammach.model.shrink import Size, shrink
 from streammach.rows.names import Names
 from tests.builders import training
-from tests.model.models import counts_of, model_of
+from tests.model.models import counts_of, model_of, near_of
 from tests.prediction.test_explain import CASES, MORE, D, K, model_like
 
-KINDS = ("whole", "small", "counts", "small counts", "lists", "integers", "loaded")
+KINDS = (
+    "whole",
+    "small",
+    "counts",
+    "small counts",
+    "neighbours",
+    "small neighbours",
+    "lists",
+    "integers",
+    "loaded",
+)
 
 
 def through_joblib(model):
@@ -43,6 +53,8 @@ def made(kind, rng, tmp_path):
                    "n_rows": 90}  # fmt: skip
     if kind == "integers":
         changes = {"labels": Names.of(range(5, 35))}
+    if "neighbours" in kind:
+        changes["counts"] = replace(counts_of(rng), near=near_of(rng))
     model = model_of(rng, **changes)
     if kind.startswith("small"):
         model = shrink(model, Size("int8", 3, model.n_pairs))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from streammach.counts.scores import CountScorer
+from streammach.rows.layouts import ends
 from streammach.rows.packed import PackedCounts
-from streammach.rows.pairs import CountWeights, ends
+from streammach.rows.pairs import CountWeights
 from tests.builders import block_of
 from tests.model.models import counts_of
 from tests.reference import packed as reference

@@ -2,7 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,8 +12,9 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.data.convert import convert
 from streammach.errors import Interrupted, UsageError
-from streammach.model.shrink import Size, shrink
+from streammach.model.shrink import Size, shrink, shrink_to
 from streammach.model.size import size_in_file, size_in_memory
+from streammach.parts.counts import neighbour_fit
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
 from tests.builders import Stop, fit, listed_lines
@@ -60,6 +63,15 @@ def test_lists_are_learnt_and_measured(counts, stores, tiny):
     assert found.f1.micro > 0.75
 
 
+@pytest.fixture
+def similar(monkeypatch):
+    """Similar training rows weigh 1, whatever held-out rows say."""
+    fit_them = neighbour_fit._fit
+    monkeypatch.setattr(
+        neighbour_fit, "_fit", lambda *given: msgspec.structs.replace(fit_them(*given), weight=1.0)
+    )
+
+
 def test_a_run_is_the_same_for_any_threads_and_resumed(stores, tiny, monkeypatch):
     options = {"n_buckets": 8, "n_repetitions": 4, "counts": "on"}
     with sm.Dataset.open(stores[0]) as data:
@@ -72,6 +84,35 @@ def test_a_run_is_the_same_for_any_threads_and_resumed(stores, tiny, monkeypatch
             fit(data, tiny.folder / "cut", plan, callbacks=[stop], **FIXED)
         resumed = fit(data, tiny.folder / "cut", plan, resume=True, **FIXED)
     assert model_bytes(resumed) == model_bytes(whole)
+
+
+def test_similar_rows_are_all_rows_in_the_end(stores, similar, tiny):
+    with sm.Dataset.open(stores[0]) as data:
+        plans = [sm.plan(data, threads=n, counts="on", n_repetitions=0) for n in (1, 2)]
+        run, two = (
+            fit(data, tiny.folder / name, plan, **FIXED)
+            for name, plan in zip(("one", "two"), plans, strict=True)
+        )
+        model, rows = run.model, data.rows(0, data.n_rows)
+    assert any(line.name == "neighbours" for line in plans[0].ledger)
+    assert model_bytes(run) == model_bytes(two)
+    assert any("similar training rows" in reason for reason in run.reasons)
+    near = model.near
+    assert len(near.norms) == rows.n_rows  # held-out ones, too
+    listed = np.diff(near.starts)[model.features.ids_of(data.features)] > 0
+    rare = np.array([listed[own].any() for own in np.split(rows.features, rows.indptr[1:-1])])
+    assert ((near.norms > 0) == rare).all()
+    assert near.labels.tolist() == rows.lists.classes.tolist()
+    with sm.Predictor(model) as predictor:
+        own = predictor.ranked(rows.part(0, 50), 5)
+        without = sm.Predictor(replace(model, counts=replace(model.counts.plain(), near=None)))
+        others = without.ranked(rows.part(0, 50), 5)
+        without.close()
+    assert (own[1][:, 0] > others[1][:, 0])[rare[:50] & (rows.lists.lengths[:50] > 0)].all()
+    size = model.file_bytes()
+    assert shrink_to(model, size).near is not None
+    near_bytes = sum(array.nbytes for array in near.arrays("").values())
+    assert shrink_to(model, min(size - 1, near_bytes // 4)).near is None
 
 
 def test_a_smaller_model_knows_its_labels(stores, tiny):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from streammach.counts.count_kernels import INDEX_BYTES
 from streammach.counts.label_learning import LabelLearner
+from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.parts.counts.group_kernels import FitRoom
 from streammach.rows.block import RowBlock
+from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights, PairTable
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
@@ -57,6 +59,7 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
         )
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + lessons,
+        "neighbours": neighbour_bytes(facts, threads),
         "count scores": _scores(facts, config),
     }  # fmt: skip
 
@@ -67,7 +70,19 @@ def judged(facts: DataFacts, config: RunConfig) -> int:
     if not max_pairs:
         return 0
     # Beside the scorer of a form stands that of the whole model.
-    return 2 * _scores(facts, config) + sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
+    lists = sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
+    near = neighbour_bytes(facts, config.placement.threads)
+    return 2 * _scores(facts, config) + lists + near
+
+
+def neighbour_bytes(facts: DataFacts, threads: int) -> int:
+    """Return the bytes of the rows of a store as neighbours, and of their search."""
+    if not facts.listed:
+        return 0
+    rows = Neighbours.footprint(
+        features=facts.n_features, nnz=facts.nnz, rows=facts.n_rows, labels=facts.n_labels
+    )
+    return rows + 2 * NeighbourSearch.footprint(facts.n_rows, facts.n_classes, threads)
 
 
 def _scores(facts: DataFacts, config: RunConfig) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, weigh
@@ -17,10 +20,11 @@ from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts.as_before import as_before
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
+from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.prediction.ranking import by_counts, by_hashes
+from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -59,27 +63,47 @@ LOST = AccuracyDrop(3.7, 4.0)  # by sparse rows without counts: 8.5, 1.5 and 1.1
 class CountsDecision(Decision):
     """Counts with the weights that held-out rows want, alone or beside hashed models."""
 
+    counts: CountWeights
+
     def __init__(
         self, session: PartSession, counted: Counted, best: GroupWeights, reasons: tuple[str, ...],
         figures: dict[Ranker, Reached], transform: Transform | None = None,
     ) -> None:  # fmt: skip
         super().__init__(reasons=(*counted.reasons, *reasons), figures=figures)
         self._session, self._table, self._weights = session, counted.table, best
-        self.counts = weigh(self._table, self._weights)
-        self._scorer = CountScorer(self.counts, session.plan.config.placement.threads)
-        self.ranking = self._scorer.topk
-        if transform is not None:
-            self.ranking = by_counts(session.backend, self._scorer, transform)
+        self._transform, self._norms = transform, np.zeros(0, np.float32)
+        self.ranking = ranking = self._ranked_by(weigh(self._table, self._weights))
+        near = neighbours(session, ranking)
+        if near is not None:
+            rows, self._norms, fit = near
+            self._scorer.close()
+            self.ranking = self._ranked_by(replace(self.counts, near=rows))
+            self.figures["blend"] = fit.with_them
+            self.reasons += (
+                f"labels of similar training rows weigh {rows.weight:g}: held-out "
+                f"{words(session.dataset.listed).both} {fit.with_them.text} with, "
+                f"{fit.without.text} without",
+            )
+            session.measured("neighbours", fit.with_them)
+
+    def _ranked_by(self, counts: CountWeights) -> Ranking:
+        session, self.counts = self._session, counts
+        self._scorer = CountScorer(counts, session.plan.config.placement.threads)
+        if self._transform is None:
+            return self._scorer.topk
+        return by_counts(session.backend, self._scorer, self._transform)
 
     def learn_held_out(self) -> None:
         """Count the held-out rows, too; no pair is learnt or weighed any more."""
-        session = self._session
+        session, near = self._session, self.counts.near
         self._table.forget_places()
         for rows in held_rows(session.dataset, session.held):
             session.check()
             for repeated, _ in rows.repeated():
                 self._table.add(repeated)
-        self.counts = weigh(self._table, self._weights)
+        if near is not None:
+            near = replace(near, norms=self._norms)
+        self.counts = replace(weigh(self._table, self._weights), near=near)
 
     def close(self) -> None:
         self._scorer.close()
@@ -177,7 +201,7 @@ def _as_in_run(session: PartSession, counted: Counted, transform: Transform) -> 
         f"hashed models weigh {weights.hashed:.3g} beside counts, as in the run: held-out "
         f"{words(session.dataset.listed).both} {scores_text(figures.items())}"
     )
-    found.figures, found.reasons = figures, (*counted.reasons, reason)
+    found.figures, found.reasons = figures, (*found.reasons, reason)
     return found
 
 
@@ -224,7 +248,8 @@ class Counts(Part):
         """Return the bytes of the pairs of a model, and of those of a smaller one."""
         n_pairs, n_features = config.size_of(self.name), facts.n_features
         held = (bytes_of.MODEL_BYTES + PAIR_BYTES) * n_pairs
-        return held + COPIES * CountWeights.footprint(features=n_features) if n_pairs else 0
+        near = 2 * bytes_of.neighbour_bytes(facts, 0)
+        return near + held + COPIES * CountWeights.footprint(features=n_features) if n_pairs else 0
 
     def model_bytes(self, config: RunConfig) -> int:
         return bytes_of.MODEL_BYTES * config.size_of(self.name)
@@ -236,6 +261,7 @@ class Counts(Part):
         """
         n_pairs = config.size_of(self.name)
         kept = saved.disk_bytes(n_pairs, facts.n_features, facts.n_classes)
+        kept += bytes_of.neighbour_bytes(facts, 0)  # in the model
         if config.shape.unhashed:
             return kept + LEARNT_BYTES * (n_pairs + facts.n_features)
         return kept + self.model_bytes(config) + facts.names_bytes

@@ -1,0 +1,80 @@
+"""Exact top-k of counts, alone or beside hashed models, of some classes of each row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streammach.counts.bounded import BoundedRow, HashedScores, ScoreLists, add_list, score
+from streammach.counts.count_kernels import STEP
+from streammach.jit import Array, kernel
+from streammach.rows.candidate_lists import CandidateLists, offer_label
+
+
+@kernel(fastmath=False)
+def best_of_some(
+    indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
+    hashed: HashedScores, some: CandidateLists, units: Array, columns: Array, scores: Array,
+    ids: Array,
+) -> None:  # fmt: skip
+    """Write the best of the listed classes of rows ``first:last``, as `best_of_rows` does.
+
+    Parameters
+    ----------
+    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
+        The rows, and which of them.
+    lists, hashed, some : ScoreLists, HashedScores, CandidateLists
+        What scores are made of; which classes.
+    units, columns : int32 (K,), int64 (m,)
+        Scratch: zeros before and after; for the features of the longest row.
+    scores, ids : float32 (n, k), int64 (n, k)
+        Receive the k best labels, best first; -1 where there are no more.
+    """
+    for i in range(first, last):
+        row = _listed(indptr, features, i, lists, hashed, units, columns)
+        best, where = scores[i], ids[i]
+        best[:], where[:] = -np.inf, -1
+        for z in range(some.first[i], some.last[i]):
+            c = np.int64(some.classes[z])
+            offer_label(score(row, c, lists, hashed, units), some.labels[z], best, where)
+        units[:] = 0
+
+
+@kernel(fastmath=False)
+def score_some(
+    indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
+    hashed: HashedScores, some: CandidateLists, units: Array, columns: Array, scores: Array,
+) -> None:  # fmt: skip
+    """Write the scores of the listed classes of rows ``first:last``, where these stand.
+
+    Parameters
+    ----------
+    indptr, features, first, last, lists, hashed, some, units, columns : as there
+        What :func:`best_of_some` is given.
+    scores : float32 (m,)
+        Receives them.
+    """
+    for i in range(first, last):
+        row = _listed(indptr, features, i, lists, hashed, units, columns)
+        for z in range(some.first[i], some.last[i]):
+            scores[z] = score(row, np.int64(some.classes[z]), lists, hashed, units)
+        units[:] = 0
+
+
+@kernel(fastmath=False, inline=True)
+def _listed(
+    indptr: Array, features: Array, i: int, lists: ScoreLists, hashed: HashedScores, units: Array,
+    columns: Array,
+) -> BoundedRow:  # fmt: skip
+    """Add the lists of a row's features to `units`; return the rest of its scores."""
+    rest, n_wide = np.float32(0), 0
+    for z in range(indptr[i], indptr[i + 1]):
+        f = features[z]
+        rest += lists.penalty[f]
+        if lists.wide_of[f] >= 0:
+            columns[n_wide] = lists.wide_of[f]
+            n_wide += 1
+        else:
+            add_list(lists, f, units)
+    step = np.float32(max(lists.unit, 1)) * STEP
+    logs = hashed.logs[i if hashed.n_repetitions > 0 else 0]
+    return BoundedRow(columns[:n_wide], rest, np.float32(0), step, logs)

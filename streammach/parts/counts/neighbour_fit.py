@@ -1,0 +1,98 @@
+"""How much labels of similar training rows weigh beside counts, where rows have lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.counts.neighbour_search import NeighbourSearch
+from streammach.data.holdout import masked_blocks
+from streammach.figures import Reached
+from streammach.parts.base import PartSession
+from streammach.prediction.ranking import Ranking
+from streammach.prediction.reached import reached, scores_of_rows
+from streammach.prediction.set_metrics import MOST
+from streammach.rows.block import RowBlock, evenly
+from streammach.rows.neighbours import Neighbours, gathered
+from streammach.spec.types import Amount
+
+WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+LEAST, JUDGES = 50, 4000  # held-out rows that decide
+CANDIDATES = 64  # classes of each
+ERRORS = 2.0  # of the mean gain of the same rows, below which there are no neighbours
+
+
+class NeighbourFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The best weight, 0 where no other is better by more than noise, and what is reached."""
+
+    weight: Amount
+    with_them: Reached
+    without: Reached
+
+
+def neighbours(
+    session: PartSession, ranking: Ranking
+) -> tuple[Neighbours, NDArray[np.float32], NeighbourFit] | None:
+    """Return the training rows with the weight that held-out rows want, None if that is 0.
+
+    Then the norms of all rows float32 (n,), which take the place of those without the held-out
+    rows at the end. A training that goes on has the weight of its run.
+    """
+    known = session.known
+    before = None if known is None or known.near is None else known.near.weight
+    if not session.dataset.listed or (known is not None and before is None):
+        return None
+    rows = session.held.rows.labelled
+    if rows.n_rows < LEAST:
+        return None
+    rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
+    made: list[tuple[Neighbours, NDArray[np.float32]]] = []
+
+    def fitted() -> NeighbourFit:
+        made.append(_gathered(session))
+        return _fit(
+            session, made[0][0], rows, ranking, WEIGHTS if before is None else (0.0, before)
+        )
+
+    fit = session.findings.once("neighbours", NeighbourFit, fitted)
+    weight = fit.weight if before is None else before
+    if not weight:
+        return None
+    found, norms = made[0] if made else _gathered(session)
+    return replace(found, weight=weight), norms, fit
+
+
+def _gathered(session: PartSession) -> tuple[Neighbours, NDArray[np.float32]]:
+    data, mask = session.dataset, session.held.mask
+
+    def blocks() -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
+        for block, held in masked_blocks(data, mask):
+            session.check()
+            yield block.beyond(data.shared), held
+
+    return gathered(blocks, data.n_features)
+
+
+def _fit(
+    session: PartSession, found: Neighbours, rows: RowBlock, ranking: Ranking,
+    weights: tuple[float, ...],
+) -> NeighbourFit:  # fmt: skip
+    search = NeighbourSearch(replace(found, weight=1.0), session.dataset.n_classes)
+    lists, gains = search.gains(rows.indptr, rows.features, lambda n, work: work(0, n))
+    ids, scores = ranking(rows, CANDIDATES)
+    at = lists.places(np.repeat(np.arange(len(ids)), ids.shape[1]), ids.reshape(-1))
+    gained = np.where(at >= 0, np.append(gains, np.float32(0))[at], 0).reshape(ids.shape)
+    first = {}
+    for weight in weights:
+        order = np.argsort(-(scores + weight * gained), axis=1, kind="stable")[:, :MOST]
+        first[weight] = np.take_along_axis(ids, order, axis=1)
+    each = {weight: scores_of_rows(rows, found) for weight, found in first.items()}
+    best = max(each, key=lambda weight: float(each[weight].mean()))
+    gain = each[best] - each[0.0]
+    pays = gain.mean() > ERRORS * gain.std() / len(gain) ** 0.5
+    figures = (reached(rows, first[weight]) for weight in (best, 0.0))
+    return NeighbourFit(best if pays else 0.0, *figures)

@@ -1,5 +1,6 @@
 """Labels are renamed, merged, removed and get titles; what they score does not change."""
 
+import gzip
 import json
 from dataclasses import replace
 
@@ -121,14 +122,24 @@ def test_changes_follow_one_another_and_a_smaller_model_has_them(changes, rng, t
         assert len(labels) == form.n_labels == K - 8
 
 
-def test_titles_by_the_numbers_of_lines(rng, tmp_path):
+@pytest.mark.parametrize("form", ["text", "gzip", "JSON"])
+def test_titles_by_the_numbers_of_lines(form, rng, tmp_path):
     model = model_of(rng, D, 30, labels=Names.of(range(30)))
-    (tmp_path / "Yf.txt").write_text("zero\none word\n\nthree\n")
+    text = b"zero\none word\n\nthree\n"
+    if form == "JSON":
+        lines = [b'{"uid": "B0", "title": "%b"}' % line for line in text.split(b"\n")[:-1]]
+        text = b"\n".join(lines).replace(b"one word", rb"one\tword")
+    (tmp_path / "Yf.txt").write_bytes(text if form == "text" else gzip.compress(text))
     titled, done = entitle(model, tmp_path / "Yf.txt")
     assert done.titles == 3
     assert [titled.titles[i] for i in range(5)] == ["zero", "one word", "", "three", ""]
     with pytest.raises(UsageError, match="the model knows no label of it"):
         entitle(MODELS["hashed"](rng), tmp_path / "Yf.txt")
+    for bad, message in ((b'{"name": 3}', "no object with a title.*line 1"),
+                         (gzip.compress(text)[:-9], "the gzip stream is damaged")):  # fmt: skip
+        (tmp_path / "Yf.txt").write_bytes(bad)
+        with pytest.raises(DataError, match=message):
+            entitle(model, tmp_path / "Yf.txt")
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,9 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
         _refuse(options, ("y_path", "first_label"), "labels are in a file of their own", path)
         return MatrixText(path, options.labels, multilabel=options.multilabel)
     _refuse(options, ("labels", "y_path"), "rows of text hold their labels", path)
+    if options.form is None and options.layout == Layout() and (column := _bare(line, options)):
+        layout = Layout(quotes="off", header=False, columns=(column,))
+        return open_table(path, "tsv", replace(options, layout=layout), raw)
     form = options.form or form or table_of_line(line)
     if form in TABLE_FORMATS:
         return open_table(path, form, options, raw)
@@ -184,6 +187,17 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     return TextSource(
         path, form, first_label=options.first_label, multilabel=options.multilabel, raw=raw,
     )  # fmt: skip
+
+
+def _bare(line: bytes, options: SourceOptions) -> str | None:
+    """Return the only column of a model, of text, if lines are that text alone; else None."""
+    recipe = options.recipe
+    if recipe is None or len(recipe.columns) != 1 or not recipe.texts:
+        return None
+    (name,) = recipe.texts
+    cells = [cell.strip(b' "\r') for cell in re.split(rb"[,;]", line)]
+    table = b"\t" in line or line.lstrip()[:1] == b"{" or name.encode() in cells
+    return None if table else name
 
 
 def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:

@@ -1,5 +1,6 @@
 """Labels are renamed, merged, removed and get titles; what they score does not change."""
 
+import csv
 import gzip
 import json
 from dataclasses import replace
@@ -190,6 +191,19 @@ def test_the_command_changes_what_all_doors_say(tiny, monkeypatch, capsys):
     gone = sum(row.split()[0] in ("class-3", "class-4") for row in rows)
     assert after.n_unseen == gone  # rows of class-1 are rows of class-2
     assert after.accuracy >= before.accuracy - gone / 60
+    capsys.readouterr()
+    tiny.text("wrong.vw", [row.replace("class-7 ", "class-2 ") for row in rows])
+    asked = ["evaluate", "changed", "wrong.vw", "--confusions", "99", "--by-class", "each.csv"]
+    assert main(asked) == main([*asked, "--force"]) == 0  # it is ours
+    each = sm.evaluate("changed", "wrong.vw", by_class=True).classes
+    titles = {"class-2": "two words", "drei": 'three, "in" German'}
+    assert each["title"] == [titles.get(label, "") for label in each["label"]]
+    assert each["confusion_title"] == [titles.get(label, "") for label in each["confusion"]]
+    with open("each.csv", newline="") as file:
+        told = csv.DictReader(file)
+        assert [line["title"] for line in told] == each["title"]
+        assert told.fieldnames == [*each]
+    assert "two words -> class-7" in capsys.readouterr().out
     for name in ("t.tsv", "t.csv", "t.jsonl", "t.parquet"):
         sm.predict("changed", "rows.vw", name, k=20, threshold=0.001)
         sm.predict("changed", "rows.vw", name, k=20, threshold=0.001, force=True)  # it is ours
@@ -198,7 +212,6 @@ def test_the_command_changes_what_all_doors_say(tiny, monkeypatch, capsys):
     lines = [line.split("\t") for line in (tiny.folder / "t.tsv").read_text().splitlines()]
     assert lines[0] == table.column_names
     objects = [json.loads(line) for line in (tiny.folder / "t.jsonl").read_text().splitlines()]
-    titles = {"class-2": "two words", "drei": 'three, "in" German'}
     for line, own, row in zip(lines[1:], objects, table.to_pylist(), strict=True):
         n = len(own["labels"])
         assert own["titles"] == [titles.get(label, "") for label in own["labels"]]

@@ -38,7 +38,8 @@ def stemmer_of(language: str) -> Change:
         ) from None
     if language not in snowballstemmer.algorithms():
         known = ", ".join(snowballstemmer.algorithms())
-        raise UsageError(f"'{clean(language, 40)}' is not one of {known}: --language")
+        hint = "Leave it out for texts in several languages."
+        raise UsageError(f"'{clean(language, 40)}' is not one of {known}: --language", hint=hint)
     return partial(_stemmed, language)
 
 

@@ -48,6 +48,27 @@ def test_a_corpus_of_pecos_is_told_by_its_first_line(tmp_path):
         assert open_source(path, SourceOptions(table=TableOptions())).recipe.label != "labels"
 
 
+def test_a_model_of_texts_predicts_lines_of_text(tmp_path):
+    lines = [f"word{i % 5}, and more{i % 3}\t<http://e.org/{i % 5}>" for i in range(200)]
+    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
+    sm.convert(tmp_path / "a.tsv", tmp_path / "a.zarr")
+    with sm.Dataset.open(tmp_path / "a.zarr") as data:
+        plan = sm.plan(data, memory="1GB", n_buckets=4, n_repetitions=2)
+        sm.Trainer(plan, sm.TrainingOptions(epochs=1)).fit(data, tmp_path / "run")
+    texts = [line.split("\t")[0] for line in lines[:7]]
+    said = {}
+    for name, rows in {
+        "bare.txt": texts, "one.txt": ['word0 "of all"', *texts[1:]], "corpus.tsv": lines[:7],
+        "header.csv": ["text", *(f'"{text}"' for text in texts)],
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text("\n".join(rows) + "\n")
+        sm.predict(tmp_path / "run", tmp_path / name, tmp_path / "out.tsv", force=True)
+        said[name] = (tmp_path / "out.tsv").read_text().splitlines()
+        assert len(said[name]) == 8
+    assert said["bare.txt"] == said["corpus.tsv"] == said["header.csv"]
+    assert said["one.txt"][2:] == said["bare.txt"][2:]
+
+
 def test_raw_text_of_the_xmc_repository_needs_no_options(tmp_path):
     lines = [
         json.dumps({"uid": f"u{i}", "title": f"title of {i}", "content": "c d e",

@@ -186,6 +186,8 @@ def test_the_command_changes_what_all_doors_say(tiny, monkeypatch, capsys):
     counted = {"labels": 10, "renamed": 1, "merged": 1, "removed": 1, "titles": 2}
     assert {name: found[name] for name in counted} == counted
     assert main(asked) != 0  # it is there
+    assert main(["report", "changed", "--out", "page.html"]) == 4
+    assert "It is a model alone" in capsys.readouterr().err
     assert main(["labels", "run", "--out", "none"]) != 0
     before, after = (sm.evaluate(run, "rows.vw") for run in ("run", "changed"))
     gone = sum(row.split()[0] in ("class-3", "class-4") for row in rows)

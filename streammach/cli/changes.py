@@ -173,7 +173,8 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
               help="Old label, a tab, new label in each line: two with one new label are merged, "
                    "one without a new label is said no more.")  # fmt: skip
 @click.option("--vocabulary", metavar="FILE", type=options.PATH,
-              help="Label, a tab and its title in words in each line.")  # fmt: skip
+              help="Label, a tab and its title in words in each line; or titles of labels 0, 1 "
+                   "and so on.")  # fmt: skip
 @options.shared(LAST[1], options.memory_option, options.progress_option)
 def labels(*, run: Path, out: Path, given: Arguments) -> None:
     """Rename, merge or remove labels of a trained model, and give them titles.

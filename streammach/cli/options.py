@@ -103,8 +103,8 @@ x_path_option = option(
 )
 SOURCE: Options = (
     option("--labels", multiple=True, metavar="FILE", type=PATH,
-           help="Labels of a matrix, .npy or one a line; once for each SRC.  [default: y.npy for "
-                "X.npy]"),
+           help="Labels of a matrix, .npy or one a line, or of trn_X_Xf.txt; once for each SRC.  "
+                "[default: y.npy for X.npy]"),
     x_path_option,
     option("--y-path", metavar="NAME", help="Where in a file the labels are.  [default: guessed]"),
     option("--first-label", is_flag=True,

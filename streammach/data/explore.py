@@ -259,7 +259,7 @@ def _facts(source: Source[Any], sample: _Sample) -> SourceFacts:
         if not sample.ended:
             rows = max(read, round(read * source.n_bytes / max(1, sample.read_bytes)))
     else:
-        text = text_size(source.path)
+        text = sum(map(text_size, source.files()))
         if not sample.ended:
             rows = max(read, round(read * text / max(1, sample.text_bytes)))
     return _facts_of(source, rows=rows, text_bytes=text, exact=exact, sample_rows=read)

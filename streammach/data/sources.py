@@ -11,6 +11,7 @@ from typing import Any
 
 from streammach.data.formats.registry import TEXT_FORMATS, guess_format
 from streammach.data.matrix import MatrixSource
+from streammach.data.matrix_text import MatrixText, matrix_shape
 from streammach.data.numpy_files import NpySource
 from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
@@ -45,7 +46,11 @@ ENDINGS = {
 }  # fmt: skip
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 SAMPLE_BYTES = 1 << 16
-SUBJECTS = re.compile(rb"[^\t]*\t *<[^<>\s]+>( +<[^<>\s]+>)*\s*")  # a line of Annif's corpora
+# lines of Annif's corpora and of PECOS's, their columns, what stands between labels
+CORPORA = {
+    re.compile(rb"[^\t]*\t *<[^<>\s]+>( +<[^<>\s]+>)*\s*"): (("text", "subjects"), " "),
+    re.compile(rb"\d+(,\d+)*\t[^\t]*[^\t\d,.\s][^\t]*"): (("labels", "text"), ","),
+}
 LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # that is not blank and no comment
 
 
@@ -110,9 +115,9 @@ def table_of_line(line: bytes) -> str | None:
     """Return the format of text by its first line, None where it looks like none."""
     if line.lstrip()[:1] == b"{":
         return "jsonl"
-    found = {"tsv": line.count(b"\t"), "csv": line.count(b",") or line.count(b";")}
-    form = max(found, key=lambda name: found[name])
-    return form if found[form] else None
+    if b"\t" in line:
+        return "tsv"
+    return "csv" if b"," in line or b";" in line else None
 
 
 def open_table(
@@ -127,7 +132,8 @@ def open_table(
         and not (options.table.features or options.table.label)
     ):
         line, _ = _first_line(path, raw)
-        options = _corpus(options) if SUBJECTS.fullmatch(line) else options
+        for looks, (columns, separator) in CORPORA.items():
+            options = _corpus(options, columns, separator) if looks.fullmatch(line) else options
     if form == DOCUMENTS:
         return DocumentFolder(path, options)
     if form in PIPED_TABLES:
@@ -135,11 +141,12 @@ def open_table(
     return ARROW_TABLES[form](path, form, options)
 
 
-def _corpus(options: SourceOptions) -> SourceOptions:
-    """Return how a corpus of Annif is read: text, a tab, URIs of subjects, and no header."""
-    table = replace(options.table, label="subjects", label_separator=" ", text=("text",))
-    layout = Layout(quotes="off", header=False, columns=("text", "subjects"))
-    auto = options.multilabel == "auto" and not options.first_label
+def _corpus(options: SourceOptions, columns: tuple[str, ...], separator: str) -> SourceOptions:
+    """Return how a corpus without a header is read: a column of text, one of lists of labels."""
+    (label,) = {*columns} - {"text"}
+    table = replace(options.table, label=label, label_separator=separator, text=("text",))
+    layout = Layout(quotes="off", header=False, columns=columns)
+    auto = options.multilabel == "auto" and not options.first_label and label == "subjects"
     multilabel = "on" if auto else options.multilabel
     return replace(options, table=table, layout=layout, multilabel=multilabel)
 
@@ -153,10 +160,16 @@ def _refuse(options: SourceOptions, names: Sequence[str], what: str, path: Path)
 def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     if options.form is not None and options.form not in {**TEXT_FORMATS, **PIPED_TABLES}:
         raise UsageError(f"it is read once, as text: --format {options.form}", path=path)
-    _refuse(options, ("labels", "y_path"), "rows of text hold their labels", path)
     with disk_errors(path):
         raw = RawFile(path, prompt=options.prompt) if is_piped(path) else None
     line, form = _first_line(path, raw)
+    if raw is None and options.form in (None, "xmc") and matrix_shape(line):
+        _refuse(options, ("y_path", "first_label"), "labels are in a file of their own", path)
+        return MatrixText(path, options.labels, multilabel=options.multilabel)
+    _refuse(options, ("labels", "y_path"), "rows of text hold their labels", path)
+    if options.form is None and options.layout == Layout() and (column := _bare(line, options)):
+        layout = Layout(quotes="off", header=False, columns=(column,))
+        return open_table(path, "tsv", replace(options, layout=layout), raw)
     form = options.form or form or table_of_line(line)
     if form in TABLE_FORMATS:
         return open_table(path, form, options, raw)
@@ -168,6 +181,17 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
     return TextSource(
         path, form, first_label=options.first_label, multilabel=options.multilabel, raw=raw,
     )  # fmt: skip
+
+
+def _bare(line: bytes, options: SourceOptions) -> str | None:
+    """Return the only column of a model, of text, if lines are that text alone; else None."""
+    recipe = options.recipe
+    if recipe is None or len(recipe.columns) != 1 or not recipe.texts:
+        return None
+    (name,) = recipe.texts
+    cells = [cell.strip(b' "\r') for cell in re.split(rb"[,;]", line)]
+    table = b"\t" in line or line.lstrip()[:1] == b"{" or name.encode() in cells
+    return None if table else name
 
 
 def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:

@@ -112,13 +112,17 @@ class TextFile(Source[TextPiece]):
             crc32c=self._raw.crc.digest().hex(),
         )  # fmt: skip
 
+    def opened(self) -> Any:
+        """Return the text to read, a `RawFile` or what looks like one."""
+        return RawFile(self.path)
+
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the lines in their order, in pieces of about a megabyte."""
         # Text before `begin` is read too: its digest is compared, and the fingerprint is that of
         # the whole file.
         done = crc = before = 0
         try:
-            raw = self._raw if is_piped(self.path) and self._raw else RawFile(self.path)
+            raw = self._raw if is_piped(self.path) and self._raw else self.opened()
             self._raw = raw
             with raw:
                 for buffer, size, base in self._whole_lines(raw):

@@ -104,7 +104,8 @@ def stemmer_of(language: str) -> Change:
         raise UsageError(what, hint="Install it: pip install 'streammach[stems]'") from None
     if language not in snowballstemmer.algorithms():
         known = ", ".join(snowballstemmer.algorithms())
-        raise UsageError(f"'{clean(language, 40)}' is not one of {known}: --language")
+        hint = "Leave it out for texts in several languages."
+        raise UsageError(f"'{clean(language, 40)}' is not one of {known}: --language", hint=hint)
     return lambda text: WORD.sub(lambda found: _stem(language, found[0]), text)
 
 

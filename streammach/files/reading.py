@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
+import io
 import os
 import shutil
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import google_crc32c
 
-from streammach.errors import DiskError, StreammachError, clean
+from streammach.errors import DataError, DiskError, StreammachError, clean
 
 Buffer = bytes | bytearray | memoryview
 PIECE = 4 << 20  # bytes handed to one read or write call
@@ -79,8 +82,18 @@ def read_small(path: Path, limit: int) -> bytes:
 
 
 def lines_in(path: str | os.PathLike[str]) -> list[bytes]:
-    """Return the lines of a text of 1 GiB at most, with LF or CRLF, or raise DiskError."""
-    return read_small(Path(path), MAX_TEXT).replace(b"\r\n", b"\n").split(b"\n")
+    """Return the lines of a text of 1 GiB at most, with LF or CRLF, plain or gzip.
+
+    Raises DataError or DiskError.
+    """
+    text = read_small(Path(path), MAX_TEXT)
+    if text.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(io.BytesIO(text)) as file:
+                text = file.read(MAX_TEXT)
+        except (OSError, EOFError, zlib.error):
+            raise DataError("the gzip stream is damaged", path=clean(path, 300)) from None
+    return text.replace(b"\r\n", b"\n").split(b"\n")
 
 
 def sha256(pieces: Iterable[Buffer]) -> str:

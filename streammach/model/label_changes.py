@@ -11,12 +11,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import lines_in
 from streammach.model.model import Model
 from streammach.rows.names import MAX_NAME, Names
+
+
+class Titled(msgspec.Struct):
+    """A label in the XMC repository's file of labels."""
+
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +83,8 @@ def entitle(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelCha
     """Return the model with titles of its labels from a file: label, a tab, title.
 
     A URI may stand in angle brackets. In a file without tabs each line is the title of the label
-    that is its number, from 0, as the XMC repository has them. What the model does not know is left
-    out; raises UsageError if it knows no label.
+    that is its number, from 0, or an object with that title, as the XMC repository has them. What
+    the model does not know is left out; raises UsageError if it knows no label.
     """
     lines, index = list(_pairs_in(path, numbered=True)), model.labels.index()
     labels = [label for _, label, _ in lines]
@@ -99,6 +106,8 @@ def _pairs_in(
 ) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield number, first and second cell of each line of a file that is not empty."""
     lines = lines_in(path)
+    if numbered and lines[0].startswith(b"{"):
+        lines = [_title(line, i + 1, path) for i, line in enumerate(lines)]
     if numbered and not any(b"\t" in line for line in lines):
         lines = [b"%d\t%b" % pair for pair in enumerate(lines)]
     for number, line in enumerate(lines, 1):
@@ -109,3 +118,13 @@ def _pairs_in(
             raise DataError(what, path=clean(path, 300), line=number)
         if line:
             yield number, label, second
+
+
+def _title(line: bytes, number: int, path: str | os.PathLike[str]) -> bytes:
+    """Return the title of an object of JSON in a line that is not empty, or raise DataError."""
+    try:
+        title = msgspec.json.decode(line, type=Titled).title if line else ""
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        what = f"it is no object with a title: '{clean(line, 60)}'"
+        raise DataError(what, path=clean(path, 300), line=number) from None
+    return " ".join(title.split()).encode("utf-8", "replace")[:MAX_NAME]

@@ -17,6 +17,7 @@ from streammach.model.shrink import PAIR_BYTES
 from streammach.model.tensors import damaged, lying
 from streammach.rows.packed import PackedCounts, PackedRows
 from streammach.spec.model_spec import ModelSpec
+from streammach.spec.recipe import Recipe
 
 WORD_BYTES = 24  # of a piece of an array's words while they are coded
 PACKING_BYTES = 8 << 20  # of weights on their way
@@ -43,6 +44,7 @@ class ModelSize:
     relabelled: bool = False  # whether labels were renamed, merged or removed
     n_wide: int = 0  # features that have a gain for each class in its counts
     n_near: int = 0  # training rows beside its counts
+    recipe: Recipe | None = None  # how tables are read
 
     @property
     def label_bytes(self) -> float:
@@ -78,7 +80,7 @@ def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
         store=document.store, n_bytes=n_bytes, names=names, n_more=document.n_more,
         loading=_loading(document, sizes), smaller=_smaller(sizes, plain),
         listed=document.listed, relabelled=document.relabelled, title_bytes=sizes.get(TITLES, 0),
-        n_wide=shapes[loading.WIDE][0] if loading.WIDE in shapes else 0,
+        n_wide=shapes[loading.WIDE][0] if loading.WIDE in shapes else 0, recipe=document.recipe,
         n_near=shapes[NEAR + "norms"][0] if document.near_weight is not None else 0,
     )  # fmt: skip
 
@@ -114,6 +116,6 @@ def size_in_memory(model: Model) -> ModelSize:
         n_bytes=model.n_bytes, names=(label, feature), n_more=model.n_more,
         listed=model.listed, relabelled=model.says is not None,
         title_bytes=0 if model.titles is None else model.titles.text_bytes,
-        n_wide=0 if model.counts is None else len(model.counts.wide),
+        n_wide=0 if model.counts is None else len(model.counts.wide), recipe=model.recipe,
         n_near=0 if model.near is None else len(model.near.norms),
     )  # fmt: skip

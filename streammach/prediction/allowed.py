@@ -20,7 +20,7 @@ from streammach.prediction.ranking import CandidateRanking, Ranking, Top
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists, places_of
-from streammach.rows.names import NameIndex, Names
+from streammach.rows.names import NameIndex
 from streammach.spec.model_spec import ModelSpec
 
 SHARE = 16  # a part of the classes below which each of them is scored for itself
@@ -189,13 +189,17 @@ class KnownLabels:
                 own = some if found.says is None else some[np.maximum(found.says, 0)]
                 found = replace(found, classes=found.classes & (own if word == "only" else ~own))
         if not found.n_classes:
-            raise UsageError("no label that the model knows may be said: only, never")
+            example = clean(self._model.labels[0], 60)
+            hint = f"Its labels look like '{example}'."
+            raise UsageError("no label that the model knows may be said: only, never", hint=hint)
         return self.usual if found is self._every else found
 
     def _ids(self, labels: SomeLabels) -> list[int]:
         """Return the ids by which labels are said; those that are not known are left out."""
-        names = Names.of([raw_name(label) for label in labels])
-        ids = self._index.ids_of(names.offsets, names.data) if len(names) else np.zeros(0, int)
+        raws = [raw_name(label) for label in labels]
+        ids = np.asarray(self._index.ids(raws), np.int64)
+        if (ids < 0).any():  # a URI may stand without its brackets
+            ids = np.where(ids < 0, self._index.ids([b"<%b>" % raw for raw in raws]), ids)
         says = self._model.says
         found = np.unique(ids if says is None else np.where(ids < 0, -1, says[ids]))
         known: list[int] = found[found >= 0].tolist()

@@ -27,7 +27,8 @@ UNIT = 1 << 32  # probabilities are added up as whole numbers of 1 / UNIT, which
 PIECE_CLASSES = 1 << 14  # that are written at a time
 COLUMNS = ("label", "rows", "predicted", "precision", "recall", "f1", "probability", "confusion",
            "share", "examples")  # fmt: skip
-HEADING = ",".join(COLUMNS) + "\n"
+TITLES = ("title", "confusion_title")  # behind these where the model has titles
+HEADING = ",".join(COLUMNS)
 CSV, TABLE = CsvOutput(), told_by_start("a table of classes", HEADING, "streammach did not make it")
 
 
@@ -39,6 +40,14 @@ class Confusion:
     predicted: Label
     n_rows: int  # such rows
     share: float  # of the rows with the true one
+    # what both are called in words; empty where the model does not know it
+    title: str = ""
+    predicted_title: str = ""
+
+    @property
+    def shown(self) -> tuple[Label, Label]:
+        """Both labels as people read them."""
+        return self.title or self.label, self.predicted_title or self.predicted
 
 
 class PairCounts(Summed):
@@ -91,8 +100,8 @@ class ClassAnswers(NamedTuple):
 class ByClass(Summed):
     """What the answers to rows add up to, by class."""
 
-    def __init__(self, names: Names, confusions: int = 0) -> None:
-        self.names, self.pairs, n = names, PairCounts(), len(names)
+    def __init__(self, names: Names, confusions: int = 0, titles: Names | None = None) -> None:
+        self.names, self.titles, self.pairs, n = names, titles, PairCounts(), len(names)
         self.p, self.has_p = np.zeros(n, np.int64), False
         self.examples = np.zeros((n, EXAMPLES), np.int64)  # number of the row, from 1
         self._confusions = confusions
@@ -128,8 +137,8 @@ class ByClass(Summed):
     ) -> dict[str, Any]:
         """Return the figures of all classes, of which so much is counted: int (K,) each."""
         each = EachClass(
-            names=self.names, rows=rows, predictions=predictions, hits=hits, examples=self.examples,
-            p=self.p if self.has_p else None, pairs=self.pairs.counts(),
+            names=self.names, titles=self.titles, rows=rows, predictions=predictions, hits=hits,
+            examples=self.examples, p=self.p if self.has_p else None, pairs=self.pairs.counts(),
             n_left_out=self.pairs.n_left_out,
         )  # fmt: skip
         return {"by_class": each, "confusions": each.confusions(self._confusions)}
@@ -145,6 +154,7 @@ class EachClass:
     """What is reached for each class."""
 
     names: Names
+    titles: Names | None  # what they are called in words
     # rows, predictions, hits: int (K,): rows with it, rows for which it is predicted, and both
     rows: NDArray[Any]
     predictions: NDArray[Any]
@@ -198,11 +208,27 @@ class EachClass:
         cells["examples"] = [
             [row - 1 for row in rows if row] for rows in self.examples[own].tolist()
         ]
-        return FigureTable({name: cells[name] for name in COLUMNS})
+        cells |= dict(zip(TITLES, map(self._titles, (own, other)), strict=True))
+        return FigureTable({name: cells[name] for name in self.columns})
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the table's columns."""
+        return COLUMNS if self.titles is None else COLUMNS + TITLES
+
+    def _titles(self, ids: NDArray[np.int64]) -> list[str]:
+        """Return the titles of classes, empty for those without one and for -1."""
+        if self.titles is None:
+            return [""] * len(ids)
+        raws = self.titles.raws(np.maximum(ids, 0))
+        return [
+            raw.decode("utf-8", "backslashreplace") if i >= 0 else ""
+            for i, raw in zip(ids.tolist(), raws, strict=True)
+        ]
 
     def csv(self) -> Iterator[bytes]:
         """Yield the table as comma-separated text; figures that are not known are empty."""
-        yield HEADING.encode()
+        yield ",".join(self.columns).encode() + b"\n"
         for start in range(0, len(self), PIECE_CLASSES):
             table = self.table(self.ids[start : start + PIECE_CLASSES])
             lines = zip(*table.values(), strict=True)
@@ -214,8 +240,10 @@ class EachClass:
         n, pairs = self.pairs.n[order], np.divmod(self.pairs.ids[order], len(self.names))
         labels, share = [self.names.values(own) for own in pairs], n / self.rows[pairs[0]]
         return tuple(
-            Confusion(label=label, predicted=other, n_rows=rows, share=own)
-            for label, other, rows, own in zip(*labels, n.tolist(), share.tolist(), strict=True)
+            Confusion(label=a, predicted=b, n_rows=rows, share=own, title=c, predicted_title=d)
+            for a, b, c, d, rows, own in zip(
+                *labels, *map(self._titles, pairs), n.tolist(), share.tolist(), strict=True
+            )
         )
 
 

@@ -328,6 +328,7 @@ class ClassFacts(NamedTuple):
     label_counts: NDArray[np.int64] | None  # int64 (K,), where rows have lists of labels
     n_rows: int  # rows of training then
     calibration: Calibration | None = None  # the scores are no probabilities
+    titles: Names | None = None
 
     @property
     def n_labels(self) -> int:
@@ -345,7 +346,8 @@ class EvaluationSums(Figures):
 
     def __init__(self, model: Model | ClassFacts, request: EvaluationRequest) -> None:
         self._majority, self._request = model.majority, request
-        by_class = ByClass(model.labels, request.confusions) if request.classes else None
+        titled = (model.labels, request.confusions, model.titles)
+        by_class = ByClass(*titled) if request.classes else None
         if model.label_counts is not None:
             a, b = request.propensity
             own: list[Figures] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from streammach.backends.kinds import Work
@@ -120,7 +120,7 @@ class Input:
         if not is_store(place):
             if not place.exists():
                 raise UsageError("there is no such store or file", path=clean(place, 300))
-            piece, whole = open_source(place, options).held()
+            piece, whole = open_source(place, replace(options, recipe=held.recipe)).held()
             # One piece is read while another one is used.
             return cls(is_store=False, names=named, pieces=2 * piece + whole)
         with Dataset.open(place) as dataset:

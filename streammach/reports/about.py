@@ -204,7 +204,7 @@ def _beside_lines(found: Evaluation) -> Lines:
         if found.by.without is not None:
             lines += _slice_lines("without", (found.by.without,))
     for i, one in enumerate(found.confusions):
-        pair = f"{clean(one.label, 40)} -> {clean(one.predicted, 40)}"
+        pair = " -> ".join(clean(label, 40) for label in one.shown)
         lines.append(("" if i else "confusions",
                       f"{one.n_rows:9,} rows{100 * one.share:7.1f}%  {pair}"))  # fmt: skip
     if found.by_class is not None and found.by_class.n_left_out:

@@ -18,6 +18,7 @@ from streammach.files.urls import located
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
+from streammach.prediction.by_class import TITLES
 from streammach.prediction.diagnose import (
     REQUEST,
     ROWS,
@@ -285,8 +286,8 @@ def _classes(found: Diagnosis) -> list[str]:
     rows = [tuple(map(_class_cell, table, line)) for line in zip(*table.values(), strict=True)]
     keys = {name: own[name] for name in SORTED} | {"rows": -own["rows"]}
     by = {name: np.argsort(np.lexsort((-own["rows"], key))).tolist() for name, key in keys.items()}
-    pairs = [(clean(one.label, 60), clean(one.predicted, 60), f"{one.n_rows:,}",
-              percent(one.share)) for one in found.confusions]  # fmt: skip
+    pairs = [(*(clean(label, 60) for label in one.shown), f"{one.n_rows:,}", percent(one.share))
+             for one in found.confusions]  # fmt: skip
     note = (
         f"Of {n:,} that occur, the {SHOWN_CLASSES} worst by F1 and the {SHOWN_CLASSES} most "
         "frequent. Confusion: what is predicted most often in its place, and its share of the "
@@ -327,7 +328,7 @@ def _class_cell(name: str, value: Any) -> str:
         return "-" if math.isnan(value) else percent(value)
     if isinstance(value, list):
         return ", ".join(f"{row:,}" for row in value)
-    if name in ("label", "confusion"):
+    if name in ("label", "confusion", *TITLES):
         return "-" if value is None else clean(value, 60)
     return f"{value:,}"
 

@@ -48,8 +48,9 @@ def permutation(n: int, *parts: int) -> NDArray[np.int64]:
 
 def is_sparse(rows: Any) -> bool:
     """Return whether `rows` is a sparse matrix or array of SciPy."""
-    loaded = sys.modules.get("scipy.sparse")  # without it there is none
-    return loaded is not None and bool(loaded.issparse(rows))
+    # Without the module there is none, nor while another thread imports it.
+    issparse = getattr(sys.modules.get("scipy.sparse"), "issparse", None)
+    return issparse is not None and bool(issparse(rows))
 
 
 def csr_array(*given: Any, **options: Any) -> Any:

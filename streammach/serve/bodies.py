@@ -97,6 +97,13 @@ class RequestReader:
         self.text, self.places, self._limits = text, places, limits
         self._decoder = msgspec.json.Decoder[Any](FeatureRows if columns is None else FieldRows)
 
+    def reads_rows_of(self, former: RequestReader) -> bool:
+        """Return whether all rows that another one reads can be read by this one, too."""
+        if former.columns is None or self.columns is None:
+            same = former.columns is self.columns
+            return same and (former.places is None or former.places == self.places)
+        return {*former.columns} <= self._known and (former.text is None or self.text is not None)
+
     def question(self, body: bytes) -> Question:
         """Return what is asked, or raise Refused."""
         if not body:

@@ -27,7 +27,7 @@ from streammach.serve.bodies import WORK_BYTES, Question, RequestReader, Request
 from streammach.serve.limits import Refused, ServiceLimits, beyond
 from streammach.serve.messages import DEFAULT_K, About, ModelColumn, RowPrediction
 
-OTHERS = "other models"
+OTHERS = "models that are served"
 NOT_KEPT = (OTHERS, "requests", "values", "rows")  # of the ledger: what no model takes for itself
 DIGITS = 16  # of a version
 SAMPLES = {"number": 1.0, "names": ["a"], "pairs": {"a": 1.0}}  # cells, by role; else text

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from streammach.errors import StreammachError, UsageError, clean
+from streammach.errors import ModelError, StreammachError, UsageError, clean
 from streammach.progress import tell
 from streammach.serve.batches import Helper, Lane, ServiceMetrics
 from streammach.serve.limits import Refused, ServiceLimits, mistake
@@ -88,7 +88,14 @@ class Service:
         """Load a model again and let it answer; the one before goes on where that fails."""
         result = "failed"
         try:
-            self.lanes[name].swap(self._loader.load(name, self.folders[name], self._takes))
+            folder, lane = self.folders[name], self.lanes[name]
+            served = self._loader.load(name, folder, self._takes)
+            if not served.reader.reads_rows_of(lane.served.reader):
+                served.close()
+                what = "it reads other rows than the former model"
+                hint = "Serve it under a name of its own, or start the service anew."
+                raise ModelError(what, path=clean(folder, 300), hint=hint)
+            lane.swap(served)
             self._settle()
             result = "done"
         finally:

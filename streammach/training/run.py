@@ -24,7 +24,7 @@ from streammach.files.reading import read_small
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import TEMPORARY, write_atomic
 from streammach.model.checkpoint import Checkpoints
-from streammach.model.document import MODEL
+from streammach.model.document import DOCUMENT, MODEL
 from streammach.model.model import Model
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
@@ -209,6 +209,8 @@ class Run(Reported):
             raise UsageError("there is no such run", path=folder, hint=made)
         part = workplace(folder, PART_OF_RUN).facts() is not None
         hint = "It is a part of one: streammach merge RUN PART..." if part else None
+        if (folder / DOCUMENT).exists():
+            hint = "It is a model alone: evaluate, predict, serve and labels take it."
         plan = saved(folder, PLAN, Plan, what, hint)
         settings = saved(folder, SETTINGS, RunSettings, what, hint)
         return cls(folder, plan, settings, saved(folder, RESULT, Result, what, hint))

@@ -98,7 +98,7 @@ class Search:
             reasons += more
         for part in planned(self._session.plan.config):
             if self._session.clock.left <= 0:
-                reasons.append(f"no time was left to try {part.name}")
+                reasons.append(f"no time was left to try settings of {part.name}")
                 continue
             spec, more = part.search(self._session, self, spec)
             reasons += more

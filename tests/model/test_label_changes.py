@@ -1,5 +1,7 @@
 """Labels are renamed, merged, removed and get titles; what they score does not change."""
 
+import csv
+import gzip
 import json
 from dataclasses import replace
 
@@ -121,14 +123,24 @@ def test_changes_follow_one_another_and_a_smaller_model_has_them(changes, rng, t
         assert len(labels) == form.n_labels == K - 8
 
 
-def test_titles_by_the_numbers_of_lines(rng, tmp_path):
+@pytest.mark.parametrize("form", ["text", "gzip", "JSON"])
+def test_titles_by_the_numbers_of_lines(form, rng, tmp_path):
     model = model_of(rng, D, 30, labels=Names.of(range(30)))
-    (tmp_path / "Yf.txt").write_text("zero\none word\n\nthree\n")
+    text = b"zero\none word\n\nthree\n"
+    if form == "JSON":
+        lines = [b'{"uid": "B0", "title": "%b"}' % line for line in text.split(b"\n")[:-1]]
+        text = b"\n".join(lines).replace(b"one word", rb"one\tword")
+    (tmp_path / "Yf.txt").write_bytes(text if form == "text" else gzip.compress(text))
     titled, done = entitle(model, tmp_path / "Yf.txt")
     assert done.titles == 3
     assert [titled.titles[i] for i in range(5)] == ["zero", "one word", "", "three", ""]
     with pytest.raises(UsageError, match="the model knows no label of it"):
         entitle(MODELS["hashed"](rng), tmp_path / "Yf.txt")
+    for bad, message in ((b'{"name": 3}', "no object with a title.*line 1"),
+                         (gzip.compress(text)[:-9], "the gzip stream is damaged")):  # fmt: skip
+        (tmp_path / "Yf.txt").write_bytes(bad)
+        with pytest.raises(DataError, match=message):
+            entitle(model, tmp_path / "Yf.txt")
 
 
 @pytest.mark.parametrize(
@@ -174,11 +186,26 @@ def test_the_command_changes_what_all_doors_say(tiny, monkeypatch, capsys):
     counted = {"labels": 10, "renamed": 1, "merged": 1, "removed": 1, "titles": 2}
     assert {name: found[name] for name in counted} == counted
     assert main(asked) != 0  # it is there
+    assert main(["report", "changed", "--out", "page.html"]) == 4
+    assert "It is a model alone" in capsys.readouterr().err
     assert main(["labels", "run", "--out", "none"]) != 0
     before, after = (sm.evaluate(run, "rows.vw") for run in ("run", "changed"))
     gone = sum(row.split()[0] in ("class-3", "class-4") for row in rows)
     assert after.n_unseen == gone  # rows of class-1 are rows of class-2
     assert after.accuracy >= before.accuracy - gone / 60
+    capsys.readouterr()
+    tiny.text("wrong.vw", [row.replace("class-7 ", "class-2 ") for row in rows])
+    asked = ["evaluate", "changed", "wrong.vw", "--confusions", "99", "--by-class", "each.csv"]
+    assert main(asked) == main([*asked, "--force"]) == 0  # it is ours
+    each = sm.evaluate("changed", "wrong.vw", by_class=True).classes
+    titles = {"class-2": "two words", "drei": 'three, "in" German'}
+    assert each["title"] == [titles.get(label, "") for label in each["label"]]
+    assert each["confusion_title"] == [titles.get(label, "") for label in each["confusion"]]
+    with open("each.csv", newline="") as file:
+        told = csv.DictReader(file)
+        assert [line["title"] for line in told] == each["title"]
+        assert told.fieldnames == [*each]
+    assert "two words -> class-7" in capsys.readouterr().out
     for name in ("t.tsv", "t.csv", "t.jsonl", "t.parquet"):
         sm.predict("changed", "rows.vw", name, k=20, threshold=0.001)
         sm.predict("changed", "rows.vw", name, k=20, threshold=0.001, force=True)  # it is ours
@@ -187,7 +214,6 @@ def test_the_command_changes_what_all_doors_say(tiny, monkeypatch, capsys):
     lines = [line.split("\t") for line in (tiny.folder / "t.tsv").read_text().splitlines()]
     assert lines[0] == table.column_names
     objects = [json.loads(line) for line in (tiny.folder / "t.jsonl").read_text().splitlines()]
-    titles = {"class-2": "two words", "drei": 'three, "in" German'}
     for line, own, row in zip(lines[1:], objects, table.to_pylist(), strict=True):
         n = len(own["labels"])
         assert own["titles"] == [titles.get(label, "") for label in own["labels"]]

@@ -218,6 +218,18 @@ def test_what_cannot_be_is_refused(rng):
         assert predictor.topk(block, 5, only=NAMES[:2])[0].shape == (3, 2)
 
 
+def test_uris_may_stand_without_their_brackets(rng):
+    names = [f"<http://e.org/{i}>" if i % 3 else f"http://e.org/{i}" for i in range(K)]
+    model, block = model_of(rng, D, K, labels=Names.of(names)), block_of(rng, N, D, K)
+    with Predictor(model, threads=1) as predictor:
+        wanted = predictor.topk(block, 4, only=names[:9])
+        bare = [name.strip("<>") for name in names[:9]]
+        for way in ({"only": bare}, {"never": [n.strip("<>") for n in names[9:]]}):
+            assert all(map(np.array_equal, predictor.topk(block, 4, **way), wanted))
+        with pytest.raises(UsageError, match=r"Its labels look like 'http://e.org/0'"):
+            predictor.topk(block, only=["e.org/1"])
+
+
 def test_labels_of_other_types(rng):
     model = model_of(rng, D, K, labels=Names.of(range(K)))
     block = block_of(rng, N, D, K)

@@ -232,25 +232,50 @@ def test_a_damaged_model_leaves_the_former_one(runs, open_service, tmp_path, cap
 
 
 def test_rows_of_another_kind_of_model_are_sent_again(runs, open_service, monkeypatch, tmp_path):
-    folder = shutil.copytree(runs["words"], tmp_path / "words")
-    service = open_service(folders={"words": folder})
-    held, client = Held(service, monkeypatch), Client(service)
+    folder = shutil.copytree(runs["text"], tmp_path / "books")
+    service = open_service(folders={"books": folder})
+    held, client = Held(service, monkeypatch, "books"), Client(service)
+    row = {"rows": ["love story"]}
 
     async def run():
-        first = ask(client)
+        first = ask(client, row, "books")
         await until(held.begun.is_set)
-        waiting = ask(client)
-        await until(lambda: service.lanes["words"].waiting == 1)
+        waiting = ask(client, row, "books")
+        await until(lambda: service.lanes["books"].waiting == 1)
         shutil.rmtree(folder)
-        shutil.copytree(runs["text"], folder)
-        await asyncio.to_thread(service.reload, "words")
+        shutil.copytree(runs["table"], folder)
+        await asyncio.to_thread(service.reload, "books")
         held.let_go()
-        return await first, await waiting, await ask(client, {"rows": ["love story"]})
+        return await first, await waiting, await ask(client, row, "books")
 
     first, waiting, text = client.run(run())
     assert (first.status_code, text.status_code) == (200, 200)
     assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
     assert "replaced" in waiting.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "taken"),
+    [
+        ("text", "table", True),
+        ("table", "text", False),
+        ("text", "words", False),
+        ("words", "text", False),
+        ("words", "matrix", True),
+        ("matrix", "words", False),
+    ],
+)
+def test_a_model_that_cannot_read_the_rows_of_the_former_one_is_refused(
+    before, behind, taken, runs, open_service, tmp_path, capsys
+):
+    folder = shutil.copytree(runs[before], tmp_path / "model")
+    service = open_service(folders={"a": folder})
+    shutil.rmtree(folder)
+    shutil.copytree(runs[behind], folder)
+    service.reload_all()
+    said = capsys.readouterr().err
+    assert ("it reads other rows than the former model" in said) == (not taken)
+    assert service.models[0].version == version_of(runs[behind if taken else before])
 
 
 def test_stopping_answers_what_waits(open_service, monkeypatch):
@@ -314,7 +339,7 @@ def test_models_fit_the_memory_together(runs):
         Service(runs, ServiceLimits(), Computing(threads=1, memory="200MB"))
     loader = Loader(ServiceLimits(), Computing(threads=1, memory="1GB"))
     loader.load("words", runs["words"], 0).close()
-    with pytest.raises(BudgetError, match="other models"):
+    with pytest.raises(BudgetError, match="models that are served"):
         loader.load("words", runs["words"], 900_000_000)
 
 

@@ -19,10 +19,12 @@ from streammach.spec.recipe import MAX_COLUMN_NAME, MOST_WIDTH, WORDY, Column, R
 
 LABELS = (
     "label", "labels", "class", "category", "categories", "subject", "subjects", "target", "y",
+    "target_ind",
 )  # fmt: skip
 SEPARATORS = (b";", b"|")
 OFTEN = 0.1  # of the cells that hold one, from which on they look like lists of labels
-NUMBERED = ("id", "index", "idx", "row", "key", "uuid", "guid")
+# names of rows, and the values of labels in raw text of the XMC repository
+LEFT_OUT = ("id", "index", "idx", "row", "key", "uuid", "guid", "uid", "target_rel")
 N_BINS = 16
 FIRST_LISTS = 40  # of numbers that are looked at: every format's first bytes hold so many
 LENGTH = 3.0  # of a list of numbers, the square root of its squares' sum, beside words that count 1
@@ -62,7 +64,7 @@ def recipe_of(
     elif not given:
         given = {n: look for n, look in looks.items() if look is not None}
     if label is None and labelled and options.features:
-        left = [n for n in names if n not in (*given, *taken) and n.casefold() not in NUMBERED]
+        left = [n for n in names if n not in (*given, *taken) and n.casefold() not in LEFT_OUT]
         label = left[0] if len(left) == 1 else None
     if label is not None and options.label_separator is None:
         _check_single(label, head[label], path)
@@ -148,7 +150,7 @@ def _check_single(name: str, cells: Sequence[Any], path: str | Path | None) -> N
 def _look(name: str, cells: Sequence[Any]) -> Role | None:
     """Return what a column looks like, None for one that is better left out."""
     there = [c for c in cells if not _is_missing(c)]
-    if not there or not _is_name(name) or name.casefold() in NUMBERED:
+    if not there or not _is_name(name) or name.casefold() in LEFT_OUT:
         return None
     lists = [c for c in there if isinstance(c, (*Listed, Mapping))]
     if 2 * len(lists) > len(there):

@@ -1,6 +1,7 @@
 """Corpora for subject indexing, as other programs have them."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -33,6 +34,51 @@ def test_a_corpus_of_annif_is_told_by_its_first_line(name, tmp_path):
     again = tmp_path / "b.zarr"
     sm.convert(tmp_path / name, again, like=tmp_path / "a.zarr")
     assert lists_by_name(again) == rows
+
+
+def test_a_corpus_of_pecos_is_told_by_its_first_line(tmp_path):
+    path = tmp_path / "trn.txt"
+    path.write_text('3,1\t"salt, and bread\n1\tmaps, 2 seas\n0,2\tlaw\n')
+    done = sm.convert(path, tmp_path / "a.zarr")
+    assert done.notes == ("trn.txt: label labels; text text",)
+    rows = lists_by_name(tmp_path / "a.zarr")
+    assert [sorted(rows[i][0]) for i in range(3)] == [["1", "3"], ["1"], ["0", "2"]]
+    for line in ("3\t0.5", "3\t1,2", "a\tb c", "3\tx y\tz"):  # numbers, a header, three columns
+        path.write_text(f"{line}\n{line}\n")
+        assert open_source(path, SourceOptions(table=TableOptions())).recipe.label != "labels"
+
+
+def test_a_model_of_texts_predicts_lines_of_text(tmp_path):
+    lines = [f"word{i % 5}, and more{i % 3}\t<http://e.org/{i % 5}>" for i in range(200)]
+    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
+    sm.convert(tmp_path / "a.tsv", tmp_path / "a.zarr")
+    with sm.Dataset.open(tmp_path / "a.zarr") as data:
+        plan = sm.plan(data, memory="1GB", n_buckets=4, n_repetitions=2)
+        sm.Trainer(plan, sm.TrainingOptions(epochs=1)).fit(data, tmp_path / "run")
+    texts = [line.split("\t")[0] for line in lines[:7]]
+    said = {}
+    for name, rows in {
+        "bare.txt": texts, "one.txt": ['word0 "of all"', *texts[1:]], "corpus.tsv": lines[:7],
+        "header.csv": ["text", *(f'"{text}"' for text in texts)],
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text("\n".join(rows) + "\n")
+        sm.predict(tmp_path / "run", tmp_path / name, tmp_path / "out.tsv", force=True)
+        said[name] = (tmp_path / "out.tsv").read_text().splitlines()
+        assert len(said[name]) == 8
+    assert said["bare.txt"] == said["corpus.tsv"] == said["header.csv"]
+    assert said["one.txt"][2:] == said["bare.txt"][2:]
+
+
+def test_raw_text_of_the_xmc_repository_needs_no_options(tmp_path):
+    lines = [
+        json.dumps({"uid": f"u{i}", "title": f"title of {i}", "content": "c d e",
+                    "target_ind": [i % 3, 3], "target_rel": [1.0, 0.5]})
+        for i in range(60)
+    ]  # fmt: skip
+    (tmp_path / "trn.json.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    (note,) = sm.convert(tmp_path / "trn.json.gz", tmp_path / "a.zarr").notes
+    assert note.endswith("label target_ind; text title, content; not used uid, target_rel")
+    assert sorted(lists_by_name(tmp_path / "a.zarr")[4][0]) == ["1", "3"]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,9 @@ FACTORS, LABEL_STEPS = (1.0, 1.5, 2.0, 3.0), (0.0, 0.25, 0.5, 1.0)
 # How much less rows may reach with classifiers of labels, in standard errors of P@1: two rankings
 # of the same rows differ by a third of one by chance.
 NEAR = 0.5
+# A fit is done again where classes that were no candidates take so much of the score. With 2,000
+# classes and bins of numbers they took all of it, of hypernyms at most 0.0002; once is enough.
+STRANGERS = 0.05
 TILT_ROWS = 8000  # that judge how little frequent labels weigh
 MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
@@ -148,9 +151,25 @@ class Fitting:
         fit did not see. Where rows have lists of labels, as much is taken from the weight of a
         class's rows as the ranking of all classes, on the other half, cannot tell from the best: of
         rankings that are as good, rare labels profit most.
+
+        Rare classes that are no candidates may come first by the fitted weights, since the loss
+        does not see them. Then it is fitted again, with these among the candidates.
+        """
+        fitted, seen = self._fitted_once(table, start)
+        if self.hashed is None and self.rows.labels is None and fitted.score < seen - STRANGERS:
+            again, _ = self._fitted_once(table, start, fitted.weights(start))
+            fitted = max(fitted, again, key=lambda one: one.score)
+        return fitted
+
+    def _fitted_once(
+        self, table: CountTable, start: GroupWeights, rivals: GroupWeights | None = None
+    ) -> tuple[Fitted, float]:
+        """Return a fit, and the score of unseen rows if candidates alone are ranked.
+
+        Half of the candidates are the best classes by `rivals`, if there are any.
         """
         half, beside = self.n_fit // 2, self.hashed is not None
-        found = self._evidence(table, start)
+        found = self._evidence(table, start, rivals)
         halves = (found.part(0, half), found.part(half, self.n_fit))
         with threadpoolctl.threadpool_limits(1, user_api="blas"):  # the same bits for any threads
             fits = [
@@ -162,6 +181,7 @@ class Fitting:
         rows = self.rows.part(self._first, self._first + self.n_fit)
         fits = _adjusted(fits, *_best_adjustment(fits, halves, rows, self.workers))
         listed = found.listed
+        seen = _unseen_score(fits, halves, rows, self.workers)
         del found, halves  # a large part of the memory
         middle = self._first + half
         others = (self.rows.part(middle, self.rows.n_rows), self.rows.part(0, middle))
@@ -179,7 +199,7 @@ class Fitting:
             tilt, best = largest_tilt(scores, best_alone=both.lists.weights is not None)
             fits = _tilted(fits, tilt)
         fitted = Fitted.of(fits[2], self._unseen(table, fits, others))
-        return msgspec.structs.replace(fitted, best=best)
+        return msgspec.structs.replace(fitted, best=best), seen
 
     def _unseen(
         self, table: CountTable, fits: list[GroupWeights], others: Sequence[RowBlock]
@@ -205,25 +225,36 @@ class Fitting:
         finally:
             scorer.close()
 
-    def _evidence(self, table: CountTable, weights: GroupWeights) -> CandidateFeatures:
+    def _evidence(
+        self, table: CountTable, weights: GroupWeights, rivals: GroupWeights | None = None
+    ) -> CandidateFeatures:
+        best = None if rivals is None else self._best(table, rivals)
         scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
-        rows, candidates, number = self.candidates(scorer, self.n_fit)
+        rows, candidates, number = self.candidates(scorer, self.n_fit, best)
         found = self.features(table, weights, scorer, rows, candidates)
         scorer.close()
         return replace(found, number=number)
 
+    def _best(self, table: CountTable, weights: GroupWeights) -> NDArray[np.int32]:
+        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
+        rows = self.rows.part(self._first, self._first + self.n_fit)
+        best = scorer.topk(rows, FIT_CANDIDATES // 2)[0].astype(np.int32)
+        scorer.close()
+        return best
+
     def candidates(
-        self, scorer: CountScorer, n_rows: int
+        self, scorer: CountScorer, n_rows: int, others: NDArray[np.int32] | None = None
     ) -> tuple[RowBlock, NDArray[np.int32], NDArray[np.int64]]:
         """Return rows to fit on whose class is a candidate, their candidates, their numbers."""
         rows = self.rows.part(self._first, self._first + min(n_rows, self.n_fit))
-        if self.hashed is None:
+        if self.hashed is not None:
+            ranking = by_hashes(self.hashed.backend, "logsum", self.hashed.transform)
+            others = ranking(rows, FIT_CANDIDATES // 2)[0].astype(np.int32)
+        if others is None:
             candidates = scorer.topk(rows, FIT_CANDIDATES)[0].astype(np.int32)
         else:
             by_count, _ = scorer.topk(rows, FIT_CANDIDATES // 2)
-            ranking = by_hashes(self.hashed.backend, "logsum", self.hashed.transform)
-            by_hash, _ = ranking(rows, FIT_CANDIDATES // 2)
-            candidates = _distinct(np.concatenate([by_count, by_hash], axis=1).astype(np.int32))
+            candidates = _distinct(np.concatenate([by_count.astype(np.int32), others], axis=1))
         kept = np.flatnonzero(_own(rows, candidates).any(axis=1))
         return rows.take(kept), candidates[kept], kept
 
@@ -272,6 +303,16 @@ def _adjusted(fits: list[GroupWeights], factor: float, step: float) -> list[Grou
     return [replace(w, hashed=w.hashed * factor, learnt=w.learnt + step) for w in fits]
 
 
+def _unseen_score(
+    fits: Sequence[GroupWeights], halves: tuple[CandidateFeatures, ...], rows: RowBlock,
+    workers: Workers,
+) -> float:  # fmt: skip
+    """Return what two fits reach among the candidates of the half that each did not see."""
+    pairs = zip(fits[:2], reversed(halves), strict=True)
+    hits = [top_k_hits(unseen, weights, workers) for weights, unseen in pairs]
+    return reached_by(rows, np.sum(hits, axis=0)).selection_score
+
+
 def _best_adjustment(
     fits: list[GroupWeights], halves: tuple[CandidateFeatures, ...], rows: RowBlock,
     workers: Workers,
@@ -284,9 +325,7 @@ def _best_adjustment(
     whole, factor = fits[-1], FACTORS[0]
 
     def score(factor: float, step: float) -> float:
-        pairs = zip(_adjusted(fits[:2], factor, step), reversed(halves), strict=True)
-        hits = [top_k_hits(unseen, weights, workers) for weights, unseen in pairs]
-        return reached_by(rows, np.sum(hits, axis=0)).selection_score
+        return _unseen_score(_adjusted(fits[:2], factor, step), halves, rows, workers)
 
     if whole.hashed > 0:
         factor = max(FACTORS, key=lambda factor: score(factor, LABEL_STEPS[0]))

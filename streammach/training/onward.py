@@ -1,9 +1,9 @@
 """A training that goes on from another one: its weights, on a store with more rows and names.
 
 The run's weights are those of the known features, and its hashes those of all classes; new features
-start at zero. One epoch learns from new rows and from a sample of the old ones. Counts are made
-anew, and judged by old rows. New rows of known classes judge the whole, since the hashed models
-have learnt from all old rows, and little of new classes.
+start at zero. One epoch learns from new rows and from a sample of the old ones. Rows are counted
+anew, and pairs weigh as before. New rows of known classes judge, since the run has learnt from all
+old rows, and little is known of new classes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
 from streammach.files.reading import sha256
@@ -35,7 +34,6 @@ from streammach.training.run import Run, budget_of
 
 JUDGES_SHARE = 5  # one of so many new rows decides where held-out rows are not learnt from
 OLD_SHARE = 1.0  # old rows that are learnt from once more, for each new one
-LEAST_OLD = 1000
 LEAST_NEW = 100  # rows of known classes
 RATE = 0.3  # of the run's, at the start
 PIECE_ROWS = 4096  # of weights that are widened at a time
@@ -140,9 +138,7 @@ class Start:
             hashed_features=spec.n_hashed_features if spec.cut else None,
             memory=constraints.memory or self.memory,
         ))  # fmt: skip
-        room = made.config.batching
-        n_bytes = model.n_bytes + 12 * model.n_pairs  # in lists, beside it
-        n_bytes += 16 * room.held_out_nnz + 64 * room.held_out_rows + 4 * data.n_rows
+        n_bytes = model.n_bytes + 12 * model.n_pairs + 6 * data.n_rows  # in lists, beside it; masks
         more = Line("what it starts from", "host", n_bytes)
         made = replace(made, model=spec, ledger=(*made.ledger, more))
         if made.limits.overshoot(made.ledger):
@@ -159,14 +155,6 @@ class Start:
         spec = self.model.spec
         n_buckets = n_classes if spec.exact else spec.n_buckets
         return replace(spec, n_classes=n_classes, n_features=n_features, n_buckets=n_buckets)
-
-    def left(self, held: HeldOut) -> NDArray[np.bool_]:
-        """Return which rows an epoch does not learn from: bool (n_rows,)."""
-        out = np.zeros_like(self.new) if held.mask is None else held.mask.copy()
-        old = np.flatnonzero(~self.new & ~out)  # in a random order, as all rows of a store are
-        n_new = int(np.count_nonzero(self.new & ~out))
-        out[old[max(round(OLD_SHARE * n_new), LEAST_OLD) :]] = True
-        return out
 
     def onward(self, options: TrainingOptions) -> TrainSpec:
         """Return how it goes on: as the run was trained, but for what is said."""

@@ -9,6 +9,7 @@ old rows, and little is known of new classes.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,7 @@ from streammach.model.shrink import plain
 from streammach.parts.switches import SWITCHES
 from streammach.planning.choose import plan as choose
 from streammach.planning.constraints import Constraints
+from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.spec.byte_lines import Line
 from streammach.spec.model_spec import ModelSpec
@@ -188,8 +190,10 @@ def _new_rows(data: Dataset, model: Model) -> tuple[NDArray[np.bool_], NDArray[n
     return new, judges
 
 
-def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> None:
+def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> NDArray[Any]:
     """Let weights of known features and buckets start from those of a model.
+
+    Returns what each feature adds on average to the buckets that it raises, float32 (d',).
 
     Raises
     ------
@@ -198,11 +202,32 @@ def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -
     """
     weights, n = arrays["weights"], model.spec.n_columns
     ids = features.ids_of(model.features)[: len(model.weights)]
+    raised = np.zeros(len(weights), np.float32)
     if not n <= weights.shape[1] or (n < weights.shape[1] and not model.spec.exact):
         raise MismatchError(f"the model has {n:,} columns, not {weights.shape[1]:,}")
     for start in range(0, len(ids), PIECE_ROWS):
         some = np.arange(start, min(start + PIECE_ROWS, len(ids)))
         some = some[(ids[some] >= 0) & (ids[some] < len(weights))]
-        weights[ids[some], :n] = plain(model, some)
+        weights[ids[some], :n] = own = plain(model, some)
+        raised[ids[some]] = np.maximum(own, 0).sum(axis=1) / np.maximum((own > 0).sum(axis=1), 1)
     if not (model.listed and model.spec.exact):  # else ln n was taken from it, for the ranking
         arrays["bias"][..., :n] = model.bias
+    return raised
+
+
+def begin_classes(
+    weights: NDArray[np.float32], raised: NDArray[np.float32], rows: Iterable[RowBlock],
+    n_rows: NDArray[np.int64], n_known: int,
+) -> None:  # fmt: skip
+    """Let columns of classes beyond the known ones begin with what features of their rows add.
+
+    An epoch is too short for columns that begin at zero, beside trained ones. A feature that each
+    row of a class has adds to it what it adds to others that it raises: `raised`, float32 (d',), as
+    :func:`begin_from` returned it. `weights` float32 (d', K) are those of an exact model; `rows`
+    have one label, and `n_rows` int64 (K,) are those of each class.
+    """
+    for block in rows:
+        classes = np.repeat(block.classes, np.diff(block.indptr))
+        some = (classes >= n_known) & (block.features < len(weights))
+        at = block.features[some], classes[some]
+        np.add.at(weights, at, raised[at[0]] / n_rows[at[1]].astype(np.float32))

@@ -18,8 +18,8 @@ from streammach.model.shrink import of_features, plain
 from streammach.parts.counts.as_before import as_before
 from streammach.planning.constraints import Constraints
 from streammach.rows.pairs import ends
-from streammach.training.onward import OLD_SHARE
-from tests.builders import listed_lines
+from streammach.training.onward import OLD_SHARE, begin_classes
+from tests.builders import block_of, listed_lines
 
 HASHED = {"n_buckets": 8, "n_repetitions": 4}
 STILL = {"learning_rate": 1e-30, "last_passes": 0, "model_size": "full"}
@@ -105,6 +105,8 @@ def test_old_weights_stay_and_new_classes_are_learnt(kind, shape, tiny):
         n = before.spec.n_columns
         all_rows = slice(0, len(before.weights))
         assert np.array_equal(plain(kept, ids)[:, :n], plain(before, all_rows))
+        begun = np.abs(plain(kept, ids)[:, n:]).max(initial=0) > 1e-6
+        assert begun == (shape == "exact" and kind in ("vw", "table"))
     found = {name: sm.evaluate(model, test).accuracy for name, model in
              (("before", before), ("after", after))}  # fmt: skip
     assert found["after"] > found["before"] + 0.02
@@ -165,6 +167,19 @@ def test_new_rows_of_known_classes_decide_and_some_old_ones_are_learnt_again(kin
     assert (~left & held.mask).sum() == 0
     assert (~left & new).sum() == n_new - held.mask.sum()
     assert (~left & ~new).sum() == min(max(1000, n_new - held.mask.sum()), 2000)
+
+
+def test_columns_of_new_classes_begin_with_what_their_features_add(rng):
+    block, known = block_of(rng, 40, 30, 9), 6
+    weights, raised = rng.random((25, 9), np.float32), rng.random(25, np.float32)
+    n_rows = np.bincount(block.classes, minlength=9)
+    wanted = weights.astype(np.float64)
+    for i, c in enumerate(block.classes.tolist()):
+        for f in block.features[block.indptr[i] : block.indptr[i + 1]].tolist():
+            if c >= known and f < 25:  # others are not hashed
+                wanted[f, c] += raised[f] / n_rows[c]
+    begin_classes(weights, raised, [block.part(0, 25), block.part(25, 40)], n_rows, known)
+    np.testing.assert_allclose(weights, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "piece"), [("vw", 1 << 18), ("vw", 100), ("lists", 100)])

@@ -54,7 +54,7 @@ class OnwardLearner(CountLearner):
         self._mask = mask | session.new if fits else mask
         table = self._count(None if fits else usual_gains(data.n_features))
         weights = as_before(table, model, data.features)
-        for rows in masked_rows(data, session.new & self._mask & ~mask):
+        for rows in masked_rows(data, session.new & ~mask) if fits else ():
             session.check()
             for repeated, _ in rows.repeated():
                 table.add(repeated)
@@ -62,8 +62,8 @@ class OnwardLearner(CountLearner):
         n_rows = 0
         if not data.listed:  # of these the classifiers of labels stay as they were
             session.begin(LEARNING)
-            self._mask = left_out(session.new, mask, OLD_SHARE)
-            weights, n_rows = self._learnt_more(table, weights)
+            self._mask = left = left_out(session.new, mask, OLD_SHARE)
+            weights, n_rows = self._learnt_more(table, weights, int(np.count_nonzero(~left)))
         fitted = Fitted.of(weights, self._fitting.judged(table, weights, self._fitting.rows))
         session.measured(STAGE, fitted.reached)
         return Counted(
@@ -72,11 +72,13 @@ class OnwardLearner(CountLearner):
             fit_rows=self._fitting.n_fit, pair_rows=n_rows,
         )  # fmt: skip
 
-    def _learnt_more(self, table: CountTable, weights: GroupWeights) -> tuple[GroupWeights, int]:
-        """Return the weights after a pass over rows, and how many there were."""
+    def _learnt_more(
+        self, table: CountTable, weights: GroupWeights, n_rows: int
+    ) -> tuple[GroupWeights, int]:
+        """Return the weights after a pass over so many rows, and how many there was time for."""
         most, n = self._options.pair_rows, 0
         most = MOST_LESSONS if most is None else most
-        self._learnt = StageRows(self._session, min(most, int(np.count_nonzero(~self._mask))))
+        self._learnt = StageRows(self._session, min(most, n_rows))
         with PairLearner(table, weights, threads=self._threads) as learner:
             for rows in self._lessons() if most else ():
                 learner.learn(rows)

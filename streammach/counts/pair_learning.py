@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
 from streammach.counts.lessons import compare_rows, learn_rows
-from streammach.counts.rivals import CANDIDATES, Learner, RowRivals
+from streammach.counts.rivals import CANDIDATES, NOTHING, Learner, RowRivals
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.threads import pieces_of
@@ -23,7 +23,7 @@ TOGETHER = 4  # batches whose candidates are found at once, since nothing learnt
 
 
 class PairLearner(Learner):
-    """Learns one weight a feature and one a counted pair.
+    """Learns one weight a feature and one a counted pair, from those of `weights` or from zero.
 
     Softmax over a row's candidates, one Adagrad step a row: ``theta_fi`` and ``delta_f`` join the
     score of class i for every counted pair of the row, which is scored as if it had not been
@@ -35,12 +35,16 @@ class PairLearner(Learner):
 
     def __init__(self, table: CountTable, weights: GroupWeights, *, threads: int) -> None:
         self._table, self._weights = table, weights
-        self._theta, self._theta_sum = (np.empty(table.n_pairs, np.float32) for _ in range(2))
-        self._delta, self._delta_sum = (np.empty(table.n_features, np.float32) for _ in range(2))
+        self._theta, self._delta = weights.theta, weights.delta  # written over: it goes on
+        self._theta_sum = np.full(table.n_pairs, PAIR_PRIOR, np.float32)
+        self._delta_sum = np.full(table.n_features, FEATURE_PRIOR, np.float32)
+        if not weights.theta.size:
+            self._theta = np.zeros(table.n_pairs, np.float32)
+            self._delta = np.zeros(table.n_features, np.float32)
         self._rivals = RowRivals(
-            table, weights, threads=threads, theta=self._theta, delta=self._delta
-        )
-        self.begin()
+            table, replace(weights, learnt=0.0, theta=NOTHING, delta=NOTHING), threads=threads,
+            theta=self._theta, delta=self._delta,
+        )  # fmt: skip
         self._place = np.empty((0, self._rivals.m), np.int32)
 
     @staticmethod

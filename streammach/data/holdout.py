@@ -29,6 +29,7 @@ from streammach.spec.training import AUTO, RANDOM, TrainingOptions
 from streammach.threads import Workers
 
 GROUPS_STREAM, FOLDS_STREAM = 3, 5
+LEAST_OLD = 1000  # rows that are learnt from again, however few are new
 MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
 
 
@@ -208,15 +209,29 @@ def masked_blocks(
         yield _counted(dataset.rows(start, stop), dataset.counting.unit), out
 
 
-def held_rows(dataset: Dataset, held: HeldOut) -> Iterator[RowBlock]:
-    """Yield the held-out rows of the training store; blocks without any are not read."""
-    if held.mask is None:
+def masked_rows(dataset: Dataset, mask: NDArray[np.bool_] | None) -> Iterator[RowBlock]:
+    """Yield rows of the training store that are masked; blocks without any are not read."""
+    if mask is None:
         return
     for start, stop in _blocks(dataset):
-        chosen = np.flatnonzero(held.mask[start:stop])
+        chosen = np.flatnonzero(mask[start:stop])
         if len(chosen):
             rows = dataset.rows(start, stop).take(chosen)
             yield _counted(rows, dataset.counting.unit)
+
+
+def left_out(
+    new: NDArray[np.bool_], held: NDArray[np.bool_] | None, share: float
+) -> NDArray[np.bool_]:
+    """Return which rows a training that goes on does not learn from: bool (n_rows,).
+
+    These are held-out rows and, beyond `share` for each new one, old ones.
+    """
+    out = np.zeros_like(new) if held is None else held.copy()
+    old = np.flatnonzero(~new & ~out)  # in a random order, as all rows of a store are
+    n_new = int(np.count_nonzero(new & ~out))
+    out[old[max(round(share * n_new), LEAST_OLD) :]] = True
+    return out
 
 
 def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:

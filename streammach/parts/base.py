@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streammach.backends.protocol import Backend
 from streammach.clock import Clock
 from streammach.data.holdout import HeldOut
@@ -42,6 +45,7 @@ class PartSession(Protocol):
     clock: Clock  # the time that there is for the stage
     ahead: dict[str, Ahead]  # what parts did before the first epoch, by name
     known: Model | None  # the model that the training goes on from
+    new: NDArray[np.bool_]  # bool (n_rows,): which rows that has not seen
     findings: Findings  # what stages found, for a run that goes on behind them
 
     def check(self) -> None:

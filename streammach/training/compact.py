@@ -179,8 +179,8 @@ class Judge:
         """What makes forms smaller: types alone where few rows judge, since time is short."""
         if self.most_rows < MOST_ROWS:
             return (_types,)
-        if self.session.known is not None:  # else every day would halve repetitions
-            return _types, _features, _pairs
+        if self.session.known is not None:  # else every day would halve repetitions and pairs
+            return _types, _features
         return _types, _repetitions, _features, _pairs
 
     @contextmanager

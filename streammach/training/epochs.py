@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
+from streammach.data.holdout import masked_rows
 from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
 from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
@@ -20,7 +21,7 @@ from streammach.prediction.reached import measure
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
-from streammach.training.onward import begin_from
+from streammach.training.onward import Start, begin_classes, begin_from
 from streammach.training.run_part import RunPart
 from streammach.training.session import Session
 
@@ -43,7 +44,7 @@ class Epochs:
         session.prepare(spec, session.basis(spec))
         session.forget_basis()
         if request.start is not None:
-            begin_from(self._backend.arrays(), request.start.model, session.dataset.features)
+            self._begin(request.start)
         self.progress = self._checkpoints.newest(self._backend.arrays()) or RunPosition()
         self._backend.restore()
         self._reader: Feed = open_reader(session, spec, held=session.left)
@@ -57,6 +58,16 @@ class Epochs:
                 "damaged: the checkpoint is of another training",
                 path=request.folder,
             )
+
+    def _begin(self, start: Start) -> None:
+        """Begin from the weights of another model; on a resume the checkpoint replaces them."""
+        session, arrays, model = self._session, self._backend.arrays(), start.model
+        data, n = session.dataset, model.spec.n_columns
+        raised = begin_from(arrays, model, data.features)
+        one_label = model.spec.exact and not (data.listed or model.dense)
+        if one_label and session.left is not None and start.training is not None:
+            rows = masked_rows(data, session.new & ~session.left)
+            begin_classes(arrays["weights"], raised, rows, data.label_counts, n)
 
     def run(self) -> State:
         """Train to the end, or until a callback asks for it; return the last state."""

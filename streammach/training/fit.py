@@ -114,12 +114,12 @@ def _train(session: Session, projected_bytes: int) -> None:
         session.keep_findings()
     # What parts do without hashed models. It is let go below: no name may stay for it.
     session.clock = pace.ahead
-    session.work_ahead()
+    if session.known is None or session.plan.model.unhashed:
+        session.work_ahead()
     pace.take(session.ahead)
     if session.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
         _finish(session, pace, None, RunPosition(), projected_bytes)
         return
-    session.held = session.fresh
     if session.ahead:
         _save_alone(session)
     # The search for what was left open.
@@ -128,8 +128,9 @@ def _train(session: Session, projected_bytes: int) -> None:
     session.clock = pace.epochs
     session.begin(EPOCHS)
     state, at = _train_epochs(session, settings)
-    # The finish: parts, ranking, calibration, the smallest form. Then all is saved.
-    session.read_ahead()
+    # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What goes on
+    # from a model counts now, since that takes little.
+    session.work_ahead()
     spec: TrainSpec | None = settings.training
     if session.ahead and not at.history:
         spec, at = None, RunPosition()

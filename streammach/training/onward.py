@@ -1,14 +1,15 @@
 """A training that goes on from another one: its weights, on a store with more rows and names.
 
 The run's weights are those of the known features, and its hashes those of all classes; new features
-start at zero. One epoch learns from new rows and from a sample of the old ones. Counts are made
-anew, and judged by old rows. New rows of known classes judge the whole, since the hashed models
-have learnt from all old rows, and little of new classes.
+start at zero. One epoch learns from new rows and from a sample of the old ones. Rows are counted
+anew, and pairs weigh as before. New rows of known classes judge, since the run has learnt from all
+old rows, and little is known of new classes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
 from streammach.files.reading import sha256
@@ -26,6 +26,7 @@ from streammach.model.shrink import plain
 from streammach.parts.switches import SWITCHES
 from streammach.planning.choose import plan as choose
 from streammach.planning.constraints import Constraints
+from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.spec.byte_lines import Line
 from streammach.spec.model_spec import ModelSpec
@@ -35,7 +36,6 @@ from streammach.training.run import Run, budget_of
 
 JUDGES_SHARE = 5  # one of so many new rows decides where held-out rows are not learnt from
 OLD_SHARE = 1.0  # old rows that are learnt from once more, for each new one
-LEAST_OLD = 1000
 LEAST_NEW = 100  # rows of known classes
 RATE = 0.3  # of the run's, at the start
 PIECE_ROWS = 4096  # of weights that are widened at a time
@@ -140,9 +140,7 @@ class Start:
             hashed_features=spec.n_hashed_features if spec.cut else None,
             memory=constraints.memory or self.memory,
         ))  # fmt: skip
-        room = made.config.batching
-        n_bytes = model.n_bytes + 12 * model.n_pairs  # in lists, beside it
-        n_bytes += 16 * room.held_out_nnz + 64 * room.held_out_rows + 4 * data.n_rows
+        n_bytes = model.n_bytes + 12 * model.n_pairs + 6 * data.n_rows  # in lists, beside it; masks
         more = Line("what it starts from", "host", n_bytes)
         made = replace(made, model=spec, ledger=(*made.ledger, more))
         if made.limits.overshoot(made.ledger):
@@ -159,14 +157,6 @@ class Start:
         spec = self.model.spec
         n_buckets = n_classes if spec.exact else spec.n_buckets
         return replace(spec, n_classes=n_classes, n_features=n_features, n_buckets=n_buckets)
-
-    def left(self, held: HeldOut) -> NDArray[np.bool_]:
-        """Return which rows an epoch does not learn from: bool (n_rows,)."""
-        out = np.zeros_like(self.new) if held.mask is None else held.mask.copy()
-        old = np.flatnonzero(~self.new & ~out)  # in a random order, as all rows of a store are
-        n_new = int(np.count_nonzero(self.new & ~out))
-        out[old[max(round(OLD_SHARE * n_new), LEAST_OLD) :]] = True
-        return out
 
     def onward(self, options: TrainingOptions) -> TrainSpec:
         """Return how it goes on: as the run was trained, but for what is said."""
@@ -200,8 +190,10 @@ def _new_rows(data: Dataset, model: Model) -> tuple[NDArray[np.bool_], NDArray[n
     return new, judges
 
 
-def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> None:
+def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> NDArray[Any]:
     """Let weights of known features and buckets start from those of a model.
+
+    Returns what each feature adds on average to the buckets that it raises, float32 (d',).
 
     Raises
     ------
@@ -210,11 +202,32 @@ def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -
     """
     weights, n = arrays["weights"], model.spec.n_columns
     ids = features.ids_of(model.features)[: len(model.weights)]
+    raised = np.zeros(len(weights), np.float32)
     if not n <= weights.shape[1] or (n < weights.shape[1] and not model.spec.exact):
         raise MismatchError(f"the model has {n:,} columns, not {weights.shape[1]:,}")
     for start in range(0, len(ids), PIECE_ROWS):
         some = np.arange(start, min(start + PIECE_ROWS, len(ids)))
         some = some[(ids[some] >= 0) & (ids[some] < len(weights))]
-        weights[ids[some], :n] = plain(model, some)
+        weights[ids[some], :n] = own = plain(model, some)
+        raised[ids[some]] = np.maximum(own, 0).sum(axis=1) / np.maximum((own > 0).sum(axis=1), 1)
     if not (model.listed and model.spec.exact):  # else ln n was taken from it, for the ranking
         arrays["bias"][..., :n] = model.bias
+    return raised
+
+
+def begin_classes(
+    weights: NDArray[np.float32], raised: NDArray[np.float32], rows: Iterable[RowBlock],
+    n_rows: NDArray[np.int64], n_known: int,
+) -> None:  # fmt: skip
+    """Let columns of classes beyond the known ones begin with what features of their rows add.
+
+    An epoch is too short for columns that begin at zero, beside trained ones. A feature that each
+    row of a class has adds to it what it adds to others that it raises: `raised`, float32 (d',), as
+    :func:`begin_from` returned it. `weights` float32 (d', K) are those of an exact model; `rows`
+    have one label, and `n_rows` int64 (K,) are those of each class.
+    """
+    for block in rows:
+        classes = np.repeat(block.classes, np.diff(block.indptr))
+        some = (classes >= n_known) & (block.features < len(weights))
+        at = block.features[some], classes[some]
+        np.add.at(weights, at, raised[at[0]] / n_rows[at[1]].astype(np.float32))

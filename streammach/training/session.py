@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
-from streammach.data.holdout import HeldOut, check_held_out, held_numbers, hold_out
+from streammach.data.holdout import HeldOut, check_held_out, held_numbers, hold_out, left_out
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import (
@@ -48,7 +49,7 @@ from streammach.spec.training import PROPENSITY, TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
 from streammach.stages import Stages
 from streammach.training.events import Events
-from streammach.training.onward import Start
+from streammach.training.onward import OLD_SHARE, Start
 from streammach.training.pace import EPOCHS, HELD_OUT, Pace, timetable
 from streammach.training.run import (
     CHECKPOINTS,
@@ -232,18 +233,16 @@ class Session:
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
         start = request.start if request.start is not None and request.start.training else None
-        rows = partial(hold_out, dataset, config.batching, self.options, config.placement.threads)
-        held = fresh = rows(None if start is None else start.judges)
-        # the model that it goes on from
+        among, threads = None if start is None else start.judges, config.placement.threads
+        held = hold_out(dataset, config.batching, self.options, threads, among)
+        # the model that it goes on from, and which rows it has not seen: bool (n_rows,)
         self.known: Model | None = None if start is None else start.model
-        if start is not None and fresh.mask is not None:
-            held = rows(~start.new)
-            mask = fresh.mask if held.mask is None else held.mask | fresh.mask
-            held, fresh = (replace(one, mask=mask, decide=one.places) for one in (held, fresh))
+        self.new = np.zeros(0, np.bool_) if start is None else start.new
         # rows that epochs do not learn from, bool (n_rows,), or None
-        self.left = held.mask if start is None else start.left(held)
-        # rows that decide; those that hashed models are judged on
-        self.held, self.fresh = (_weighed(one, dataset, self.options) for one in (held, fresh))
+        self.left = held.mask
+        if start is not None:
+            self.left = left_out(start.new, held.mask, OLD_SHARE)
+        self.held = _weighed(held, dataset, self.options)
         self.backend = BACKENDS[config.placement.device].open(
             plan.model, config, facts=plan.facts, device_bytes=plan.limits.device
         )

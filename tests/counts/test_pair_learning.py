@@ -1,7 +1,6 @@
 """What is learnt of features and pairs, where pairs lie, and candidates, held to dictionaries."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
-from streammach.parts.counts import as_before
 from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of
 from tests.counts.test_counts import D, K, as_pairs, counted, drawn, group_weights
@@ -151,28 +149,3 @@ def test_evidence_of_fewer_candidates_is_that_of_these(rng):
     scorer.close()
     assert np.array_equal(some[:, :, :2], whole[:, :, :2])
     assert not some[:, :, 2:].any()
-
-
-@pytest.mark.parametrize("most", [40, 1 << 20])
-def test_counts_weigh_as_in_a_model_whatever_features_are_new(rng, most, monkeypatch):
-    monkeypatch.setattr(as_before, "MOST_PAIRS", most)
-    table = counted(of_some_classes(rng))
-    alone = group_weights(rng, **drawn(rng, table, 0.3))
-    by, gone = 0.4, rng.choice(D, 3, replace=False)
-    scaled = replace(
-        alone, slope=by * alone.slope, match=by * alone.match, learnt=by * alone.learnt, hashed=3.0
-    )
-    counts = weigh(table, scaled).compact()
-    kept = ~np.isin(np.arange(D), gone)
-    ids = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
-    known = counts.of_features(kept)
-    model = SimpleNamespace(counts=known, features=SimpleNamespace(ids_of=lambda names: ids))
-    found = as_before.as_before(table, alone, model, None)
-    assert found.hashed == 3
-    for name in ("slope", "match", "penalty", "prior", "learnt"):
-        np.testing.assert_allclose(getattr(found, name), by * getattr(alone, name), rtol=0.01)
-    nothing = replace(
-        model.counts, gains=np.zeros_like(known.gains), wide=np.zeros_like(known.wide)
-    )
-    model.counts = nothing
-    assert as_before.as_before(table, alone, model, None).prior == alone.prior

@@ -11,7 +11,7 @@ import scipy.sparse
 import streammach as sm
 from streammach.cli.main import main
 from streammach.data.given import given_labels, given_rows
-from streammach.data.holdout import held_rows, hold_out, masked_blocks
+from streammach.data.holdout import hold_out, masked_blocks, masked_rows
 from streammach.data.memory_rows import Labelled
 from streammach.errors import DataError, StoreError, UsageError
 from streammach.sklearn.classifier import MACHClassifier
@@ -219,7 +219,7 @@ def test_importances_may_be_shares_of_one(unit, rng):
     assert np.median(np.concatenate(found)) == pytest.approx(unit / expected)
     assert data.counting.labels.sum() == pytest.approx(len(y) * unit / expected, rel=0.01)
     assert held.rows.weights.sum() == pytest.approx(held.rows.n_alike)
-    assert sum(r.n_rows for r in held_rows(data, held)) == 40
+    assert sum(r.n_rows for r in masked_rows(data, held.mask)) == 40
     assert held.rows.n_alike == pytest.approx(40, abs=1)
 
 

@@ -1,19 +1,25 @@
 """A training that goes on from a run, on a store that extends the run's."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.holdout import hold_out
+from streammach.counts.learning import weigh
+from streammach.counts.table import count_pairs
+from streammach.data.holdout import hold_out, left_out, masked_blocks
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.model.model import Model
-from streammach.model.shrink import plain
+from streammach.model.shrink import of_features, plain
+from streammach.parts.counts.as_before import as_before
 from streammach.planning.constraints import Constraints
-from tests.builders import listed_lines
+from streammach.rows.pairs import ends
+from streammach.training.onward import OLD_SHARE, begin_classes
+from tests.builders import block_of, listed_lines
 
 HASHED = {"n_buckets": 8, "n_repetitions": 4}
 STILL = {"learning_rate": 1e-30, "last_passes": 0, "model_size": "full"}
@@ -99,6 +105,8 @@ def test_old_weights_stay_and_new_classes_are_learnt(kind, shape, tiny):
         n = before.spec.n_columns
         all_rows = slice(0, len(before.weights))
         assert np.array_equal(plain(kept, ids)[:, :n], plain(before, all_rows))
+        begun = np.abs(plain(kept, ids)[:, n:]).max(initial=0) > 1e-6
+        assert begun == (shape == "exact" and kind in ("vw", "table"))
     found = {name: sm.evaluate(model, test).accuracy for name, model in
              (("before", before), ("after", after))}  # fmt: skip
     assert found["after"] > found["before"] + 0.02
@@ -144,7 +152,7 @@ def test_new_rows_of_known_classes_decide_and_some_old_ones_are_learnt_again(kin
         made = start.plan(data, Constraints(threads=1))
         room = made.config.batching
         held = hold_out(data, room, sm.TrainingOptions(hold_out_by="random"), 1, start.judges)
-        left = start.left(held)
+        left = left_out(start.new, held.mask, OLD_SHARE)
         numbers, _ = data.origins(0, data.n_rows)
         lists = data.rows(0, data.n_rows).lists
     new, odd = numbers >= 2000, np.unique(lists.rows[lists.classes >= known])
@@ -159,6 +167,64 @@ def test_new_rows_of_known_classes_decide_and_some_old_ones_are_learnt_again(kin
     assert (~left & held.mask).sum() == 0
     assert (~left & new).sum() == n_new - held.mask.sum()
     assert (~left & ~new).sum() == min(max(1000, n_new - held.mask.sum()), 2000)
+
+
+def test_columns_of_new_classes_begin_with_what_their_features_add(rng):
+    block, known = block_of(rng, 40, 30, 9), 6
+    weights, raised = rng.random((25, 9), np.float32), rng.random(25, np.float32)
+    n_rows = np.bincount(block.classes, minlength=9)
+    wanted = weights.astype(np.float64)
+    for i, c in enumerate(block.classes.tolist()):
+        for f in block.features[block.indptr[i] : block.indptr[i + 1]].tolist():
+            if c >= known and f < 25:  # others are not hashed
+                wanted[f, c] += raised[f] / n_rows[c]
+    begin_classes(weights, raised, [block.part(0, 25), block.part(25, 40)], n_rows, known)
+    np.testing.assert_allclose(weights, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "piece"), [("vw", 1 << 18), ("vw", 100), ("lists", 100)])
+def test_a_table_weighs_as_the_model_of_its_rows(kind, piece, tiny, monkeypatch):
+    """Also for pairs that the model has lost: they add about what others of their feature do."""
+    monkeypatch.setattr("streammach.parts.counts.as_before.PIECE_PAIRS", piece)
+    store = day(tiny, KINDS[kind], "old", OLD, 12)
+    model = trained(store, tiny.folder / "run", SHAPES["alone"], model_size="full").model
+    with Dataset.open(store) as data:
+        table = count_pairs(
+            lambda: ((r, np.zeros(r.n_rows, bool)) for b, _ in masked_blocks(data, None)
+                     for r, _ in b.repeated()),
+            data.n_features, data.n_classes, max_pairs=1 << 20, mark_bytes=1 << 20, threads=1,
+        )  # fmt: skip
+        whole = model.counts.plain().listed()
+        lost = np.random.default_rng(0).random(len(whole.gains)) < 0.1
+        lengths = np.add.reduceat(~lost, whole.starts[:-1]) * (np.diff(whole.starts) > 0)
+        less = replace(
+            whole, starts=ends(lengths), classes=whole.classes[~lost], gains=whole.gains[~lost]
+        )
+        names = data.features
+        found, few = (
+            weigh(table, as_before(table, replace(model, counts=counts), names)).listed()
+            for counts in (whole, less)
+        )
+        ids = model.features.ids_of(names)
+        known = np.random.default_rng(1).random(len(ids)) < 0.8
+        some = weigh(table, as_before(table, of_features(model, known), names)).listed()
+    assert np.array_equal(found.penalty, whole.penalty[ids])
+    assert np.array_equal(some.penalty[known], found.penalty[known])
+    assert np.isin(some.penalty, found.penalty).all()
+    assert found.hashed == whole.hashed
+    assert np.abs(found.base - whole.base).max() < 0.02
+    wanted, kept, said, guessed = map(gains_by_pair, (whole, less, found, few))
+    assert all(abs(said[pair] - gain) <= 1 for pair, gain in wanted.items())
+    assert all(abs(guessed[pair] - gain) <= 1 for pair, gain in kept.items())
+    more = [(guessed[pair], gain) for pair, gain in wanted.items() if pair not in kept]
+    assert len(more) > 50
+    assert np.corrcoef(np.transpose(more))[0, 1] > 0.3
+
+
+def gains_by_pair(counts):
+    features = np.repeat(np.arange(counts.n_features), np.diff(counts.starts))
+    pairs = zip(features.tolist(), counts.classes.tolist(), strict=True)
+    return dict(zip(pairs, counts.gains.tolist(), strict=True))
 
 
 def some_words(rng, n, classes, label, own):

@@ -84,6 +84,7 @@ class CountLearner:
     def __init__(self, session: PartSession) -> None:
         self._session = session
         self._dataset, self._held = session.dataset, session.held
+        self._mask = session.held.mask  # rows that are neither counted nor learnt from
         self._clock, self._options = session.clock, session.options
         self._said = words(session.dataset.listed)
         config = session.plan.config
@@ -147,7 +148,7 @@ class CountLearner:
 
     def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
-        with closing(ahead(self._masked(self._held.mask), "counted", patience=None)) as blocks:
+        with closing(ahead(self._masked(self._mask), "counted", patience=None)) as blocks:
             for block, held in blocks:
                 self._session.check()
                 some = min(n_rows, block.n_rows)
@@ -173,7 +174,7 @@ class CountLearner:
             return None
         limited = self._clock.limited or self._options.fit_rows is not None
         if self._fitting.n_fit < MIN_FIT_ROWS or limited:
-            return _usual_gains(facts.n_features)
+            return usual_gains(facts.n_features)
         n_rows = max(1, facts.n_rows * room // facts.nnz)
         some = self._count(None, n_rows)
         self._session.begin(WEIGHING)
@@ -218,7 +219,7 @@ class CountLearner:
             table = counted(gain_model)
         except OverflowError:  # six standard errors above the store's estimate, or a false one
             self._session.tell("the store holds more pairs than it says")
-            gain_model = _usual_gains(facts.n_features)
+            gain_model = usual_gains(facts.n_features)
             table = counted(gain_model)
         of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
         kept = "" if gain_model is None else ", those that add most"
@@ -288,7 +289,7 @@ class CountLearner:
         """Yield the rows of the store that are not held out, some thousands at a time."""
 
         def taken() -> Iterator[RowBlock]:
-            for block, held in self._masked(self._held.mask):
+            for block, held in self._masked(self._mask):
                 kept = np.flatnonzero(~held)
                 for start in range(0, len(kept), LESSON_ROWS):
                     yield block.take(kept[start : start + LESSON_ROWS])
@@ -300,7 +301,8 @@ class CountLearner:
                 self._learnt.add(rows.n_rows)
 
 
-def _usual_gains(n_features: int) -> PairGainModel:
+def usual_gains(n_features: int) -> PairGainModel:
+    """Return what pairs usually add, where nothing was fitted."""
     slope, match = (np.full(n_features, x, np.float32) for x in (SLOPE, MATCH))
     return PairGainModel(slope, match)
 

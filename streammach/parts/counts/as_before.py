@@ -1,58 +1,188 @@
-"""Weights of counts beside the hashed models of a run that a training goes on from.
+"""Counts of a training that goes on: pairs add what they added in the model, and learn from a day.
 
-Few rows are new to these hashed models, and perhaps of one source: what they say of counts beside
-hashed models would spoil the model for all other sources. So both weigh as much as in the run.
+Few rows are new, and perhaps of one source: what they say of counts would spoil the model for all
+other sources. So nothing is weighed anew. A pair that the model does not have adds what pairs of as
+many rows add in its group of features, and what its feature's pairs add beside that. Then pairs and
+features learn from new rows and from old ones, which keep them from leaning to new classes.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.learning import GroupWeights, weigh
-from streammach.counts.table import CountTable
+from streammach.counts.learning import GroupWeights, class_logarithms
+from streammach.counts.pair_learning import PairLearner
+from streammach.counts.table import CountTable, value_ranges
+from streammach.data.holdout import left_out, masked_rows
 from streammach.model.model import Model
-from streammach.rows.names import Names
-from streammach.rows.pairs import CountWeights
+from streammach.parts.counts.alone import (
+    COUNTING,
+    LEARNING,
+    MOST_LESSONS,
+    STAGE,
+    CountLearner,
+    StageRows,
+    usual_gains,
+)
+from streammach.parts.counts.count_bytes import pair_room
+from streammach.parts.counts.fitting import Fitted
+from streammach.parts.counts.group_fit import NAMESPACES
+from streammach.parts.counts.saved import Counted
+from streammach.rows.names import Names, namespace_ids
+from streammach.rows.pairs import PIECE_PAIRS, CountWeights
 
-MOST_PAIRS = 1 << 20  # that are compared
+OLD_SHARE = 4.0  # old rows that pairs learn from, for each new one
+UNIT = np.float32(1 / 1024)  # of gains, in nats
+GROUP_PULL, FEATURE_PULL = 20.0, 3.0  # pairs that the mean of all is worth beside own ones
 
 
-def as_before(
-    table: CountTable, alone: GroupWeights, model: Model, features: Names
-) -> GroupWeights:
-    """Return weights that were fitted alone, scaled so that pairs add as much as in a model.
+class OnwardLearner(CountLearner):
+    """Counts the pairs of a store that grew, and weighs them as a model does."""
 
-    Hashed models weigh as in the model. Gains of the table are written anew.
+    def run(self) -> Counted:
+        """Return counts with weights of the model that have learnt from new rows and some old."""
+        session, data, held, model = self._session, self._dataset, self._mask, self._session.known
+        assert model is not None, "it goes on"
+        session.begin(COUNTING)
+        mask = np.zeros(data.n_rows, np.bool_) if held is None else held
+        fits = self._max_pairs >= pair_room(data.facts)
+        self._mask = mask | session.new if fits else mask
+        table = self._count(None if fits else usual_gains(data.n_features))
+        weights = as_before(table, model, data.features)
+        for rows in masked_rows(data, session.new & ~mask) if fits else ():
+            session.check()
+            for repeated, _ in rows.repeated():
+                table.add(repeated)
+        table.forget_places()
+        n_rows = 0
+        if not data.listed:  # of these the classifiers of labels stay as they were
+            session.begin(LEARNING)
+            self._mask = left = left_out(session.new, mask, OLD_SHARE)
+            weights, n_rows = self._learnt_more(table, weights, int(np.count_nonzero(~left)))
+        fitted = Fitted.of(weights, self._fitting.judged(table, weights, self._fitting.rows))
+        session.measured(STAGE, fitted.reached)
+        return Counted(
+            table=table, start=weights, grouped=fitted, learnt=fitted,
+            reasons=(f"counts of {table.n_pairs:,} pairs, weighed as in the run",),
+            fit_rows=self._fitting.n_fit, pair_rows=n_rows,
+        )  # fmt: skip
+
+    def _learnt_more(
+        self, table: CountTable, weights: GroupWeights, n_rows: int
+    ) -> tuple[GroupWeights, int]:
+        """Return the weights after a pass over so many rows, and how many there was time for."""
+        most, n = self._options.pair_rows, 0
+        most = MOST_LESSONS if most is None else most
+        self._learnt = StageRows(self._session, min(most, n_rows))
+        with PairLearner(table, weights, threads=self._threads) as learner:
+            for rows in self._lessons() if most else ():
+                learner.learn(rows)
+                n += rows.n_rows
+                if n >= most or self._clock.left <= 0:
+                    break
+        return learner.weights(), n
+
+
+def as_before(table: CountTable, model: Model, features: Names) -> GroupWeights:
+    """Return weights of a table of old rows, by which pairs add what they add in a model.
+
+    Groups are the features that take as much from every class. New rows are counted afterwards;
+    their pairs then add as much more as those of their group do by their rows.
     """
     assert model.counts is not None, "it has counts"
     known, ids = model.counts.plain().listed(), model.features.ids_of(features)
-    new = weigh(table, alone)
-    some = np.flatnonzero(ids >= 0)
-    some = some[:: 1 + int(np.diff(new.starts)[some].sum()) // MOST_PAIRS]
-    mine, own = _pairs(new, some)
-    theirs, others = _pairs(known, ids[some])
-    _, i, j = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
-    before, now = (
-        float(np.square(gains, dtype=np.float64).sum())
-        for gains in (known.gains[others[j]], new.gains[own[i]])
-    )
-    by = np.float32(np.sqrt(before / now) if before and now else 1.0)
-    return replace(
-        alone, slope=by * alone.slope, match=by * alone.match, penalty=by * alone.penalty,
-        prior=float(by) * alone.prior, learnt=float(by) * alone.learnt, hashed=model.counts.hashed,
+    group, penalty = _groups(known.penalty, ids, namespace_ids(features, NAMESPACES))
+    theta, sums = np.zeros(table.n_pairs, np.float32), np.zeros((5, len(penalty)))
+    for some in _shared(table, known, ids):
+        theta[some.places] = y = UNIT * some.gains
+        x, own = some.log_rows, group[some.features]
+        powers = (np.ones_like(x), x, y, x * x, x * y)
+        sums += [np.bincount(own, each, len(penalty)) for each in powers]
+    slope, match = _lines(sums)
+    delta = np.zeros(len(ids), np.float32)
+    for some in _shared(table, known, ids):
+        own, of, n = group[some.features], some.features - some.first, some.last - some.first
+        more = theta[some.places] - slope[own] * some.log_rows - match[own]
+        mean = np.bincount(of, more, n) / (np.bincount(of, minlength=n) + FEATURE_PULL)
+        delta[some.first : some.last] = mean
+        theta[some.places] = more - mean[of]
+    rows = class_logarithms(table)[0][: known.n_classes].astype(np.float64)
+    return GroupWeights(
+        group=group, slope=slope, match=match, penalty=penalty,
+        prior=float((known.base * rows).sum() / max((rows * rows).sum(), 1e-30)), learnt=1.0,
+        hashed=known.hashed, theta=theta, delta=delta,
     )  # fmt: skip
 
 
+def _groups(
+    penalty: NDArray[np.float32], ids: NDArray[np.integer[Any]], space: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the group of each feature, int32 (d,), and the penalty of each group.
+
+    `ids` are the model's, -1 of new features, which come into the largest group of their namespace.
+    """
+    there = np.flatnonzero(ids >= 0)
+    values, own = np.unique(penalty[ids[there]], return_inverse=True)
+    n = len(values)
+    sizes = np.bincount(space[there] * n + own, minlength=(space.max() + 1) * n).reshape(-1, n)
+    usual = np.where(sizes.any(axis=1), sizes.argmax(axis=1), sizes.sum(axis=0).argmax())
+    group = usual[space].astype(np.int32)
+    group[there] = own
+    return group, values
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Pairs of old rows of the features ``first:last`` that a model has, too: arrays (n,)."""
+
+    first: int
+    last: int
+    features: NDArray[np.int64]
+    places: NDArray[np.int64]  # in the table
+    log_rows: NDArray[np.float32]
+    gains: NDArray[np.int16]  # what they add in the model
+
+
+def _shared(
+    table: CountTable, known: CountWeights, ids: NDArray[np.integer[Any]]
+) -> Iterator[_Shared]:
+    """Yield the pairs that a model has, too, whose ids of features are given, or -1."""
+    for first, last in value_ranges(np.diff(table.starts), PIECE_PAIRS):
+        some = first + np.flatnonzero(ids[first:last] >= 0)
+        mine, own = _pairs(table, some)
+        theirs, others = _pairs(known, ids[some])
+        if len(theirs):
+            at = np.minimum(np.searchsorted(theirs, mine), len(theirs) - 1)
+            same = np.flatnonzero((theirs[at] == mine) & (table.counts[own] > 0))
+            places = own[same]
+            yield _Shared(
+                first=first, last=last, features=some[mine[same] >> 32], places=places,
+                log_rows=np.log(np.maximum(table.counts[places], 1), dtype=np.float32),
+                gains=known.gains[others[at[same]]],
+            )  # fmt: skip
+
+
 def _pairs(
-    table: CountWeights, features: NDArray[np.integer[Any]]
+    table: CountTable | CountWeights, features: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a number for each pair of some features, and its place: int64 (n,) each."""
+    """Return a number for each pair of some features, which rises, and its place: int64 (n,)."""
     first, lengths = table.starts[features], np.diff(table.starts)[features]
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     places = np.repeat(first, lengths) + within
-    number = np.repeat(np.arange(len(features)), lengths) << 32
-    return number + table.classes[places], places
+    return (np.repeat(np.arange(len(features)), lengths) << 32) + table.classes[places], places
+
+
+def _lines(sums: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return slope and height of the line of each group through what its pairs add, by ln n.
+
+    `sums` float64 (5, G) are those of 1, x, y, x x and x y. Each is pulled towards that of all.
+    """
+    total = sums.sum(axis=1) / max(sums[0].sum(), 1.0)
+    n, x, y, xx, xy = sums + GROUP_PULL * total[:, None]
+    slope = np.maximum((n * xy - x * y) / np.maximum(n * xx - x * x, 1e-9), 0)
+    return slope.astype(np.float32), ((y - slope * x) / np.maximum(n, 1e-9)).astype(np.float32)

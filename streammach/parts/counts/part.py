@@ -11,13 +11,13 @@ import numpy as np
 from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.scores import CountScorer
-from streammach.data.holdout import held_rows
+from streammach.data.holdout import masked_rows
 from streammach.figures import Reached, scores_text, words
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.counts import alone, saved
 from streammach.parts.counts import count_bytes as bytes_of
-from streammach.parts.counts.as_before import as_before
+from streammach.parts.counts.as_before import OnwardLearner
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
 from streammach.parts.counts.neighbour_fit import neighbours
@@ -97,7 +97,7 @@ class CountsDecision(Decision):
         """Count the held-out rows, too; no pair is learnt or weighed any more."""
         session, near = self._session, self.counts.near
         self._table.forget_places()
-        for rows in held_rows(session.dataset, session.held):
+        for rows in masked_rows(session.dataset, session.held.mask):
             session.check()
             for repeated, _ in rows.repeated():
                 self._table.add(repeated)
@@ -189,8 +189,7 @@ def _as_in_run(session: PartSession, counted: Counted, transform: Transform) -> 
     assert session.known is not None, "it goes on"
     rows, hashed = session.held.rows, by_hashes(session.backend, "logsum", transform)
     session.begin(BESIDE)
-    alone = counted.weights(counted.best)
-    weights = as_before(counted.table, alone, session.known, session.dataset.features)
+    weights = counted.weights(counted.learnt)
     found = CountsDecision(session, counted, weights, (), {}, transform)
     assert found.ranking is not None, "it ranks"
     figures: dict[Ranker, Reached] = {
@@ -299,7 +298,8 @@ class Counts(Part):
 
     def work_ahead(self, session: PartSession) -> Ahead:
         """Count, fit and learn."""
-        return CountsAhead(alone.CountLearner(session).run())
+        goes_on = session.known is not None and session.known.counts is not None
+        return CountsAhead((OnwardLearner if goes_on else alone.CountLearner)(session).run())
 
     def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         """Return the counts that were saved, or None."""

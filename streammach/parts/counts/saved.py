@@ -43,8 +43,8 @@ class Counted:
 
     def weights(self, fitted: Fitted) -> GroupWeights:
         """Return the weights of one of both."""
-        return fitted.weights(start_weights(self.start.group) if fitted is self.grouped
-                              else self.start)  # fmt: skip
+        whole = fitted is self.learnt
+        return fitted.weights(self.start if whole else start_weights(self.start.group))
 
     @property
     def learns(self) -> bool:

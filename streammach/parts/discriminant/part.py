@@ -15,7 +15,7 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.backends.rowmath import LOWEST
-from streammach.data.holdout import held_rows, masked_blocks
+from streammach.data.holdout import masked_blocks, masked_rows
 from streammach.figures import Reached, words
 from streammach.parts.base import Decision, Part, PartSession
 from streammach.parts.discriminant import class_sums
@@ -188,7 +188,7 @@ class ClosedFormFit(Decision):
         self._weights -= self._out
         self._bias -= self._added
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            for rows in held_rows(self._dataset, self._held):
+            for rows in masked_rows(self._dataset, self._held.mask):
                 self._check()
                 self._add_rows(rows)
         self._put(chosen)

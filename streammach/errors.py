@@ -156,12 +156,7 @@ def without_secrets(text: str) -> str:
 def escaped(text: str, kept: str = "") -> str:
     """Return text that is safe wherever it is shown: what a terminal obeys stands as its escape.
 
-    Parameters
-    ----------
-    text : str
-        Anything.
-    kept : str
-        Characters that stay all the same, such as the newlines of a text of several lines.
+    The characters in `kept` stay all the same, such as the newlines of a text of several lines.
     """
     return UNSAFE.sub(
         lambda found: found[0] if found[0] in kept else found[0].encode("unicode_escape").decode(),
@@ -172,17 +167,7 @@ def escaped(text: str, kept: str = "") -> str:
 def clean(text: object, limit: int = 80) -> str:
     """Return text that is safe on a terminal: one line, at most `limit` characters, escaped.
 
-    Parameters
-    ----------
-    text : object
-        Anything from a file, a path or a label; bytes are read as UTF-8.
-    limit : int
-        The most characters kept.
-
-    Returns
-    -------
-    str
-        See :func:`escaped`.
+    It may be anything from a file, a path or a label; bytes are read as UTF-8.
     """
     raw = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
     # What is cut off might have told that the rest is a password.

@@ -88,22 +88,8 @@ class Constraints:
     def of(
         cls, options: Mapping[str, Any], function: str = "Constraints", more: Iterable[str] = ()
     ) -> Constraints:
-        """Return the constraints of keywords.
-
-        Parameters
-        ----------
-        options : mapping of str
-            Attributes of the class, and options of parts, by name.
-        function : str
-            What they were given to, for messages.
-        more : iterable of str
-            Other options that it has.
-
-        Raises
-        ------
-        TypeError
-            If there is no such keyword.
-        """
+        """Return those of keywords: attributes, and options of parts; or raise TypeError."""
+        # `function` is what they were given to, for messages, `more` other options that it has.
         parts = {name: options[name] for name in switch_names() if name in options}
         others = {name: value for name, value in options.items() if name not in switch_names()}
         known = {field.name for field in fields(cls)} - {"parts"}

@@ -25,7 +25,7 @@ from streammach.data.matrix import (
     check_held,
     check_numbers,
 )
-from streammach.data.numpy_files import labels_in, load_labels
+from streammach.data.numpy_files import flat, labels_in, load_labels, row_cells
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, UsageError, clean
 
@@ -91,7 +91,10 @@ class Tree:
 
 
 class TreeSource(MatrixSource):
-    """Rows of a two-dimensional array, or of a group with data, indices and indptr."""
+    """Rows of an array, or of a group with data, indices and indptr.
+
+    An image or a cube of numbers is a row of all its cells, in the order of NumPy (C).
+    """
 
     has_paths = True
 
@@ -111,7 +114,7 @@ class TreeSource(MatrixSource):
 
     def _rows_path(self, tree: Tree) -> str:
         arrays, sparse = tree.arrays, tree.sparse
-        dense = {n for n, a in arrays.items() if len(a.shape) == 2 and a.dtype.kind in "biuf"}
+        dense = {n for n, a in arrays.items() if len(a.shape) > 1 and a.dtype.kind in "biuf"}
         wanted = self._options.x_path
         if wanted is not None:
             if wanted.strip("/") in dense | sparse:
@@ -119,7 +122,8 @@ class TreeSource(MatrixSource):
             _check(tree, wanted.strip("/"))
             what = f"it has no matrix '{clean(wanted)}': --x-path"
             raise UsageError(what, path=self.path, hint=f"It has: {_listed(dense | sparse)}.")
-        wide = {name for name in dense if arrays[name].shape[1] > 1} | sparse
+        wide = {name for name in dense if row_cells(arrays[name].shape) > 1}
+        wide = {name for name in wide if len(arrays[name].shape) == 2} | sparse or wide
         wide = wide.difference(LABEL_MATRICES) or wide
         if not dense | sparse:
             _check(tree, "X")
@@ -201,8 +205,9 @@ class TreeSource(MatrixSource):
     def _dense(self, tree: Tree) -> Dense:
         array = tree.arrays[self._x]
         array.check()
-        check_held(array.shape[1] * VALUE_BYTES, self.path, "a row")
-        return Dense(array.read, (array.shape[0], array.shape[1]), array.unit)
+        n_cells = row_cells(array.shape)
+        check_held(n_cells * VALUE_BYTES, self.path, "a row")
+        return Dense(lambda *some: flat(array.read(*some)), (array.shape[0], n_cells), array.unit)
 
     def _sparse(self, tree: Tree) -> Sparse:
         data, indices, indptr = (tree.arrays[inside(self._x, part)] for part in SPARSE_PARTS)

@@ -203,6 +203,16 @@ def guessed_labels(path: Path) -> Path | None:
     return found[0] if found else None
 
 
+def row_cells(shape: tuple[int, ...]) -> int:
+    """Return how many numbers a row has: of an image all of its cells."""
+    return math.prod(shape[1:])
+
+
+def flat(values: NDArray[Any]) -> NDArray[Any]:
+    """Return rows as they are, and of images all cells of each: (n, cells)."""
+    return values.reshape(len(values), row_cells(values.shape))
+
+
 class NpySource(MatrixSource):
     """A dense matrix in a .npy file, its labels in a file beside it."""
 
@@ -218,15 +228,16 @@ class NpySource(MatrixSource):
                 self.note = f"labels from {clean(self._y.name)}"
         shape, dtype = check_npy(path)
         check_numbers(dtype, path, "the array")
-        if len(shape) != 2:
+        if len(shape) < 2:
             what = f"the shape is {shape}, rows x columns is expected"
             raise DataError(what, path=clean(path, 300))
-        self._shape = (shape[0], shape[1])
+        self._shape = (shape[0], row_cells(shape))
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows; a map of the file is made for each piece, so that pages do not pile up."""
         with damage_said(self.path):
-            return np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[start:stop])
+            rows = np.load(self.path, mmap_mode="r", allow_pickle=False)[start:stop]
+            return flat(np.array(rows, order="C"))
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:

@@ -157,7 +157,7 @@ def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Lim
 
 def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:
     """Weigh models beside a compiler, whether kernels are kept or not; without one if none fits."""
-    for fewer, spare in itertools.product((False, True), (TRAINING_COMPILER_BYTES, 0)):
+    for spare, fewer in itertools.product((TRAINING_COMPILER_BYTES, 0), (False, True)):
         weighing = replace(weighing, limits=replace(weighing.limits, spare=spare))
         found = candidates(weighing, fewer=fewer)
         if any(one.option.fits for one in found):

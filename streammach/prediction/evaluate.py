@@ -175,7 +175,7 @@ def evaluate(
         their labels as `y` or in a pair, or a table with the column of labels of the model's
         recipe.
     y : array, list or matrix, optional
-        The labels of rows in memory.
+        The labels of rows in memory; of a table also the name of their column, as in training.
     options : SourceOptions, optional
         How a file is read, and where its labels are; guessed otherwise.
     progress : bool, str or callable, optional
@@ -254,8 +254,18 @@ def _labelled_rows(
 
     `rows` is (X, y), or a table with the column of labels of the model's recipe.
     """
+    recipe = predictor.model.recipe
+    if isinstance(rows, tuple) and isinstance(rows[1], str) and is_table(rows[0], strings=False):
+        own = None if recipe is None else recipe.label
+        if rows[1] != own:
+            said = "no column" if own is None else f"the column '{clean(own, 60)}'"
+            raise UsageError(
+                f"the model has labels of {said}: '{clean(rows[1], 60)}'",
+                hint="Give the labels themselves: table['NAME'].",
+            )
+        rows = rows[0]
     alone, unknown = not isinstance(rows, tuple), None
-    if predictor.model.recipe is not None:
+    if recipe is not None:
         unknown = np.zeros(len(rows if alone else rows[0]), np.int64)
     if alone:
         if unknown is None or not is_table(rows, strings=False):

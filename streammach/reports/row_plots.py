@@ -305,7 +305,7 @@ def _draw_groups(
 
 
 def classes_plot(found: Diagnosis) -> Plot | None:
-    """Return recall by the rows of a class; None where no row has a known label."""
+    """Return recall by the rows of a class; None where all have about as many, or none has any."""
     each = found.by_class
     ids = np.zeros(0, np.int64) if each is None else each.ids[each.rows[each.ids] > 0]
     if each is None or not len(ids):
@@ -313,6 +313,8 @@ def classes_plot(found: Diagnosis) -> Plot | None:
     figures = each.figures(ids)
     place = np.ceil(np.log2(figures["rows"])).astype(np.int64)  # 1, 2, 3 or more, 5 or more
     groups, sizes = np.unique(place, return_counts=True)
+    if len(groups) < 2:
+        return None
     recalls = [figures["recall"][place == group] for group in groups]
     names = [f"{2 ** (i - 1) + 1:,}+" if i > 1 else f"{i + 1}" for i in groups.tolist()]
     curves = {

@@ -56,10 +56,8 @@ def epochs_plot(
     alt = f"Training loss falls from {losses[0]:.3f} to {losses[-1]:.3f} in {len(epochs)} epochs"
     if len(scores) == len(history):
         alone = " by the hashed models alone" if counts else ""
-        finding += (
-            f": held-out {said.first} {percent(scores[kept - 1])}%{alone}, "
-            f"{percent(scores[0])}% after the first"
-        )
+        finding += f": held-out {said.first} {percent(scores[kept - 1])}%{alone}"
+        finding += f", {percent(scores[0])}% after the first" if len(scores) > 1 else ""
         alt += f"; held-out {said.first} goes from {percent(scores[0])}% to {percent(scores[-1])}%"
 
     def draw(figure: Any) -> None:

@@ -23,7 +23,8 @@ from streammach.data.given import (
 )
 from streammach.data.label_arrays import Labels, LabelSets, raw_name
 from streammach.data.memory_rows import Labelled
-from streammach.errors import clean
+from streammach.data.tables.values import is_missing
+from streammach.errors import DataError, clean
 from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
@@ -59,6 +60,9 @@ class Targets:
             return cls(found.classes, LabelLists(starts, found.lists.classes).sorted(), "lists")
         if isinstance(y, np.ndarray) and y.dtype.hasobject:
             y, _ = of_objects(np.asarray(y))
+            missing = [i for i, label in enumerate(y.tolist()) if is_missing(label)]
+            if missing and y.ndim == 1:
+                raise DataError(f"row {missing[0]} (counted from 0) has no label", path="y")
         check_classification_targets(y)
         if type_of_target(y) == "multilabel-indicator":
             sets = scipy.sparse.csr_array(y)

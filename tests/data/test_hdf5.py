@@ -46,6 +46,15 @@ def test_sparse_rows(tmp_path, monkeypatch):
     check(tmp_path, tmp_path / "a.h5")
 
 
+@pytest.mark.parametrize("n_axes", [3, 4])
+def test_images_are_rows_of_their_cells(tmp_path, n_axes):
+    images = X.reshape(len(X), 2, *[1] * (n_axes - 3), 2)
+    done = check(tmp_path, made(tmp_path / "a.h5", images=images, y=LABELS))
+    assert done.notes == ("a.h5: rows from images, labels from y",)
+    done = check(tmp_path, made(tmp_path / "b.h5", images=2 * images, m=X, y=LABELS))
+    assert done.notes == ("b.h5: rows from m, labels from y",)
+
+
 def test_paths_and_labels_of_strings(tmp_path):
     names = np.array(["ä", "b", "ä", "c", "b"], object)
     path = tmp_path / "a.h5"

@@ -96,6 +96,16 @@ def test_npy_pairs_are_found_by_name_and_said(x_name, y_name, tmp_path):
     assert done.notes == (f"{x_name}: labels from {y_name}",)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_images_are_rows_of_their_cells(tmp_path, order):
+    images = np.array(X.reshape(5, 2, 2), order=order)
+    np.save(tmp_path / "X.npy", images)
+    np.save(tmp_path / "y.npy", LABELS)
+    check(tmp_path, tmp_path / "X.npy")
+    np.savez(tmp_path / "a.npz", pictures=images, y=LABELS)
+    check(tmp_path, tmp_path / "a.npz")
+
+
 def test_columns_first_and_many_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 6)
     np.save(tmp_path / "X.npy", np.asfortranarray(X))

@@ -91,6 +91,24 @@ def test_hashed_models_know_fewer_features_where_all_leave_no_room():
     assert shares == sorted({*shares})
 
 
+def test_a_first_training_compiles_beside_the_plan_where_any_plan_leaves_room_for_it():
+    known, tight = facts(n_features=2_000_000, heads=(40_000, 100_000, 200_000, 600_000)), 0
+    for memory in (700_000_000, 800_000_000, 900_000_000):
+        roomy = Limits(host=memory, host_source="test", spare=TRAINING_COMPILER_BYTES)
+        weighing = Weighing(
+            facts=known, constraints=Constraints(), device="cpu", limits=roomy, speed=1.0
+        )
+        fitting = [
+            [c.option for c in candidates(weighing, fewer=fewer) if c.option.fits]
+            for fewer in (False, True)
+        ]
+        if fitting[1]:
+            tight += not fitting[0]
+            needed = plan(known, memory=memory).projected_bytes + TRAINING_COMPILER_BYTES
+            assert needed <= memory
+    assert tight
+
+
 def test_lists_of_more_labels_want_more_columns():
     lists = {"n_labels": 3_000_000, "max_row_labels": 50, "max_block_labels": 100_000}
     shape = {"n_buckets": 64, "n_repetitions": 9, "memory": "12GB"}

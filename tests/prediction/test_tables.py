@@ -52,6 +52,15 @@ def streamed(predictor, path, k=3):
     return np.concatenate([p.ids for p in parts]), np.concatenate([p.scores for p in parts])
 
 
+def test_labels_of_a_table_can_be_named_by_their_column(predictor):
+    table = pandas.DataFrame(TEST)
+    named, given = (evaluate(predictor, table, y) for y in ("kind", table["kind"]))
+    assert named.accuracy == given.accuracy
+    assert named.n_rows == given.n_rows == len(TEST)
+    with pytest.raises(UsageError, match=r"labels of the column 'kind': 'brand'"):
+        evaluate(predictor, table, "brand")
+
+
 def test_a_model_has_the_recipe_of_its_store(run):
     with Dataset.open(run.parent / "train.zarr") as data:
         assert Model.load(run).recipe == data.root.recipe

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -197,6 +198,19 @@ def raw_entries(n, **more):
          "waited_share": 0.01, "peak_bytes": 10**8, **more}
         for i in range(n)
     ]  # fmt: skip
+
+
+def test_what_is_one_point_alone_is_not_compared():
+    sizes = {"same": np.full(5, 2), "two": np.array([1, 2, 2, 2, 2])}
+    plots = {}
+    for name, rows in sizes.items():
+        figures = {"rows": rows, "recall": np.ones(5)}
+        each = SimpleNamespace(ids=np.arange(5), rows=rows, figures=lambda _, found=figures: found)
+        plots[name] = classes_plot(SimpleNamespace(by_class=each, sets=None))
+    assert plots["same"] is None
+    assert plots["two"].rows[0][:2] == ("1", "1")
+    assert epochs_plot(entries(1, accuracy=0.5), 1).finding.endswith("held-out accuracy 50.0%")
+    assert epochs_plot(entries(2, accuracy=0.5), 1).finding.endswith("50.0% after the first")
 
 
 def test_a_run_without_held_out_rows_has_its_plot():

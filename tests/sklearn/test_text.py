@@ -63,6 +63,16 @@ def test_rows_without_labels_are_refused(texts):
         sm.MACHClassifier(**FIXED).fit(words, kinds[:5])
 
 
+@pytest.mark.parametrize("none", [None, np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize("kind", ["object", "string", "category"])
+def test_a_label_that_is_missing_is_said(texts, none, kind):
+    x, y = texts
+    labels = pd.Series([*map(str, y)], dtype=object)
+    labels[3] = none
+    with pytest.raises(ValueError, match=r"row 3 \(counted from 0\) has no label|contains NaN"):
+        sm.MACHClassifier().fit(x, labels.astype(kind))
+
+
 def test_columns_have_roles_and_a_fit_tells_how_it_goes(texts):
     words, kinds = texts
     frame = pd.DataFrame({"title": words, "size": np.arange(800.0), "code": kinds % 3})

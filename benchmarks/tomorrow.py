@@ -1,13 +1,13 @@
 """What a training that goes on from yesterday's reaches, beside a full one, day after day.
 
     python -m benchmarks.tomorrow TRAIN.vw TEST.vw [--group LETTER] [--rows N] [--days 1,3,5]
-        [--classes N] [--memory SIZE] [--folder DIR] [--json FILE]
+        [--classes N] [--memory SIZE] [--first SHARE] [--total DAYS] [--folder DIR] [--json FILE]
 
 Rows of VW text, plain or gzip, in a random order of their groups: the values of one namespace, such
-as the files that they come from. Day 0 has four fifths of them, each of five days an equal part of
-the rest, and so many classes that no earlier day has: their earlier rows come that day. Each day's
-store extends that of the day before, and `train --start` goes on from the run of the day before. On
-some days a model is trained on the same store from the beginning.
+as the files that they come from. Day 0 has four fifths of them, or SHARE; each of five days, or so
+many, an equal part of the rest, and so many classes that no earlier day has: their earlier rows
+come that day. Each day's store extends that of the day before, and `train --start` goes on from the
+run of the day before. On some days a model is trained on the same store from the beginning.
 
 Said are processor seconds of each training on one thread, and accuracy and top-5 of the same test
 rows: all of them, and those of classes that came on a day so far.
@@ -26,7 +26,6 @@ import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
 
-DAYS, FIRST_SHARE = 5, 0.8
 LEAST, MOST = 8, 200  # rows of a class that comes later
 TEST_ROWS = 6000
 
@@ -57,19 +56,19 @@ def taken(path, letter, most):
     return sorted((line for line in lines_of(path) if key(line) < bound), key=key)
 
 
-def by_day(lines, n_classes):
+def by_day(lines, n_classes, first_share, n_days):
     """The rows of each day, and the classes that come with it."""
     labels = np.array([label_of(line) for line in lines])
-    first = int(FIRST_SHARE * len(lines))
-    edges = np.linspace(first, len(lines), DAYS + 1).astype(int)
+    first = int(first_share * len(lines))
+    edges = np.linspace(first, len(lines), n_days + 1).astype(int)
     day = np.searchsorted(edges, np.arange(len(lines)), "right")
     names, counts = np.unique(labels, return_counts=True)
     some = names[(counts >= LEAST) & (counts <= MOST)]
-    some = np.random.default_rng(0).permutation(some)[: DAYS * n_classes]
+    some = np.random.default_rng(0).permutation(some)[: n_days * n_classes]
     came = {name: 1 + i // n_classes for i, name in enumerate(some)}
     least = np.array([came.get(label, 0) for label in labels])
     day = np.maximum(day, least)
-    return [[lines[i] for i in np.flatnonzero(day == d)] for d in range(DAYS + 1)], came
+    return [[lines[i] for i in np.flatnonzero(day == d)] for d in range(n_days + 1)], came
 
 
 def run(*arguments):
@@ -98,7 +97,8 @@ def figures(model, folder):
 
 def compare(asked, folder):
     letter = asked.group.encode()
-    days, came = by_day(taken(asked.train, letter, asked.rows), asked.classes)
+    lines = taken(asked.train, letter, asked.rows)
+    days, came = by_day(lines, asked.classes, asked.first, asked.total)
     test = [*lines_of(asked.test)]
     test = test[:: max(1, len(test) // TEST_ROWS)]
     (folder / "all.vw").write_bytes(b"".join(test))
@@ -135,6 +135,8 @@ def main():
     known.add_argument("--rows", type=int, default=60_000)
     known.add_argument("--classes", type=int, default=25)
     known.add_argument("--memory", default="1GB")
+    known.add_argument("--first", type=float, default=0.8)
+    known.add_argument("--total", type=int, default=5)
     known.add_argument("--days", type=lambda text: [*map(int, text.split(","))], default=[1, 3, 5])
     known.add_argument("--folder", type=Path)
     asked = known.parse_args()

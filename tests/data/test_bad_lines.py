@@ -236,7 +236,7 @@ def test_what_is_odd_but_legal_is_kept(form, number, tmp_path):
 
 
 HEADERS = [
-    (b"2 6", "is not the numbers of rows, columns and labels"),
+    (b"2 6 5 1", "is not the numbers of rows, columns and labels"),
     (b"1 6 5", "2 rows, the header names 1"),
     (b"3 6 5", "2 rows, the header names 3"),
     (b"2 x 5", "is not the numbers of rows"),

@@ -92,6 +92,7 @@ def test_what_lacks_labels_says_where_they_are(rng, tmp_path):
     x, y = write(tmp_path, *random_rows(rng, labelled=True))
     with pytest.raises(UsageError, match=r"a matrix of features, without labels.*labels, such as"):
         sm.convert(x, tmp_path / "a.zarr")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.txt", "Y.txt"]
     y.write_text(f"{N} {K}\n" + "9:1\n" * N)
     with pytest.raises(DataError, match="label '9' is not a number below the header's number"):
         sm.convert(x, tmp_path / "a.zarr", labels=y)

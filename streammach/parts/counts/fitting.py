@@ -249,7 +249,7 @@ class Fitting:
         rows = self.rows.part(self._first, self._first + min(n_rows, self.n_fit))
         if self.hashed is not None:
             ranking = by_hashes(self.hashed.backend, "logsum", self.hashed.transform)
-            others = ranking(rows, FIT_CANDIDATES // 2)[0]
+            others = ranking(rows, FIT_CANDIDATES // 2)[0].astype(np.int32)
         if others is None:
             candidates = scorer.topk(rows, FIT_CANDIDATES)[0].astype(np.int32)
         else:

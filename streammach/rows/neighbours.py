@@ -18,6 +18,8 @@ from streammach.rows.block import RowBlock
 from streammach.rows.layouts import How, Shape, ends
 
 SHARE, MOST_ROWS = 20, 8192  # a feature is rare if a 20th of the rows or fewer have it, so many
+# What a feature, a row, and a value or label of one take, with what makes them.
+FEATURE_BYTES, ROW_BYTES, VALUE_BYTES = 24, 24, 4
 Blocks = Callable[[], Iterable[tuple[RowBlock, NDArray[np.bool_]]]]  # rows; which are held out
 
 
@@ -68,7 +70,7 @@ class Neighbours:
     @staticmethod
     def footprint(*, features: int, nnz: int, rows: int, labels: int) -> int:
         """Return the most bytes that so many rows take."""
-        return 16 * features + 4 * nnz + 20 * rows + 4 * labels
+        return FEATURE_BYTES * features + ROW_BYTES * rows + VALUE_BYTES * (nnz + labels)
 
     @property
     def n_bytes(self) -> int:
@@ -92,16 +94,26 @@ class Neighbours:
         return replace(self, starts=ends(lengths[chosen]), rows=rows)
 
 
-def gathered(blocks: Blocks, n_features: int) -> tuple[Neighbours, NDArray[np.float32]]:
+def gathered(
+    blocks: Blocks, n_features: int, n_bytes: int
+) -> tuple[Neighbours, NDArray[np.float32]]:
     """Return rows by their features, of weight 0; and the norms of all of them, float32 (n,).
 
-    Rows are read twice. Rows of importance 0 are left out, and held-out ones are not asked.
+    Rows are read twice: the first ones, which so many bytes have room for. Rows of importance 0 are
+    left out, and held-out ones are not asked.
     """
     rows_of, numbers = np.zeros(n_features, np.int64), list[NDArray[np.int64]]()
+    left, n_read = n_bytes - FEATURE_BYTES * n_features, list[int]()
     for block, _ in blocks():
         there = block.take(np.flatnonzero(block.weights > 0))
+        sizes = ROW_BYTES + VALUE_BYTES * (np.diff(there.indptr) + there.lists.lengths)
+        fits = int(np.searchsorted(np.cumsum(sizes), left, "right"))
+        there, left = there.part(0, fits), left - int(sizes[:fits].sum())
         rows_of += np.bincount(there.features, minlength=n_features)
         numbers.append(there.lists.lengths)
+        n_read.append(fits)
+        if fits < len(sizes):
+            break
     label_starts = ends(np.concatenate([np.zeros(0, np.int64), *numbers]))
     n = len(label_starts) - 1
     starts = ends(np.where(rows_of <= min(n // SHARE, MOST_ROWS), rows_of, 0))
@@ -110,8 +122,8 @@ def gathered(blocks: Blocks, n_features: int) -> tuple[Neighbours, NDArray[np.fl
         label_starts=label_starts, labels=np.empty(label_starts[-1], np.int32), weight=0.0,
     )  # fmt: skip
     at, idf, every, first = starts[:-1].copy(), found.idf(), found.norms.copy(), 0
-    for block, held in blocks():
-        chosen = np.flatnonzero(block.weights > 0)
+    for (block, held), n_own in zip(blocks(), n_read, strict=False):
+        chosen = np.flatnonzero(block.weights > 0)[:n_own]
         there, last = block.take(chosen), first + len(chosen)
         own = slice(int(label_starts[first]), int(label_starts[last]))
         found.labels[own] = there.lists.classes

@@ -12,7 +12,7 @@ from streammach.counts.scores import CountScorer
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.layouts import ends
-from streammach.rows.neighbours import MOST_ROWS, SHARE, gathered
+from streammach.rows.neighbours import MOST_ROWS, SHARE, Neighbours, gathered
 from streammach.rows.packed import PackedCounts
 from tests.builders import block_of
 from tests.counts.test_bounded import hashed_of
@@ -51,7 +51,7 @@ def test_neighbours_are_those_of_plain_python(n, importance, rng):
     block, held = listed(rng, n, d=d, most=14, importance=importance), rng.random(n) < 0.2
     parts = [slice(0, n // 3), slice(n // 3, n)]
     blocks = [(block.part(own.start, own.stop), held[own]) for own in parts]
-    found, every = gathered(lambda: blocks, d)
+    found, every = gathered(lambda: blocks, d, 1 << 30)
     there = np.flatnonzero(block.weights > 0)
     known, labels = rows_of(block.take(there)), labels_of(block.take(there))
     rows, idf = listed(rng, 25, d=d, most=14), worth(known, min(len(there) // SHARE, MOST_ROWS))
@@ -63,6 +63,21 @@ def test_neighbours_are_those_of_plain_python(n, importance, rng):
         for own, wanted in zip(found_by(search, rows), expected, strict=True):
             assert own.keys() == wanted.keys()
             assert [own[c] for c in own] == pytest.approx([wanted[c] for c in own], rel=1e-4)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 133, 134, 399, 400])
+def test_as_many_rows_as_there_is_room_for(n_rows, rng):
+    block, held = listed(rng, 400), rng.random(400) < 0.2
+    blocks = [(block.part(0, 133), held[:133]), (block.part(133, 400), held[133:])]
+    first = block.part(0, n_rows)
+    size = Neighbours.footprint(features=D, nnz=first.nnz, rows=n_rows, labels=first.lists.n_labels)
+    found, every = gathered(lambda: blocks, D, size)
+    alone, others = gathered(lambda: [(first, held[:n_rows])], D, 1 << 30)
+    assert len(found.norms) == n_rows
+    assert every.tobytes() == others.tobytes()
+    for name, array in found.arrays("").items():
+        assert array.tobytes() == alone.arrays("")[name].tobytes()
+    assert found.n_bytes + every.nbytes <= size + 16
 
 
 def expected_scores(rows, weights, hashed, search):

@@ -10,13 +10,14 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.parts.counts.group_kernels import FitRoom
 from streammach.rows.block import RowBlock
-from streammach.rows.neighbours import Neighbours
+from streammach.rows.neighbours import ROW_BYTES, Neighbours
 from streammach.rows.pairs import CountWeights, PairTable
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
 
 # A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places; before: marks.
 WEIGHT_BYTES = 11 + INDEX_BYTES
+NEAR_BYTES, LEAST_NEAR = 8, 32_000_000  # of training rows whose labels gain, a pair; at least
 LABEL_BYTES = 8  # of the rows that labels are learnt from, a pair; they have no sums of squares
 # While forms of a model are judged: gain 2, spread gains 1, weight 4, places; those of a form.
 JUDGED_BYTES = 7 + INDEX_BYTES + 4
@@ -59,7 +60,7 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
         )
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + lessons,
-        "neighbours": neighbour_bytes(facts, threads),
+        "neighbours": neighbour_bytes(facts, max_pairs, threads),
         "count scores": _scores(facts, config),
     }  # fmt: skip
 
@@ -71,18 +72,25 @@ def judged(facts: DataFacts, config: RunConfig) -> int:
         return 0
     # Beside the scorer of a form stands that of the whole model.
     lists = sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
-    near = neighbour_bytes(facts, config.placement.threads)
+    near = neighbour_bytes(facts, max_pairs, config.placement.threads)
     return 2 * _scores(facts, config) + lists + near
 
 
-def neighbour_bytes(facts: DataFacts, threads: int) -> int:
-    """Return the bytes of the rows of a store as neighbours, and of their search."""
+def near_room(max_pairs: int) -> int:
+    """Return the most bytes of training rows beside so many planned pairs."""
+    return max(NEAR_BYTES * max_pairs, LEAST_NEAR)
+
+
+def neighbour_bytes(facts: DataFacts, max_pairs: int, threads: int) -> int:
+    """Return the bytes of the first rows of a store as neighbours, and of their search."""
     if not facts.listed:
         return 0
-    rows = Neighbours.footprint(
+    whole = Neighbours.footprint(
         features=facts.n_features, nnz=facts.nnz, rows=facts.n_rows, labels=facts.n_labels
     )
-    return rows + 2 * NeighbourSearch.footprint(facts.n_rows, facts.n_classes, threads)
+    found = min(whole, near_room(max_pairs))
+    n_rows = min(facts.n_rows, found // ROW_BYTES)
+    return found + 2 * NeighbourSearch.footprint(n_rows, facts.n_classes, threads)
 
 
 def _scores(facts: DataFacts, config: RunConfig) -> int:

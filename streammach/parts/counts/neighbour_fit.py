@@ -13,6 +13,7 @@ from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.data.holdout import masked_blocks
 from streammach.figures import Reached
 from streammach.parts.base import PartSession
+from streammach.parts.counts.count_bytes import near_room
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.reached import reached, scores_of_rows
 from streammach.prediction.set_metrics import MOST
@@ -62,7 +63,7 @@ def neighbours(
     weight = fit.weight if before is None else before
     if not weight:
         return None
-    found, norms = made[0] if made else _gathered(session)
+    found, norms = made.pop() if made else _gathered(session)
     return replace(found, weight=weight), norms, fit
 
 
@@ -74,7 +75,8 @@ def _gathered(session: PartSession) -> tuple[Neighbours, NDArray[np.float32]]:
             session.check()
             yield block.beyond(data.shared), held
 
-    return gathered(blocks, data.n_features)
+    n_bytes = near_room(session.plan.config.size_of("counts"))
+    return gathered(blocks, data.n_features, n_bytes)
 
 
 def _fit(

@@ -247,7 +247,7 @@ class Counts(Part):
         """Return the bytes of the pairs of a model, and of those of a smaller one."""
         n_pairs, n_features = config.size_of(self.name), facts.n_features
         held = (bytes_of.MODEL_BYTES + PAIR_BYTES) * n_pairs
-        near = 2 * bytes_of.neighbour_bytes(facts, 0)
+        near = 2 * bytes_of.neighbour_bytes(facts, n_pairs, 0)
         return near + held + COPIES * CountWeights.footprint(features=n_features) if n_pairs else 0
 
     def model_bytes(self, config: RunConfig) -> int:
@@ -260,7 +260,7 @@ class Counts(Part):
         """
         n_pairs = config.size_of(self.name)
         kept = saved.disk_bytes(n_pairs, facts.n_features, facts.n_classes)
-        kept += bytes_of.neighbour_bytes(facts, 0)  # in the model
+        kept += bytes_of.neighbour_bytes(facts, n_pairs, 0)  # in the model
         if config.shape.unhashed:
             return kept + LEARNT_BYTES * (n_pairs + facts.n_features)
         return kept + self.model_bytes(config) + facts.names_bytes

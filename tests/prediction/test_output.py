@@ -14,7 +14,7 @@ import pytest
 
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
-from streammach.prediction.explain import reason_type
+from streammach.prediction.explain import LINES, reason_type
 from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, Shape
 from streammach.prediction.predict import PREDICTIONS, output_of, writing
@@ -109,7 +109,7 @@ def test_explanations_with_odd_names_are_read_back(lacking, tmp_path):
     whole, names = predictions(len(ODD), lacking=lacking), Names.of([*ODD, b"\xff"])
     reasons = np.zeros(whole.ids.shape, reason_type(2))
     reasons["features"] = np.arange(40 * 3 * 4).reshape(40, 3, 4) % 10 - 1
-    reasons["contributions"], reasons["lines"][:, :, 1] = 0.5, -0.25
+    reasons["contributions"], reasons["lines"][:, :, LINES.index("bias")] = 0.5, -0.25
     whole = replace(whole, reasons=reasons)
     shape = Shape(k=3, labels=Names.of(ODD), features=names)
     shown = [*ODD, "\\xff", None]  # by id, none of -1

@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+import filelock
 import pytest
 
 from streammach.errors import DiskError
@@ -112,6 +113,32 @@ def test_a_temporary_file_follows_no_link_and_takes_no_name_that_is_there(tmp_pa
     with pytest.raises(DiskError):
         writing.write_atomic(tmp_path / "a", b"x")
     assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("locked", [False, True])
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_a_scratch_folder_that_another_process_removes_is_made_again(
+    n, locked, tmp_path, monkeypatch
+):
+    acquire, taken = filelock.FileLock.acquire, []
+
+    def lost(lock, *given, **options):  # before it is locked, it is taken for one that was left
+        if len(taken) == n:
+            return acquire(lock, *given, **options)
+        taken.append(lock.lock_file)
+        os.rmdir(os.path.dirname(lock.lock_file))
+        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        raise filelock.Timeout(lock.lock_file) if locked else error
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", lost)
+    if n == folders.SCRATCH_TRIES:
+        with pytest.raises(DiskError), scratch(tmp_path / "a"):
+            pass
+    else:
+        with scratch(tmp_path / "a") as mine:
+            assert mine.parent.is_dir()
+            assert len(taken) == len(set(taken)) == n
+    assert names_in(tmp_path) == []
 
 
 def test_a_full_disk_leaves_no_scratch_folder(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from streammach.files.writing import fsync_file, fsync_folder
 MARKER = "streammach.json"  # says that a folder is ours, and what it is
 SCRATCH = b'{"streammach": "scratch"}\n'
 CONTENT = "content"
+SCRATCH_TRIES = 5
 AT_CWD, NO_REPLACE, EXCHANGE = -100, 1, 2  # of Linux' renameat2
 
 
@@ -85,15 +86,7 @@ def scratch(beside: Path) -> Iterator[Path]:
     """
     remove_left(beside)
     with disk_errors(beside):
-        place = tempfile.mkdtemp(prefix=f".{beside.name}.", suffix=".scratch", dir=beside.parent)
-        folder = Path(place)
-        lock = filelock.FileLock(folder / MARKER, blocking=False)
-        try:
-            lock.acquire()
-            (folder / MARKER).write_bytes(SCRATCH)
-        except BaseException:  # a full disk for example
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        folder, lock = _locked_scratch(beside)
     try:
         try:
             yield folder / CONTENT
@@ -105,6 +98,26 @@ def scratch(beside: Path) -> Iterator[Path]:
             _empty(folder)
     finally:
         lock.release()
+
+
+def _locked_scratch(beside: Path) -> tuple[Path, filelock.BaseFileLock]:
+    """Return a new folder beside a path, and the lock that is held on it."""
+    for others in range(SCRATCH_TRIES):
+        name = f".{beside.name}."
+        folder = Path(tempfile.mkdtemp(prefix=name, suffix=".scratch", dir=beside.parent))
+        lock = filelock.FileLock(folder / MARKER, blocking=False)
+        try:
+            lock.acquire()
+            (folder / MARKER).write_bytes(SCRATCH)
+            break
+        except BaseException as error:  # a full disk for example
+            lock.release()
+            shutil.rmtree(folder, ignore_errors=True)
+            # Before it was locked, another process may have taken it for one that was left.
+            taken = isinstance(error, FileNotFoundError | filelock.Timeout)
+            if not taken or others == SCRATCH_TRIES - 1:
+                raise
+    return folder, lock
 
 
 @contextlib.contextmanager

@@ -58,9 +58,9 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
         lessons = PairLearner.footprint(
             facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
         )
+    after = neighbour_bytes(facts, max_pairs, threads)  # when lessons are over
     return {
-        **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + lessons,
-        "neighbours": neighbour_bytes(facts, max_pairs, threads),
+        **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + max(lessons, after),
         "count scores": _scores(facts, config),
     }  # fmt: skip
 

@@ -33,7 +33,6 @@ TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
 MAX_STEPS = 6  # rates tried in one direction
 RATE_FACTOR = 2.0
-LONG = 8  # times as long as a trial is a training that wants a smaller rate than trials do
 NOISE = {False: 0.5, True: 1.0}  # standard errors of accuracy, by whether rows have lists
 MOST_SHARE = 0.95  # of a search that is longer than most
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
@@ -103,19 +102,7 @@ class Search:
                 continue
             spec, more = part.search(self._session, self, spec)
             reasons += more
-        if self.climbs and self._is_longer(spec):
-            spec = replace(spec, learning_rate=spec.learning_rate / RATE_FACTOR)
-            reasons.append(f"learning rate {spec.learning_rate:.3g}: half, since trials are short")
         return spec, reasons
-
-    def _is_longer(self, spec: TrainSpec) -> bool:
-        """Return whether a training is so much longer than a trial that it wants half the rate.
-
-        Adagrad's rates fall by themselves.
-        """
-        rows, passes = trial(self._n_rows, spec.epochs, self._wanted)
-        longer = self._n_rows * spec.epochs >= LONG * rows * passes
-        return longer and not spec.optimizer_kind.settles
 
     def untrained(self, part: Part) -> tuple[TrainSpec, list[str]]:
         """Return a training of no epoch with the best transform for the weights of a part."""

@@ -23,7 +23,6 @@ from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
-from streammach.training import search
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, decided
 from tests.builders import fit as train
@@ -84,25 +83,6 @@ def test_names_may_be_any_bytes(tiny):
     assert json.loads((run.path / "log.jsonl").read_text().splitlines()[0])["plan"].endswith(
         "a\\xff\n/run/plan.json"
     )
-
-
-@pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("long", [0, 10**9])
-def test_a_long_training_by_adam_takes_half_the_rate_of_trials(dense, long, tiny, monkeypatch, rng):
-    monkeypatch.setattr(search, "LONG", long)
-    store = tiny.store("train.zarr", n_rows=300)
-    if dense:
-        y = rng.integers(0, 5, 400)
-        store = tiny.dense_store("d", np.eye(5)[y] + rng.normal(size=(400, 5)), y)
-    with sm.Dataset.open(store) as opened:
-        plan = sm.plan(opened, **({} if dense else {"n_buckets": 4, "n_repetitions": 2}))
-        run = train(opened, tiny.folder / "run", plan, epochs=1, transform="raw")
-    halved = [reason for reason in run.settings.reasons if "half, since trials are short" in reason]
-    assert (len(halved) == 1) == (dense and not long)
-    tried = {round(2 * run.settings.training.learning_rate, 9) for _ in halved} or {
-        round(run.settings.training.learning_rate, 9)
-    }
-    assert tried <= {round(trial.learning_rate, 9) for trial in run.settings.trials}
 
 
 def test_what_was_chosen_is_said_with_its_evidence(data, tiny):

@@ -30,7 +30,7 @@ MAX_FEATURES = 2048  # of rows: more directions are not made orthogonal in a mom
 ROWS_A_COLUMN = 8  # fewer rows do not fill the columns
 BANDWIDTHS = (0.3, 0.6)  # tried, in units of the usual distance of two rows
 
-RATE = 0.5  # of rows without them, at which their best rate is looked for
+RATE = 0.125  # of the rate without them: by a larger one, bandwidths that are worse look better
 
 # Seconds of one thread of the machine of docs/planner.md.
 PROJECT, COSINE = 0.011e-9, 1.5e-9  # a feature and a column of a row; a column of a row

@@ -47,8 +47,8 @@ class NeighbourSearch:
     """
 
     def __init__(self, found: Neighbours, n_classes: int) -> None:
-        arrays = {name: array for name, array in found.arrays("").items()}
-        self._lists, self._n_classes = NeighbourLists(**arrays, idf=found.idf()), n_classes
+        self._lists = NeighbourLists(**found.arrays(""), idf=found.idf())
+        self._n_classes = n_classes
         self._weight, self._scratch = np.float32(found.weight), threading.local()
         longest = int(np.diff(found.label_starts).max(initial=1))
         self.most_rows = max(1, JOINED // (MOST * longest))  # that are ranked together

@@ -6,7 +6,7 @@ which ``ln n_i``, of the rows of a label, weighs least: how much of it is let go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,25 +142,29 @@ class _Hashes:
 
 
 def largest_tilt(
-    scores: Callable[[float], NDArray[np.float64]], *, best_alone: bool
+    scores: Callable[[float], NDArray[np.float64]],
+    *,
+    best_alone: bool,
+    tilts: Sequence[float] = (),
+    errors: float = 2.0,
 ) -> tuple[float, float]:
     """Return the largest tilt that rows cannot tell from the best, and the best mean score.
 
     `scores` gives those of the same rows, float64 (n,), for a tilt. Of a row they differ little, so
-    a tilt is worse if the mean difference is more than two of its standard errors.
+    a tilt is worse if the mean difference is more than some of its standard errors.
     """
     found: dict[float, NDArray[np.float64]] = {}
-    for tilt in TILTS:
+    for tilt in tilts or TILTS:
         found[tilt] = scores(tilt)
         best = max(found, key=lambda one: float(found[one].mean()))
-        if _is_worse(found[tilt], found[best]):
+        if _is_worse(found[tilt], found[best], errors):
             break
     if best_alone:
         return best, float(found[best].mean())
-    alike = [tilt for tilt, one in found.items() if not _is_worse(one, found[best])]
+    alike = [tilt for tilt, one in found.items() if not _is_worse(one, found[best], errors)]
     return max(alike), float(found[best].mean())
 
 
-def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
+def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64], errors: float) -> bool:
     lost = best - one
-    return bool(lost.mean() > 2 * lost.std() / max(len(lost), 1) ** 0.5)
+    return bool(lost.mean() > errors * lost.std() / max(len(lost), 1) ** 0.5)

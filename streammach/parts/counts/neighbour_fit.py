@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import msgspec
@@ -22,9 +22,11 @@ from streammach.rows.neighbours import Neighbours, gathered
 from streammach.spec.types import Amount
 
 WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-LEAST, JUDGES = 50, 4000  # held-out rows that decide
+LEAST, JUDGES = 50, 10_000  # held-out rows that decide
 CANDIDATES = 64  # classes of each
 ERRORS = 2.0  # of the mean gain of the same rows, below which there are no neighbours
+
+Each = Callable[[int, Callable[[int, int], None]], None]
 
 
 class NeighbourFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,12 +38,13 @@ class NeighbourFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def neighbours(
-    session: PartSession, ranking: Ranking
+    session: PartSession, ranking: Ranking, each: Each
 ) -> tuple[Neighbours, NDArray[np.float32], NeighbourFit] | None:
     """Return the training rows with the weight that held-out rows want, None if that is 0.
 
     Then the norms of all rows float32 (n,), which take the place of those without the held-out
-    rows at the end. A training that goes on has the weight of its run.
+    rows at the end. `each` calls work with ranges of rows, on all threads. A training that goes on
+    has the weight of its run.
     """
     known = session.known
     before = None if known is None or known.near is None else known.near.weight
@@ -55,9 +58,8 @@ def neighbours(
 
     def fitted() -> NeighbourFit:
         made.append(_gathered(session))
-        return _fit(
-            session, made[0][0], rows, ranking, WEIGHTS if before is None else (0.0, before)
-        )
+        weights = WEIGHTS if before is None else (0.0, before)
+        return _fit(session, made[0][0], rows, ranking, weights, each)
 
     fit = session.findings.once("neighbours", NeighbourFit, fitted)
     weight = fit.weight if before is None else before
@@ -81,20 +83,25 @@ def _gathered(session: PartSession) -> tuple[Neighbours, NDArray[np.float32]]:
 
 def _fit(
     session: PartSession, found: Neighbours, rows: RowBlock, ranking: Ranking,
-    weights: tuple[float, ...],
+    weights: tuple[float, ...], each: Each,
 ) -> NeighbourFit:  # fmt: skip
     search = NeighbourSearch(replace(found, weight=1.0), session.dataset.n_classes)
-    lists, gains = search.gains(rows.indptr, rows.features, lambda n, work: work(0, n))
     ids, scores = ranking(rows, CANDIDATES)
-    at = lists.places(np.repeat(np.arange(len(ids)), ids.shape[1]), ids.reshape(-1))
-    gained = np.where(at >= 0, np.append(gains, np.float32(0))[at], 0).reshape(ids.shape)
+    gained = np.empty(ids.shape, np.float32)
+    for start in range(0, rows.n_rows, search.most_rows):
+        some = slice(start, min(start + search.most_rows, rows.n_rows))
+        part = rows.part(some.start, some.stop)
+        lists, gains = search.gains(part.indptr, part.features, each)
+        at = lists.places(np.repeat(np.arange(part.n_rows), ids.shape[1]), ids[some].reshape(-1))
+        theirs = np.where(at >= 0, np.append(gains, np.float32(0))[at], 0)
+        gained[some] = theirs.reshape(part.n_rows, -1)
     first = {}
     for weight in weights:
         order = np.argsort(-(scores + weight * gained), axis=1, kind="stable")[:, :MOST]
         first[weight] = np.take_along_axis(ids, order, axis=1)
-    each = {weight: scores_of_rows(rows, found) for weight, found in first.items()}
-    best = max(each, key=lambda weight: float(each[weight].mean()))
-    gain = each[best] - each[0.0]
+    judged = {weight: scores_of_rows(rows, found) for weight, found in first.items()}
+    best = max(judged, key=lambda weight: float(judged[weight].mean()))
+    gain = judged[best] - judged[0.0]
     pays = gain.mean() > ERRORS * gain.std() / len(gain) ** 0.5
     figures = (reached(rows, first[weight]) for weight in (best, 0.0))
     return NeighbourFit(best if pays else 0.0, *figures)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from streammach.counts.label_learning import most_rows
-from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.scores import CountScorer
 from streammach.data.holdout import masked_rows
 from streammach.figures import Reached, scores_text, words
@@ -20,6 +20,7 @@ from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts.as_before import OnwardLearner
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
+from streammach.parts.counts.last_tilt import last_tilt
 from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
@@ -73,7 +74,7 @@ class CountsDecision(Decision):
         self._session, self._table, self._weights = session, counted.table, best
         self._transform, self._norms = transform, np.zeros(0, np.float32)
         self.ranking = ranking = self._ranked_by(weigh(self._table, self._weights))
-        near = neighbours(session, ranking)
+        near = neighbours(session, ranking, self._scorer.each)
         if near is not None:
             rows, self._norms, fit = near
             self._scorer.close()
@@ -85,6 +86,18 @@ class CountsDecision(Decision):
                 f"{fit.without.text} without",
             )
             session.measured("neighbours", fit.with_them)
+        tilt = last_tilt(session, self.ranking, class_logarithms(self._table)[0])
+        if tilt is not None:
+            self._weights = replace(best, prior=best.prior + tilt.back)
+            self._scorer.close()
+            again = replace(weigh(self._table, self._weights), near=self.counts.near)
+            self.ranking = self._ranked_by(again)
+            self.figures["blend"] = tilt.with_it
+            self.reasons += (
+                f"labels weigh {tilt.back:g} ln n more, by their n rows: held-out "
+                f"{words(session.dataset.listed).both} {tilt.with_it.text} with, "
+                f"{tilt.without.text} without",
+            )
 
     def _ranked_by(self, counts: CountWeights) -> Ranking:
         session, self.counts = self._session, counts

@@ -1,0 +1,61 @@
+"""How much less labels weigh by their rows once the ranking is whole, where rows have lists."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.figures import Reached
+from streammach.parts.base import PartSession
+from streammach.parts.counts.neighbour_fit import CANDIDATES, JUDGES, LEAST
+from streammach.prediction.ranking import Ranking, largest_tilt
+from streammach.prediction.reached import reached, scores_of_rows
+from streammach.prediction.set_metrics import MOST
+from streammach.rows.block import evenly
+from streammach.spec.types import Amount
+
+# What is tried for the weight of ln n_i, beside what the fit took. Below 0 frequent labels gain:
+# those are among a row's candidates, as rare labels that would gain are not.
+BACK = (-0.3, -0.2, -0.15, -0.1, -0.05, 0.0)
+ERRORS = 1.0  # of the mean difference of the same rows, by which a tilt is worse
+
+
+class LastTilt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is given back of the tilt of a fit, and what is reached."""
+
+    back: Amount
+    with_it: Reached
+    without: Reached
+
+
+def last_tilt(
+    session: PartSession, ranking: Ranking, log_rows: NDArray[np.float32]
+) -> LastTilt | None:
+    """Return how much of a fit's tilt held-out rows give back, None if nothing.
+
+    A fit takes its tilt from two rankings, each of the weights that half of the rows want. With
+    the weights that all want, and with similar training rows, frequent labels may come first more
+    often. `log_rows` are ln n_i of the K classes, float32.
+    """
+    rows = session.held.rows.labelled
+    if not session.dataset.listed or session.known is not None or rows.n_rows < LEAST:
+        return None
+    rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
+
+    def fitted() -> LastTilt:
+        ids, scores = ranking(rows, CANDIDATES)
+        logs, first = log_rows[ids], dict[float, NDArray[np.int64]]()
+
+        def judged(tilt: float) -> NDArray[np.float64]:
+            order = np.argsort(-(scores - np.float32(tilt) * logs), axis=1, kind="stable")
+            first[tilt] = np.take_along_axis(ids, order[:, :MOST], axis=1)
+            return scores_of_rows(rows, first[tilt])
+
+        best_alone = rows.lists.weights is not None
+        tilt, _ = largest_tilt(judged, best_alone=best_alone, tilts=BACK, errors=ERRORS)
+        judged(0.0)
+        return LastTilt(-tilt, *(reached(rows, first[one]) for one in (tilt, 0.0)))
+
+    found = session.findings.once("tilt", LastTilt, fitted)
+    return found if found.back else None

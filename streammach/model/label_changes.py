@@ -93,7 +93,7 @@ def entitle(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelCha
     found = [b""] * model.spec.n_classes
     for i, (_, _, title) in zip(np.where(ids[0] < 0, ids[1], ids[0]).tolist(), lines, strict=True):
         own = i if model.says is None or i < 0 else int(model.says[i])
-        if own >= 0:
+        if own >= 0 and (own == i or not found[own]):  # a merged label's is none where it has one
             found[own] = title
     n = sum(map(bool, found))
     if not n:

@@ -169,9 +169,7 @@ def new_labels(
         known = met[:0] if announced is None else np.unique(np.asarray(announced))
     if matrix and len(known) not in (0, len(own)):
         raise ValueError(f"an indicator has {len(own):,} columns, {len(known):,} are known: y")
-    if len(known) and len(own) and known.dtype.kind != own.dtype.kind and not {"O", "U"} >= {
-        known.dtype.kind, own.dtype.kind
-    } and not {"i", "u"} >= {known.dtype.kind, own.dtype.kind}:  # fmt: skip
+    if len(known) and len(own) and not _alike(known.dtype, own.dtype):
         raise ValueError(f"labels have the type {own.dtype}, those before {known.dtype}: y")
     if not len(known) and not len(own):
         raise ValueError("no row has a label: y")
@@ -183,3 +181,10 @@ def new_labels(
         labels = np.concatenate([known, np.array(more, own.dtype)]) if len(known) else met
     renamed = np.array([ids.get(label, -1) for label in own.tolist()], np.int32)
     return labels, targets.lists.renamed(renamed)
+
+
+def _alike(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
+    """Return whether labels of both types can stand together: not as floats, if they are whole."""
+    kinds = {a.kind, b.kind}
+    whole = {"i", "u"} >= kinds and np.result_type(a, b).kind in "iu"
+    return len(kinds) == 1 or {"O", "U"} >= kinds or whole

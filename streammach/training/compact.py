@@ -140,7 +140,7 @@ class Judge:
             each = (rows.lists.gained(self._whole_ids) > 0).mean(axis=1)
             return float(each.std() / max(self.known_rows, 1) ** 0.5)
 
-        error: float = self.session.findings.once("top-5 error", float, found)
+        error: float = self.session.findings.once("top-5-error", float, found)
         return error
 
     def calibrated(self, form: Form) -> Calibration:

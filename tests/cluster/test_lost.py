@@ -121,6 +121,7 @@ def test_workers_that_are_killed_and_come_again(made, data, joint, tmp_path):
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(1200)  # 21 trainings, each with a cluster of its own: 30 s where others work
 def test_many_workers_that_are_killed_and_come_again(made, data, joint, tmp_path):
     killed_at_random(made, data, joint, tmp_path, seed=2, turns=20)
 

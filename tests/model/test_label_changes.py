@@ -101,15 +101,18 @@ def test_probabilities_fall_and_add_up(name, changes, rng):
     assert model.listed or p.sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_changes_follow_one_another_and_a_smaller_model_has_them(changes, rng, tmp_path):
+@pytest.mark.parametrize("turned", [False, True])
+def test_changes_follow_one_another_and_a_smaller_model_has_them(turned, changes, rng, tmp_path):
     model, block = MODELS["blend"](rng), block_of(rng, N, D, K)
     changed, _ = rename(model, changes)
     (tmp_path / "more.tsv").write_text("new\tlabel 7\nlabel 20\t\n")
     changed, done = rename(changed, tmp_path / "more.tsv")
     assert done == LabelChanges(merged=1, removed=1)
-    (tmp_path / "titles.tsv").write_text("label 7\tseven\n<label 12>\ttwelve\tn\nother\tx\n")
+    lines = ["label 7\tseven\n", "<label 12>\ttwelve\tn\n", "other\tx\n"]
+    (tmp_path / "titles.tsv").write_text("".join(lines[::-1] if turned else lines))
     changed, done = entitle(changed, tmp_path / "titles.tsv")
-    assert done == LabelChanges(titles=1)  # label 12 is said by label 7
+    assert done == LabelChanges(titles=1)  # label 12 is said by label 7, which has its own title
+    assert changed.titles[7] == "seven"
     small = shrink(changed, Size("int4", 3, changed.n_pairs))
     small.save(tmp_path / "small")
     small = Model.load(tmp_path / "small")

@@ -1,6 +1,7 @@
 """`partial_fit`: rows as they come, classes never seen, and the same bits as in one pass."""
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -103,6 +104,23 @@ def test_classes_stay_sorted_when_others_come_between(data):
     assert clf.classes_.tolist() == sorted(set(names))
     assert (clf.predict(x) == names).mean() > 0.9
     assert clf.predict_topk(x, 3)[0].shape == (640, 3)
+
+
+WHOLE = ["int8", "int64", "uint32", "uint64"]
+
+
+@pytest.mark.parametrize(("first", "then"), list(product(WHOLE, repeat=2)))
+def test_whole_numbers_stay_apart_or_are_refused(first, then, data):
+    x, least = data[0], np.uint64(2**63 if {first, then} == {"uint64"} else 100)
+    y = data[1].astype(np.uint64) + least
+    clf = MACHClassifier(**SMALL).partial_fit(x, y.astype(first))
+    more = (y + np.uint64(12)).astype(then)
+    if np.result_type(first, then).kind == "f":
+        with pytest.raises(ValueError, match=f"the type {then}, those before {first}"):
+            clf.partial_fit(x, more)
+    else:
+        clf.partial_fit(x, more)
+        assert clf.classes_.tolist() == sorted({*y.astype(first).tolist(), *more.tolist()})
 
 
 def test_announced_classes(data):

@@ -12,10 +12,13 @@ from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.spec.training import TrainingOptions
 from streammach.training.compact import Judge
-from tests.builders import Stop
+from tests.builders import Stop, listed_lines
 
 FIXED = {"epochs": 2}
-PLANS = {"hashed": {"n_buckets": 4, "n_repetitions": 4}, "alone": {"n_repetitions": 0}}
+PLANS = {
+    "hashed": {"n_buckets": 4, "n_repetitions": 4}, "alone": {"n_repetitions": 0},
+    "lists": {"n_buckets": 8, "n_repetitions": 3, "counts": "on"},
+}  # fmt: skip
 STAGES = {
     "hashed": [
         "counting pairs", "weighing counts", "learning pairs", "weighing pairs", "search",
@@ -23,20 +26,24 @@ STAGES = {
         "held-out rows, learnt",
     ],
     "alone": ["weighing counts", "calibration", "smaller model"],
+    "lists": ["learning pairs", "counts beside models", "smaller model"],
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A store and the models of trainings that nothing interrupted, by kind."""
+    """Stores and the models of trainings that nothing interrupted, by kind."""
     from tests.builders import TinyData
 
     folder = tmp_path_factory.mktemp("interrupted")
     tiny = TinyData(folder, np.random.default_rng(0))
     train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
-    with sm.Dataset.open(train) as data:
-        wholes = {kind: model_of(fit(data, folder / kind, kind)) for kind in PLANS}
-        yield data, wholes
+    listed = tiny.text("listed.vw", listed_lines(tiny.rng, 1500))
+    sm.convert(listed, folder / "listed.zarr", multilabel="on")
+    with sm.Dataset.open(train) as data, sm.Dataset.open(folder / "listed.zarr") as lists:
+        stores = {kind: lists if kind == "lists" else data for kind in PLANS}
+        wholes = {kind: model_of(fit(stores[kind], folder / kind, kind)) for kind in PLANS}
+        yield stores, wholes
 
 
 def fit(data, out, kind, **options):
@@ -62,7 +69,8 @@ def ends(stage):
 
 @pytest.mark.parametrize(("kind", "stage"), [(k, s) for k, known in STAGES.items() for s in known])
 def test_it_goes_on_to_the_same_bytes(made, all_kept, tmp_path, monkeypatch, kind, stage):
-    data, wholes = made
+    stores, wholes = made
+    data = stores[kind]
     with monkeypatch.context() as patch:
         stop = Stop(patch, on_stage=ends(stage))
         try:
@@ -87,7 +95,8 @@ def calls_of(monkeypatch, owner, name):
 
 
 def test_what_was_found_is_not_found_again(made, all_kept, tmp_path, monkeypatch):
-    data, wholes = made
+    stores, wholes = made
+    data = stores["hashed"]
     with monkeypatch.context() as patch:
         stop = Stop(patch, on_stage=ends("smaller model"))
         with pytest.raises(Interrupted):
@@ -106,7 +115,7 @@ def test_what_was_found_is_not_found_again(made, all_kept, tmp_path, monkeypatch
 
 
 def test_learning_goes_on_within_a_pass(made, all_kept, tmp_path, monkeypatch):
-    data, _ = made
+    data = made[0]["alone"]
     monkeypatch.setattr(alone, "LESSON_ROWS", 200)
     lessons, real, stop = [], alone.PairLearner.learn, None
 

@@ -121,10 +121,7 @@ def predict(
     most = min(MOST_ROWS, room_of_one // site.order.row_bytes(record))
     unit = room.rows if model.dense else min(room.rows, LEAST_ROWS)
     pieces = site.cut(ranges, most, unit)
-    with (
-        shown(progress, UNITS) as told,
-        closing(site.results(pieces, tell)) as results,
-    ):
+    with shown(progress, UNITS) as told, closing(site.results(pieces, tell)) as results:
         told("predict", 0, seen.total)
 
         def parts() -> Iterator[Predictions]:

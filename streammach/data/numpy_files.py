@@ -17,13 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, LabelSets, text_labels
-from streammach.data.matrix import (
-    Dense,
-    MatrixSource,
-    OpenMatrix,
-    check_held,
-    check_numbers,
-)
+from streammach.data.matrix import Dense, MatrixSource, OpenMatrix, check_held, check_numbers
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_errors

@@ -17,11 +17,7 @@ from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
-from streammach.data.tables.document_folder import (
-    DOCUMENTS,
-    DocumentFolder,
-    is_document_folder,
-)
+from streammach.data.tables.document_folder import DOCUMENTS, DocumentFolder, is_document_folder
 from streammach.data.tables.guess import no_label
 from streammach.data.tables.table_source import Table
 from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable

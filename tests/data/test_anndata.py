@@ -13,14 +13,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from numcodecs import Blosc, Delta, GZip, Zlib, Zstd, blosc
-from zarr.codecs import (
-    BloscCodec,
-    Crc32cCodec,
-    GzipCodec,
-    ShardingCodec,
-    TransposeCodec,
-    ZstdCodec,
-)
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from streammach.cli.main import main
 from streammach.data.convert import convert

@@ -109,7 +109,7 @@ def predict(
     remove_left(table)
     goal = target(table, force=force, inputs=[located(store), folder])
     if not isinstance(goal, Destination):
-        raise UsageError("a cluster writes to a file: --out", path=clean(table, 300))
+        raise UsageError("a cluster writes to a file: --out", path=table)
     site = Site.of(client, store, folder, request, memory, decode,
                    beside=output.beside | request.beside)  # fmt: skip
     model, room = Model.load(folder), site.task.room
@@ -225,10 +225,10 @@ class Site:
         """Look at a store and at the workers; refuse what they cannot do."""
         path = located(store)
         if is_piped(path) or not (is_store(path) or path.exists()):
-            raise UsageError("there is no such store", path=clean(path, 300))
+            raise UsageError("there is no such store", path=path)
         if not is_store(path):
             raise UsageError(
-                "a cluster ranks the rows of a store alone", path=clean(path, 300),
+                "a cluster ranks the rows of a store alone", path=path,
                 hint="Convert it first.",
             )  # fmt: skip
         with Dataset.open(path) as data:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, MismatchError, clean
+from streammach.errors import Interrupted, MismatchError
 from streammach.files.reading import file_pieces, sha256
 from streammach.files.urls import located
 from streammach.machine import freed_kept, peak_bytes
@@ -151,7 +151,7 @@ class _RangeRanker:
         known = {task.run: document == task.document, task.store: data.digest == task.digest}
         for path, same in known.items():
             if not same:
-                raise MismatchError("another one lies here on a worker", path=clean(path, 300))
+                raise MismatchError("another one lies here on a worker", path=path)
         model, wanted, self._task = Model.load(task.run), task.wanted, task
         self._predictor = stack.enter_context(
             Predictor(

@@ -224,7 +224,7 @@ class NpySource(MatrixSource):
         check_numbers(dtype, path, "the array")
         if len(shape) < 2:
             what = f"the shape is {shape}, rows x columns is expected"
-            raise DataError(what, path=clean(path, 300))
+            raise DataError(what, path=path)
         self._shape = (shape[0], row_cells(shape))
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:

@@ -302,9 +302,7 @@ def shrink_to(
         return _fitted(model, sizes[stored], n_bytes, target, pairs)
     over = shrink(model, Size(stored, model.spec.n_repetitions, 0), pairs, in_place=True)
     over = replace(over, counts=None if pairs is None else pairs.counts)
-    return _fitted(
-        over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over)
-    )  # fmt: skip
+    return _fitted(over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over))
 
 
 def _fitted(

@@ -241,7 +241,7 @@ def evaluate(
             sums.take(sums.block_sums(sums.ranked(predictor, block, place)))
             told("evaluate", seen.rows, seen.total)
     if not seen.rows:
-        raise DataError("it holds no rows", path=clean(place, 300))
+        raise DataError("it holds no rows", path=place)
     room.done()
     found = evaluation_of(sums, seen, predictor.estimator)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)

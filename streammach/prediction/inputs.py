@@ -16,7 +16,7 @@ from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.document_folder import is_document_folder
 from streammach.data.zarr_folders import is_matrix_folder
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError
 from streammach.files.urls import Url
 from streammach.jit import keep_compiled
 from streammach.model.model import Model
@@ -109,10 +109,10 @@ def rows_of(
     piped = is_piped(path)
     stored = not piped and is_store(path)
     if not (piped or stored or path.exists()):
-        raise UsageError("there is no such store or file", path=clean(path, 300))
+        raise UsageError("there is no such store or file", path=path)
     if stored:
         if options != GUESSED:
-            raise UsageError("a store needs no options of files", path=clean(path, 300))
+            raise UsageError("a store needs no options of files", path=path)
         with Dataset.open(path) as dataset:
             rows, seen.total = StoreRows(dataset, model, label_needed, met), dataset.n_rows
             yield from rows.blocks(0, dataset.n_rows, seen, room)

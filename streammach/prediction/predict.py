@@ -311,7 +311,7 @@ def output_of(path: Path | None, name: str | None = None) -> Output:
     form = OUTPUT_FORMATS[name or by_ending.get(ending, "tsv")]
     if not form.text and (stream or packed):
         where = "is packed already: no .gz" if packed else "is written to a file: --out"
-        raise UsageError(f"{form.name} {where}", path=None if path is None else clean(path, 300))
+        raise UsageError(f"{form.name} {where}", path=path)
     form.check()
     return Output(form, packed)
 

@@ -402,7 +402,7 @@ def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
     """Return what is said of an input with lists of labels, where the model knows of none."""
     what = "its rows have lists of labels, those of the model's training had one each"
     hint = "Convert it again with --first-label, or train on lists."
-    return UsageError(what, path=clean(path, 300), hint=hint)
+    return UsageError(what, path=path, hint=hint)
 
 
 def rankings_of(model: Model) -> list[Ranker]:

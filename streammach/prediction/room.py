@@ -15,7 +15,7 @@ from streammach.data.source import TEXT_PIECE_BYTES
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, UsageError, clean
+from streammach.errors import BudgetError, UsageError
 from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import MemoryBudget, advised, cores, size_text
@@ -119,7 +119,7 @@ class Input:
             return cls(is_store=False, names=named, pieces=2 * TEXT_PIECE_BYTES)
         if not is_store(place):
             if not place.exists():
-                raise UsageError("there is no such store or file", path=clean(place, 300))
+                raise UsageError("there is no such store or file", path=place)
             piece, whole = open_source(place, replace(options, recipe=held.recipe)).held()
             # One piece is read while another one is used.
             return cls(is_store=False, names=named, pieces=2 * piece + whole)

@@ -38,7 +38,6 @@ from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.room import NOTHING, Task, room_before
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown
-from streammach.spec.types import Decoding
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -53,9 +52,8 @@ def predict(
     run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
     out: str | os.PathLike[str], k: int = 5, threshold: float | None = None,
     probabilities: bool = False, only: LabelFile | None = None, never: LabelFile | None = None,
-    explain: int = 0, out_format: str | None = None, force: bool = False,
-    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
-    memory: str | int | None = None, tell: Tell | None = None,
+    explain: int = 0, out_format: str | None = None, force: bool = False, progress: Wanted = None,
+    ranges: int | None = None, memory: str | int | None = None, tell: Tell | None = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of a store, ranked by the workers of a Dask cluster.
 
@@ -76,7 +74,7 @@ def predict(
         The table.
     k, threshold, probabilities, only, never, explain : as there
         They are those of :func:`streammach.predict`.
-    out_format, force, decode, progress : as there
+    out_format, force, progress : as there
         They, too.
     ranges : int, optional
         Into how many ranges rows are cut, at least; by default four a worker, or as many as their
@@ -110,7 +108,7 @@ def predict(
     goal = target(table, force=force, inputs=[located(store), folder])
     if not isinstance(goal, Destination):
         raise UsageError("a cluster writes to a file: --out", path=table)
-    site = Site.of(client, store, folder, request, memory, decode,
+    site = Site.of(client, store, folder, request, memory,
                    beside=output.beside | request.beside)  # fmt: skip
     model, room = Model.load(folder), site.task.room
     allowed = KnownLabels(model).allowed(request.only, request.never)
@@ -147,8 +145,8 @@ def evaluate(
     estimator: str | None = None, threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B), estimators: bool = False,
     by: str | None = None, at: Sequence[int] = (), by_class: bool = False, confusions: int = 0,
-    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
-    memory: str | int | None = None, tell: Tell | None = None,
+    progress: Wanted = None, ranges: int | None = None, memory: str | int | None = None,
+    tell: Tell | None = None,
 ) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, whose rows the workers of a Dask cluster rank.
 
@@ -167,7 +165,7 @@ def evaluate(
         The connection to the cluster; it stays open.
     estimator : str, optional
         How classes are ranked; as the model says otherwise.
-    threshold, propensity, estimators, by, at, by_class, confusions, decode, progress : as there
+    threshold, propensity, estimators, by, at, by_class, confusions, progress : as there
         They are those of :func:`streammach.evaluate` and :class:`streammach.Predictor`.
     ranges, memory, tell : as there
         They are those of :func:`streammach.distributed.predict`.
@@ -191,7 +189,7 @@ def evaluate(
         threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
         by_class=by_class, confusions=confusions,
     )  # fmt: skip
-    site = Site.of(client, store, folder, wanted, memory, decode, estimator, wanted.beside)
+    site = Site.of(client, store, folder, wanted, memory, estimator, wanted.beside)
     pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = EvaluationSums(model, wanted)
@@ -219,7 +217,7 @@ class Site:
     @classmethod
     def of(
         cls, client: Client, store: str, model: Path, wanted: PredictionRequest | EvaluationRequest,
-        memory: str | int | None, decode: Decoding, estimator: str | None = None,
+        memory: str | int | None, estimator: str | None = None,
         beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
     ) -> Site:  # fmt: skip
         """Look at a store and at the workers; refuse what they cannot do."""
@@ -247,7 +245,7 @@ class Site:
         able = workers.able(room.projected_bytes, "a range of rows")
         task = RowsTask(
             run=str(model), document=document_digest(model), store=store, digest=digest, room=room,
-            decode=decode, estimator=estimator, wanted=wanted,
+            estimator=estimator, wanted=wanted,
         )  # fmt: skip
         return cls(
             client=client, task=task, order=order, able=able,

@@ -33,7 +33,7 @@ from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat,
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
-from streammach.spec.types import Decoding, Ranker
+from streammach.spec.types import Ranker
 from streammach.threads import ahead
 
 PACKED = ".gz"
@@ -87,7 +87,7 @@ def predict(
     max_bad: int | None = None,
     rejects: str | os.PathLike[str] | None = None, force: bool = False,
     options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
-    decode: Decoding = "auto", threads: int | None = None, progress: Wanted = None,
+    threads: int | None = None, progress: Wanted = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of an input, in its order, with its row numbers and tags.
 
@@ -133,9 +133,6 @@ def predict(
         GB or what the model needs.
     device : str
         ``auto``, ``cpu`` or ``cuda``.
-    decode : str
-        How the CPU finds the best classes; see
-        :class:`streammach.prediction.predictor.Predictor`.
     threads : int, optional
         Threads that compute; all cores otherwise.
     progress : bool, str or callable, optional
@@ -170,13 +167,13 @@ def predict(
         room = None
         if folder is not None:
             room = room_before(
-                folder, "predict", path, request.cells, memory=memory, device=device, decode=decode,
+                folder, "predict", path, request.cells, memory=memory, device=device,
                 threads=threads, options=options, beside=beside, some_labels=request.some_labels,
             )  # fmt: skip
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(
-                Predictor(model, memory=memory, device=device, threads=threads, decode=decode)
+                Predictor(model, memory=memory, device=device, threads=threads)
             )
         allowed = predictor.allowed(request.only, request.never)
         if room is None or allowed is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.byte_lines import Line, bytes_in
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
@@ -46,6 +49,11 @@ class Room:
     def done(self) -> None:
         """Say that the work was done: its kernels are kept from now on."""
         keep_compiled(*self.kind)
+
+    def followed(self, parts: Iterator[T]) -> Iterator[T]:
+        """Yield what is made within it, and say then that the work was done."""
+        yield from parts
+        self.done()
 
     @property
     def projected_bytes(self) -> int:

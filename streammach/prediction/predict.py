@@ -84,8 +84,7 @@ def predict(
     out: str | os.PathLike[str] | None = None, *, k: int = 5, threshold: float | None = None,
     probabilities: bool = False, only: LabelFile | None = None, never: LabelFile | None = None,
     explain: int = 0, out_format: str | None = None, on_bad_row: str = "error",
-    max_bad: int | None = None,
-    rejects: str | os.PathLike[str] | None = None, force: bool = False,
+    max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool = False,
     options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
     threads: int | None = None, progress: Wanted = None,
 ) -> Predicted:  # fmt: skip
@@ -172,9 +171,8 @@ def predict(
             )  # fmt: skip
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
-            predictor = stack.enter_context(
-                Predictor(model, memory=memory, device=device, threads=threads)
-            )
+            opened = Predictor(model, memory=memory, device=device, threads=threads)
+            predictor = stack.enter_context(opened)
         allowed = predictor.allowed(request.only, request.never)
         if room is None or allowed is not None:
             more = 0 if allowed is None else max(0, allowed.n_ranked(k) - request.best)
@@ -298,8 +296,7 @@ class Output:
 def output_of(path: Path | None, name: str | None = None) -> Output:
     """Return how predictions are written, or raise UsageError."""
     if name is not None and name not in OUTPUT_FORMATS:
-        known = ", ".join(OUTPUT_FORMATS)
-        raise UsageError(f"'{clean(name)}' is not one of {known}: --out-format")
+        raise UsageError(f"'{clean(name)}' is not one of {', '.join(OUTPUT_FORMATS)}: --out-format")
     stream = path is None or is_stream(path)
     endings = [] if path is None else [ending.lower() for ending in path.suffixes]
     packed = bool(endings) and endings[-1] == PACKED and not stream
@@ -390,9 +387,8 @@ def _piped(path: Path) -> Iterator[Write]:
 def _gzipped(write: Write) -> Iterator[Write]:
     """Yield what packs text in pieces of one size: the bytes do not depend on how rows come."""
     waiting = bytearray()
-    with igzip.GzipFile(
-        fileobj=ByteFile(write), mode="wb", compresslevel=GZIP_LEVEL, mtime=0
-    ) as file:
+    packed = igzip.GzipFile(fileobj=ByteFile(write), mode="wb", compresslevel=GZIP_LEVEL, mtime=0)
+    with packed as file:
 
         def add(rows: bytes) -> None:
             waiting.extend(rows)

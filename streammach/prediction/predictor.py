@@ -66,9 +66,8 @@ class Predictor:
     threads : int
         Threads that compute.
     decoding : str
-        How it finds the best classes of many rows by the hashed models, the same ones in any way:
-        ``perm`` (64 classes a vector; at most 256 buckets, AVX-512 VBMI), ``tile`` (64 rows a
-        vector), ``one`` (class by class), or ``cuda``; empty without hashed models.
+        How the best classes of many rows are found by the hashed models: ``perm`` (64 classes a
+        vector), ``tile`` (64 rows), ``one`` (class by class) or ``cuda``; empty without these.
 
     Raises
     ------
@@ -337,9 +336,9 @@ class Predictor:
         why = self.reasons(explain, calibrated=calibrated)
         parts = ranked_blocks(rows, k, rank, told if order else None, why)
         if order is None:
-            return _followed(parts, room)
+            return room.followed(parts)
         record = record_type(k, explain)
-        return _followed(in_source_order(parts, order, record, room.sorted_bytes, beside), room)
+        return room.followed(in_source_order(parts, order, record, room.sorted_bytes, beside))
 
     def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
         """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
@@ -395,9 +394,3 @@ class Predictor:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _followed(parts: Iterator[Predictions], room: Room) -> Iterator[Predictions]:
-    """Yield all parts; the kernels that they needed are kept."""
-    yield from parts
-    room.done()

@@ -280,7 +280,7 @@ def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
     read = Reader(page)
     rows = {row[0]: row for row in read.table("B x R")}
     assert [name for name, row in rows.items() if row[-1] == "*"] == ["8 x 4", "8 x 8", "exact"]
-    assert rows["16 x 4"][1:] == ["20.0", "1.00", "1.0", "35.00", "35.00", "-", "-"]
+    assert rows["16 x 4"][1:] == ["20.0", "1.00", "1", "35.00", "35.00", "-", "-"]
     assert "&lt;it&gt; needs 9 GB" in page
     assert sweep_page(found, tmp_path / "sw") == page
     text = "".join(read.text)

@@ -98,6 +98,13 @@ class UsageError(StreammachError, ValueError, exit_code=2, kind="usage"):
     """The call itself is wrong: an option, a path that is not there, an output that exists."""
 
 
+def check_word(word: object, known: Iterable[str], option: str) -> None:
+    """Raise UsageError, which names an option, for a word that is none of those known."""
+    words = tuple(known)
+    if word not in words:
+        raise UsageError(f"'{clean(word)}' is not one of {', '.join(words)}: {option}")
+
+
 class DataError(StreammachError, ValueError, exit_code=3, kind="bad-data"):
     """Source data are malformed or cut short."""
 

@@ -172,15 +172,8 @@ def evaluate(
 
     Raises
     ------
-    UsageError
-        If Dask is not installed, there is no worker, or the input is no store; or as for an
-        evaluation.
-    BudgetError
-        If no worker may take the memory.
     StreammachError
-        If workers were lost again and again, or the scheduler was.
-    DataError, StoreError, ModelError, DiskError
-        As for an evaluation, on a worker or here.
+        As for :func:`streammach.distributed.predict`, and as for an evaluation.
     """
     began = time.monotonic()
     check_installed()

@@ -24,7 +24,7 @@ from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, Json
 from streammach.data.text import TextSource
 from streammach.data.tree_files import Hdf5Source, NpzSource
 from streammach.data.zarr_folders import AnnDataSource
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import DataError, UsageError, check_word, clean
 from streammach.files.reading import disk_errors
 from streammach.spec.recipe import Recipe
 
@@ -54,8 +54,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     """Return the source that a file is, or raise UsageError, DataError or DiskError."""
     options = options or GUESSED
     form = options.form
-    if options.multilabel not in ("auto", "on", "off"):
-        raise UsageError(f"'{clean(options.multilabel)}' is not one of auto, on, off: --multilabel")
+    check_word(options.multilabel, ("auto", "on", "off"), "--multilabel")
     if options.first_label and options.multilabel == "on":
         raise UsageError("rows have one label or several: --first-label, --multilabel on")
     every = (*TEXT_FORMATS, *TABLE_FORMATS, DOCUMENTS, *MATRIX_SOURCES)

@@ -17,7 +17,7 @@ from isal import igzip
 from streammach.data.bad_rows import listed_rows, rejects_list, skipping
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import DiskError, UsageError, clean
+from streammach.errors import DiskError, UsageError, check_word
 from streammach.files.destinations import Destination, Product, is_stream, not_regular
 from streammach.files.folders import remove_left
 from streammach.files.reading import PIECE, disk_error
@@ -295,8 +295,8 @@ class Output:
 
 def output_of(path: Path | None, name: str | None = None) -> Output:
     """Return how predictions are written, or raise UsageError."""
-    if name is not None and name not in OUTPUT_FORMATS:
-        raise UsageError(f"'{clean(name)}' is not one of {', '.join(OUTPUT_FORMATS)}: --out-format")
+    if name is not None:
+        check_word(name, OUTPUT_FORMATS, "--out-format")
     stream = path is None or is_stream(path)
     endings = [] if path is None else [ending.lower() for ending in path.suffixes]
     packed = bool(endings) and endings[-1] == PACKED and not stream

@@ -16,7 +16,7 @@ from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError, check_word
 from streammach.figures import Explanation
 from streammach.files.urls import located
 from streammach.machine import budget, cores
@@ -83,9 +83,8 @@ class Predictor:
         self, model: Model, *, estimator: str | None = None, device: str = "auto",
         threads: int | None = None, memory: str | int | None = None,
     ) -> None:  # fmt: skip
-        if estimator is not None and estimator not in rankers():
-            known = ", ".join(rankers())
-            raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
+        if estimator is not None:
+            check_word(estimator, rankers(), "--estimator")
         if estimator == "blend" and model.counts is None:
             raise UsageError("the model has no counts to blend: --estimator blend")
         if model.spec.unhashed and estimator not in (None, BLEND):

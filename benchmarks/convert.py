@@ -57,9 +57,7 @@ VALUE_BYTES, LINE_BYTES = 22, 16  # of svmlight text, at most
 PIECE_ROWS = 10_000
 WARM = {"vw": b"1 | 1 2:0.5\n2 | 3:2\n", "svmlight": b"1 1:1 2:0.5\n2 3:2\n"}
 ARRAYS = ("X/indptr", "X/indices", "X/data", "y")
-STAGES = (
-    "blocks, first", "blocks", "reader, first", "reader", "reader by feature", "decode",
-)  # fmt: skip
+STAGES = ("blocks, first", "blocks", "reader, first", "reader", "reader by feature", "decode")
 SYSTEMS = {  # what runs, on which text
     "streammach": ("with_streammach", "vw"),
     "vw": ("with_vw", "vw"),

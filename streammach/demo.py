@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from streammach.data.store.opening import STORE
-from streammach.errors import UsageError, clean, escaped
+from streammach.errors import UsageError, escaped
 from streammach.files.destinations import Destination, not_regular
 from streammach.files.folders import remove_folder
 from streammach.files.reading import file_pieces, sha256
@@ -302,10 +302,10 @@ def _make_room(folder: Path, *, force: bool) -> None:
     texts = [folder / name for name in TEXTS if os.path.lexists(folder / name)]
     if not force and any(path.exists() for path in (run, *stores, *texts)):
         hint = "Use --force to replace it, or another --folder."
-        raise UsageError("it holds an earlier demo", path=clean(folder, 300), hint=hint)
+        raise UsageError("it holds an earlier demo", path=folder, hint=hint)
     for text in texts:
         if not_regular(text) or sha256(file_pieces(text)) != known.get(text.name):
-            raise UsageError("it is not as the demo made it", path=clean(text, 300))
+            raise UsageError("it is not as the demo made it", path=text)
     for store in stores:
         Destination(store, STORE, force=True)
     workplace(run).check()

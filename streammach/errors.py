@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Self
 
 # Options of the commands, as errors name them; those whose parameter in Python is not their name.
@@ -46,7 +46,7 @@ class StreammachError(Exception):
     ----------
     message : str
         One line for people.
-    path : str or Path, optional
+    path : str or path-like, optional
         The file or folder concerned, as the user typed it; it is made safe to print.
     line : int, optional
         Line of a text file, counted from 1.
@@ -64,14 +64,13 @@ class StreammachError(Exception):
         cls.exit_code, cls.kind = exit_code or cls.exit_code, kind or cls.kind
 
     def __init__(
-        self, message: str, *, path: str | Path | None = None, line: int | None = None,
+        self, message: str, *, path: str | os.PathLike[str] | None = None, line: int | None = None,
         byte: int | None = None, hint: str | None = None,
     ) -> None:  # fmt: skip
         message, hint = without_secrets(message), hint and without_secrets(hint)
         super().__init__(message)
         self.message = message
-        shown = path and without_secrets(str(path))
-        self.path = clean(shown, 300) if isinstance(path, Path) else shown and escaped(shown)
+        self.path = path and clean(without_secrets(str(path)), 300)
         self.line, self.byte, self.hint = line, byte, hint
 
     def __reduce__(self) -> tuple[type[Self], tuple[str], dict[str, Any]]:
@@ -97,6 +96,13 @@ def _parameter(found: re.Match[str]) -> str:
 
 class UsageError(StreammachError, ValueError, exit_code=2, kind="usage"):
     """The call itself is wrong: an option, a path that is not there, an output that exists."""
+
+
+def check_word(word: object, known: Iterable[str], option: str) -> None:
+    """Raise UsageError, which names an option, for a word that is none of those known."""
+    words = tuple(known)
+    if word not in words:
+        raise UsageError(f"'{clean(word)}' is not one of {', '.join(words)}: {option}")
 
 
 class DataError(StreammachError, ValueError, exit_code=3, kind="bad-data"):

@@ -112,9 +112,7 @@ class EpochFigures(
     selection_score: Amount | None = None
 
 
-class TrialFigures(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
-):  # fmt: skip
+class TrialFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One short training of a search and what it reached on held-out rows."""
 
     transform: Transform

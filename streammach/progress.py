@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from streammach.errors import UsageError, clean, escaped
+from streammach.errors import check_word, escaped
 from streammach.forks import Turn
 from streammach.machine import size_text, time_text
 from streammach.stages import Stages, StageState
@@ -241,9 +241,7 @@ def clock_text(seconds: float) -> str:
 def _mode(wanted: bool | str | None) -> str:
     """Return how progress is shown, or raise UsageError."""
     mode = wanted if isinstance(wanted, str) else "auto" if wanted else "none"
-    if mode not in MODES:
-        known = ", ".join(MODES)
-        raise UsageError(f"'{clean(mode)}' is not one of {known}: progress")
+    check_word(mode, MODES, "progress")
     if mode != "auto":
         return mode
     if _in_notebook():  # rich draws with widgets there, where they are installed

@@ -101,9 +101,7 @@ def test_temporary_files_are_removed_and_others_stay(tmp_path):
         (folder / name).touch()
     (tmp_path / ".run-000001.fedcba98.tmp").touch()
     writing.remove_temporaries(tmp_path)
-    assert sorted(p.name for p in tmp_path.rglob("*")) == [
-        ".notes.tmp", "c", "store", "zarr.json"
-    ]  # fmt: skip
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [".notes.tmp", "c", "store", "zarr.json"]
 
 
 def test_a_temporary_file_follows_no_link_and_takes_no_name_that_is_there(tmp_path, monkeypatch):

@@ -70,9 +70,7 @@ def install():
 
     from streammach.backends.cuda import simulated
 
-    shim = types.SimpleNamespace(
-        **{name: getattr(threading, name) for name in threading.__all__},
-    )
+    shim = types.SimpleNamespace(**{name: getattr(threading, name) for name in threading.__all__})
     shim.current_thread = lambda: _Block.running or threading.current_thread()
     kernel.BlockManager = _Block
     kernelapi.FakeCUDAShared.array = _shared_array

@@ -78,9 +78,7 @@ def asleep() -> dict[str, dict[int, dict[str, float]]]:
                 old = seconds(futures(pool), eighths, micros, stages)
             new = seconds(workers.each, pieces_of(units, threads), micros, stages)
             workers.close()
-            found[name][threads] = {
-                "team": round(ideal / new, 2), "futures": round(ideal / old, 2)
-            }  # fmt: skip
+            found[name][threads] = {"team": round(ideal / new, 2), "futures": round(ideal / old, 2)}
     for name, (n, ahead, micros) in FLOWS.items():
         found[name] = {}
         for threads in THREADS:

@@ -125,9 +125,7 @@ class Material:
 def copied(batch):
     """A batch that stays when the reader goes on."""
     arrays = {n: a.copy() for n, a in vars(batch).items() if isinstance(a, np.ndarray)}
-    return replace(
-        Batch(**arrays), by_feature=ByFeature(*(a.copy() for a in batch.by_feature))
-    )  # fmt: skip
+    return replace(Batch(**arrays), by_feature=ByFeature(*(a.copy() for a in batch.by_feature)))
 
 
 @contextmanager

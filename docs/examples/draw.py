@@ -13,10 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
-PICTURES = {
-    "digits": "digits.png",
-    "identifiers": "identifiers.svg",
-}
+PICTURES = {"digits": "digits.png", "identifiers": "identifiers.svg"}
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the commands' options need the names alone
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
     from streammach.spec.model_spec import ModelShape, ModelSpec
-    from streammach.spec.types import Decoding, Weights
+    from streammach.spec.types import Weights
 
     Lines = dict[str, int]
     Arrays = Mapping[str, Table]
@@ -66,7 +66,6 @@ class Work:
     n_more: int = 0  # D, columns that its dense rows get beyond their features
     shape: tuple[int, int] | None = None  # B and R of what is trained, where they are given
     unhashed: bool = False  # whether there are no hashed models
-    decode: Decoding = "auto"  # how the best classes are found: `auto`, or a way of the CPU
     weights: Weights = "float32"  # type of the weights while they are trained
     tf32: bool = False  # whether dense rows are multiplied in TensorFloat-32
 
@@ -102,8 +101,6 @@ class BackendKind:
     unhashed: bool = False  # whether classes can be ranked there without hashed models
     # How the best classes of many rows are found for a shape, where there are several ways.
     decoding: Callable[[ModelShape], str] = lambda shape: ""
-    # Has a backend find them in another way; raises UsageError where that is not allowed.
-    decode_by: Callable[[Backend, Decoding], None] | None = None
 
     def by_feature(self, config: RunConfig) -> bool:
         """Return whether batches come with lists by feature."""

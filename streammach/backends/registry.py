@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from streammach.spec.config import RunConfig
     from streammach.spec.model_spec import ModelSpec
     from streammach.spec.plan import Plan
-    from streammach.spec.types import Decoding
 
 T = TypeVar("T")
 ANYTHING = Work()
@@ -100,9 +99,6 @@ def _check(kind: BackendKind, work: Work, why: str) -> None:
     if work.tf32 and kind.tf32 is None:
         places = _titles(lambda other: other.tf32 is not None)
         raise UsageError(f"TF32 is for {places}{said}", path="--tf32")
-    if work.decode != "auto" and kind.decode_by is None:
-        what = f"the {kind.title} has one way alone: --decode {clean(work.decode)}"
-        raise UsageError(what, hint="Use --device cpu.")
 
 
 def _titles(able: Callable[[BackendKind], bool]) -> str:
@@ -111,26 +107,17 @@ def _titles(able: Callable[[BackendKind], bool]) -> str:
 
 def open_to_predict(
     wanted: str, spec: ModelSpec, *, dense: bool, threads: int, weights: Arrays,
-    logistic: bool = False, decode: Decoding = "auto",
+    logistic: bool = False,
 ) -> tuple[str, Backend]:  # fmt: skip
     """Return the device for a trained model, and a backend there: the first one that holds it.
 
     Weights and `logistic` are those of :class:`streammach.backends.kinds.Open`.
     """
     n_more = weights["projection"].shape[1] if "projection" in weights else 0
-    work = Work(model=spec.shape, dense=dense, n_more=n_more, decode=decode)
+    work = Work(model=spec.shape, dense=dense, n_more=n_more)
 
     def opened(device: str, why: str) -> tuple[str, Backend]:
         kind, config = BACKENDS[device], predicting(work, device, threads)
-        backend = kind.open(spec, config, weights=weights, logistic=logistic)
-        if decode != "auto" and kind.decode_by is not None:
-            try:
-                if spec.unhashed:
-                    raise UsageError(f"the model has no hashed models: --decode {clean(decode)}")
-                kind.decode_by(backend, decode)
-            except UsageError:
-                backend.close()
-                raise
-        return device, backend
+        return device, kind.open(spec, config, weights=weights, logistic=logistic)
 
     return on_device(wanted, work, opened)

@@ -14,7 +14,7 @@ import click
 from streammach.cli.options import epilog
 from streammach.clock import Clock
 from streammach.data.store.blobs import FOLDER, SIZE
-from streammach.errors import UsageError
+from streammach.errors import RENAMED, UsageError
 from streammach.machine import parse_seconds, parse_size
 from streammach.parts.switches import SWITCHES
 from streammach.spec.training import TrainingOptions
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 # Options whose parameter in Python has another name.
-PARAMETERS = {
-    "buckets": "n_buckets", "repetitions": "n_repetitions", "form": "format",
-    "features": "hashed_features",
-}  # fmt: skip
+PARAMETERS = RENAMED | {"form": "format"}
 
 
 class Arguments(SimpleNamespace):

@@ -12,14 +12,7 @@ import click
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.console import (
-    Document,
-    peak_of,
-    say,
-    say_json,
-    short_path,
-    warn_of_unknown,
-)
+from streammach.cli.console import Document, peak_of, say, say_json, short_path, warn_of_unknown
 from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.files.destinations import Destination

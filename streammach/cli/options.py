@@ -17,7 +17,7 @@ from streammach.files.urls import located
 from streammach.parts.switches import SWITCHES
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.recipe import MOST_NGRAMS
-from streammach.spec.types import Decoding, Quotes
+from streammach.spec.types import Quotes
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = tuple[Callable[[Any], Any], ...]
@@ -76,12 +76,6 @@ threads_option = option("--threads", type=int, help="Threads that compute.  [def
 device_option = option(
     "--device", type=choice(["auto", *sorted(BACKENDS)]), default="auto", show_default=True,
     help="Where to compute.",
-)  # fmt: skip
-decode_option = option(
-    "--decode", type=choice(get_args(Decoding)), default="auto", show_default=True,
-    help="How the CPU finds the best classes, the same ones in any way: 64 classes a vector (perm; "
-    "at most 256 buckets, AVX-512 VBMI), 64 rows a vector (tile), the classes of a row's best "
-    "buckets first (buckets), or class by class (one).",
 )  # fmt: skip
 memory_option = option(
     "--memory", metavar="SIZE",

@@ -61,7 +61,7 @@ ONE_LABEL = (
     click.option("--force", is_flag=True,
                  help="Replace an existing table of classes or list of rows that are skipped."),
     options.format_option, *options.LAYOUT, *options.SOURCE, options.memory_option,
-    options.device_option, options.decode_option, options.threads_option,
+    options.device_option, options.threads_option,
     *options.of_faces("rank"), *options.CACHE, options.progress_option,
 )  # fmt: skip
 def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
@@ -171,7 +171,7 @@ def _figures(found: Evaluation) -> dict[str, Any]:
 @click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
 @options.shared(
     *options.BAD_ROWS, options.rejects_option, options.format_option, *options.LAYOUT,
-    options.x_path_option, options.memory_option, options.device_option, options.decode_option,
+    options.x_path_option, options.memory_option, options.device_option,
     options.threads_option, *options.of_faces("rank"), *options.CACHE,
     options.progress_option,
 )  # fmt: skip

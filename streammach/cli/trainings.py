@@ -23,7 +23,6 @@ from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
-    from streammach.figures import Reached
     from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
     from streammach.training.onward import Start
@@ -347,7 +346,8 @@ def sweep(
     Every B goes with every R; what does not fit the budget is listed. The same command goes on
     where it was interrupted: finished points are not trained again.
     """
-    from streammach.training.callbacks import EarlyStopping, Progress  # loads on demand
+    from streammach.reports.run_plots import point_header, point_row  # loads on demand
+    from streammach.training.callbacks import EarlyStopping, Progress
     from streammach.training.sweep import sweep as run
 
     with ProgressBar(given.progress, "") as shown:
@@ -372,7 +372,7 @@ def sweep(
     if given.as_json:
         say_json({**msgspec.to_builtins(found), "page": None if page is None else str(page)})
         return
-    for line in table(_rows(found)):
+    for line in table([point_header(found), *(point_row(found, one) for one in found.points)]):
         say(line)
     for one in found.refused:
         say(f"left out: {one.reason}")
@@ -395,26 +395,3 @@ def _draw(found: Sweep, out: Path) -> Path | None:
         warnings.warn(f"no page was drawn: {error}", stacklevel=1)
         return None
     return page.path
-
-
-def _rows(found: Sweep) -> list[tuple[str, ...]]:
-    said = words(found.listed)
-    header = (
-        "B x R", "model", "peak", "time", f"held-out {said.first}", said.five,
-        f"test {said.first}", said.five, "frontier",
-    )  # fmt: skip
-    rows = (
-        (
-            found.shape_of(point),
-            size_text(point.model_bytes), size_text(point.peak_bytes), time_text(point.seconds),
-            *_figures(point.held_out), *_figures(point.test), "*" if point.frontier else "",
-        )
-        for point in found.points
-    )  # fmt: skip
-    return [header, *rows]
-
-
-def _figures(reached: Reached | None) -> tuple[str, str]:
-    if reached is None:
-        return "-", "-"
-    return f"{reached.accuracy:.3f}", f"{reached.top_5_accuracy:.3f}"

@@ -149,10 +149,10 @@ def _begun_parts(out: Path, place: Workplace, wanted: int | None, *, resume: boo
         return wanted
     if not resume:
         hint = "Use --resume or another --out."
-        raise UsageError("it holds parts of a run already", path=clean(place.path, 300), hint=hint)
+        raise UsageError("it holds parts of a run already", path=place.path, hint=hint)
     n = facts.get(COUNT)
     if type(n) is not int or n < 1:
-        raise MismatchError(f"damaged: {MARKER}", path=clean(place.path, 300))
+        raise MismatchError(f"damaged: {MARKER}", path=place.path)
     if wanted not in (None, n):
         raise MismatchError(f"it was begun in {n} parts, not in {wanted}: --resume")
     return n

@@ -38,7 +38,6 @@ from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.room import NOTHING, Task, room_before
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown
-from streammach.spec.types import Decoding
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -53,9 +52,8 @@ def predict(
     run: str | os.PathLike[str], store: str | os.PathLike[str], client: Client, *,
     out: str | os.PathLike[str], k: int = 5, threshold: float | None = None,
     probabilities: bool = False, only: LabelFile | None = None, never: LabelFile | None = None,
-    explain: int = 0, out_format: str | None = None, force: bool = False,
-    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
-    memory: str | int | None = None, tell: Tell | None = None,
+    explain: int = 0, out_format: str | None = None, force: bool = False, progress: Wanted = None,
+    ranges: int | None = None, memory: str | int | None = None, tell: Tell | None = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of a store, ranked by the workers of a Dask cluster.
 
@@ -76,7 +74,7 @@ def predict(
         The table.
     k, threshold, probabilities, only, never, explain : as there
         They are those of :func:`streammach.predict`.
-    out_format, force, decode, progress : as there
+    out_format, force, progress : as there
         They, too.
     ranges : int, optional
         Into how many ranges rows are cut, at least; by default four a worker, or as many as their
@@ -109,8 +107,8 @@ def predict(
     remove_left(table)
     goal = target(table, force=force, inputs=[located(store), folder])
     if not isinstance(goal, Destination):
-        raise UsageError("a cluster writes to a file: --out", path=clean(table, 300))
-    site = Site.of(client, store, folder, request, memory, decode,
+        raise UsageError("a cluster writes to a file: --out", path=table)
+    site = Site.of(client, store, folder, request, memory,
                    beside=output.beside | request.beside)  # fmt: skip
     model, room = Model.load(folder), site.task.room
     allowed = KnownLabels(model).allowed(request.only, request.never)
@@ -121,10 +119,7 @@ def predict(
     most = min(MOST_ROWS, room_of_one // site.order.row_bytes(record))
     unit = room.rows if model.dense else min(room.rows, LEAST_ROWS)
     pieces = site.cut(ranges, most, unit)
-    with (
-        shown(progress, UNITS) as told,
-        closing(site.results(pieces, tell)) as results,
-    ):
+    with shown(progress, UNITS) as told, closing(site.results(pieces, tell)) as results:
         told("predict", 0, seen.total)
 
         def parts() -> Iterator[Predictions]:
@@ -150,8 +145,8 @@ def evaluate(
     estimator: str | None = None, threshold: float = 0.5,
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B), estimators: bool = False,
     by: str | None = None, at: Sequence[int] = (), by_class: bool = False, confusions: int = 0,
-    decode: Decoding = "auto", progress: Wanted = None, ranges: int | None = None,
-    memory: str | int | None = None, tell: Tell | None = None,
+    progress: Wanted = None, ranges: int | None = None, memory: str | int | None = None,
+    tell: Tell | None = None,
 ) -> Evaluation:  # fmt: skip
     """Return what a model reaches on a store, whose rows the workers of a Dask cluster rank.
 
@@ -170,22 +165,15 @@ def evaluate(
         The connection to the cluster; it stays open.
     estimator : str, optional
         How classes are ranked; as the model says otherwise.
-    threshold, propensity, estimators, by, at, by_class, confusions, decode, progress : as there
+    threshold, propensity, estimators, by, at, by_class, confusions, progress : as there
         They are those of :func:`streammach.evaluate` and :class:`streammach.Predictor`.
     ranges, memory, tell : as there
         They are those of :func:`streammach.distributed.predict`.
 
     Raises
     ------
-    UsageError
-        If Dask is not installed, there is no worker, or the input is no store; or as for an
-        evaluation.
-    BudgetError
-        If no worker may take the memory.
     StreammachError
-        If workers were lost again and again, or the scheduler was.
-    DataError, StoreError, ModelError, DiskError
-        As for an evaluation, on a worker or here.
+        As for :func:`streammach.distributed.predict`, and as for an evaluation.
     """
     began = time.monotonic()
     check_installed()
@@ -194,7 +182,7 @@ def evaluate(
         threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
         by_class=by_class, confusions=confusions,
     )  # fmt: skip
-    site = Site.of(client, store, folder, wanted, memory, decode, estimator, wanted.beside)
+    site = Site.of(client, store, folder, wanted, memory, estimator, wanted.beside)
     pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = EvaluationSums(model, wanted)
@@ -222,16 +210,16 @@ class Site:
     @classmethod
     def of(
         cls, client: Client, store: str, model: Path, wanted: PredictionRequest | EvaluationRequest,
-        memory: str | int | None, decode: Decoding, estimator: str | None = None,
+        memory: str | int | None, estimator: str | None = None,
         beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
     ) -> Site:  # fmt: skip
         """Look at a store and at the workers; refuse what they cannot do."""
         path = located(store)
         if is_piped(path) or not (is_store(path) or path.exists()):
-            raise UsageError("there is no such store", path=clean(path, 300))
+            raise UsageError("there is no such store", path=path)
         if not is_store(path):
             raise UsageError(
-                "a cluster ranks the rows of a store alone", path=clean(path, 300),
+                "a cluster ranks the rows of a store alone", path=path,
                 hint="Convert it first.",
             )  # fmt: skip
         with Dataset.open(path) as data:
@@ -250,7 +238,7 @@ class Site:
         able = workers.able(room.projected_bytes, "a range of rows")
         task = RowsTask(
             run=str(model), document=document_digest(model), store=store, digest=digest, room=room,
-            decode=decode, estimator=estimator, wanted=wanted,
+            estimator=estimator, wanted=wanted,
         )  # fmt: skip
         return cls(
             client=client, task=task, order=order, able=able,

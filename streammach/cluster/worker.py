@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, MismatchError, clean
+from streammach.errors import Interrupted, MismatchError
 from streammach.files.reading import file_pieces, sha256
 from streammach.files.urls import located
 from streammach.machine import freed_kept, peak_bytes
@@ -28,7 +28,6 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.sums import BlockSums
 from streammach.processes import StopSignals
-from streammach.spec.types import Decoding
 from streammach.stages import StageState
 
 if TYPE_CHECKING:
@@ -120,7 +119,6 @@ class RowsTask:
     store: str  # the store, as an absolute path or a URL
     digest: str  # digest of the store
     room: Room  # how much is held at a time; it decides where blocks end
-    decode: Decoding  # how the CPU finds the best classes
     estimator: str | None = None  # what ranks them; None: what the model says
     # what is predicted of each row, or what is measured
     wanted: PredictionRequest | EvaluationRequest
@@ -151,12 +149,10 @@ class _RangeRanker:
         known = {task.run: document == task.document, task.store: data.digest == task.digest}
         for path, same in known.items():
             if not same:
-                raise MismatchError("another one lies here on a worker", path=clean(path, 300))
+                raise MismatchError("another one lies here on a worker", path=path)
         model, wanted, self._task = Model.load(task.run), task.wanted, task
         self._predictor = stack.enter_context(
-            Predictor(
-                model, estimator=task.estimator, device="cpu", threads=threads, decode=task.decode
-            )
+            Predictor(model, estimator=task.estimator, device="cpu", threads=threads)
         )
         self._measured = (
             EvaluationSums(model, wanted) if isinstance(wanted, EvaluationRequest) else None

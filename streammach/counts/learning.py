@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.count_kernels import (
-    CountedPairs,
-    find_places,
-    pair_gains,
-    spread_lists,
-)
+from streammach.counts.count_kernels import CountedPairs, find_places, pair_gains, spread_lists
 from streammach.counts.table import CountTable
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import DataError, UsageError, check_word, clean
 from streammach.files.destinations import Destination, told_by_start
 from streammach.files.reading import disk_errors, regular
 from streammach.files.writing import fsync_folder, remove_file
@@ -119,8 +119,7 @@ class BadRows:
 
 def skipping(on_bad_row: str, max_bad: int | None) -> bool:
     """Return whether rows that cannot be read are left out, as the user said it."""
-    if on_bad_row not in ("error", "skip"):
-        raise UsageError(f"'{clean(on_bad_row)}' is not one of error, skip: --on-bad-row")
+    check_word(on_bad_row, ("error", "skip"), "--on-bad-row")
     if max_bad is not None and (max_bad < 0 or on_bad_row != "skip"):
         raise UsageError("it is a number of 0 or more, beside --on-bad-row skip: --max-bad")
     return on_bad_row == "skip"

@@ -33,13 +33,7 @@ from streammach.data.given import (
 )
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import Labels, LabelSets
-from streammach.data.matrix import (
-    Dense,
-    Matrix,
-    MatrixSource,
-    OpenMatrix,
-    Sparse,
-)
+from streammach.data.matrix import Dense, Matrix, MatrixSource, OpenMatrix, Sparse
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset

@@ -17,13 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, LabelSets, text_labels
-from streammach.data.matrix import (
-    Dense,
-    MatrixSource,
-    OpenMatrix,
-    check_held,
-    check_numbers,
-)
+from streammach.data.matrix import Dense, MatrixSource, OpenMatrix, check_held, check_numbers
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_errors
@@ -230,7 +224,7 @@ class NpySource(MatrixSource):
         check_numbers(dtype, path, "the array")
         if len(shape) < 2:
             what = f"the shape is {shape}, rows x columns is expected"
-            raise DataError(what, path=clean(path, 300))
+            raise DataError(what, path=path)
         self._shape = (shape[0], row_cells(shape))
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:

@@ -20,9 +20,7 @@ from streammach.errors import DataError
 from streammach.files.reading import disk_error
 
 MAX_LINE = 64 << 20
-GZIP_ERRORS: Any = (
-    EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile,
-)  # fmt: skip
+GZIP_ERRORS: Any = (EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile)
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PACKED = {  # by what a file begins with

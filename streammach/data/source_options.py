@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from streammach.data.tokenizers import tokenizer, tokenizer_name
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError, check_word, clean
 from streammach.spec.recipe import MOST_CHARS, MOST_NGRAMS, Recipe
 from streammach.spec.types import Multilabel, Quotes
 
@@ -102,8 +102,7 @@ class Layout:
 
     def check(self) -> None:
         """Raise UsageError if an option is wrong."""
-        if self.quotes not in get_args(Quotes):
-            raise UsageError(f"'{clean(self.quotes)}' is not one of auto, on, off: --quotes")
+        check_word(self.quotes, get_args(Quotes), "--quotes")
         if self.columns and self.header:
             raise UsageError("the header names the columns: --columns is for --no-header")
 

@@ -17,18 +17,14 @@ from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
-from streammach.data.tables.document_folder import (
-    DOCUMENTS,
-    DocumentFolder,
-    is_document_folder,
-)
+from streammach.data.tables.document_folder import DOCUMENTS, DocumentFolder, is_document_folder
 from streammach.data.tables.guess import no_label
 from streammach.data.tables.table_source import Table
 from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable
 from streammach.data.text import TextSource
 from streammach.data.tree_files import Hdf5Source, NpzSource
 from streammach.data.zarr_folders import AnnDataSource
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import DataError, UsageError, check_word, clean
 from streammach.files.reading import disk_errors
 from streammach.spec.recipe import Recipe
 
@@ -58,8 +54,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     """Return the source that a file is, or raise UsageError, DataError or DiskError."""
     options = options or GUESSED
     form = options.form
-    if options.multilabel not in ("auto", "on", "off"):
-        raise UsageError(f"'{clean(options.multilabel)}' is not one of auto, on, off: --multilabel")
+    check_word(options.multilabel, ("auto", "on", "off"), "--multilabel")
     if options.first_label and options.multilabel == "on":
         raise UsageError("rows have one label or several: --first-label, --multilabel on")
     every = (*TEXT_FORMATS, *TABLE_FORMATS, DOCUMENTS, *MATRIX_SOURCES)

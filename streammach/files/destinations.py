@@ -101,7 +101,7 @@ class Destination:
             self.take(content)
 
     def _refused(self, what: str, hint: str = "Name another path.") -> UsageError:
-        return UsageError(what, path=clean(self.path, 300), hint=hint)
+        return UsageError(what, path=self.path, hint=hint)
 
     def _check_inputs(self) -> None:
         """Refuse an input, a folder that holds one, and a place inside a folder that is one."""
@@ -120,18 +120,18 @@ def check_name(path: Path) -> None:
     """Raise UsageError if a path ends in no name: nothing can appear under it or beside it."""
     if path.name in ("", ".."):
         hint = "Name what is to be made."
-        raise UsageError("it does not end in a name", path=clean(path, 300), hint=hint)
+        raise UsageError("it does not end in a name", path=path, hint=hint)
 
 
 def check_place(path: Path) -> None:
     """Raise UsageError for a URL, and for a place in a store or a model: they stay as made."""
     if isinstance(located(path), Url):
         what = "it is a URL, where stores alone are written"
-        raise UsageError(what, path=clean(located(path), 300), hint="Name a folder or a file.")
+        raise UsageError(what, path=located(path), hint="Name a folder or a file.")
     for folder in real(path).parents:
         if any(all((folder / name).is_file() for name in names) for names in WHOLE):
             what = f"it would lie in {clean(folder, 100)}, to which nothing is added"
-            raise UsageError(what, path=clean(path, 300), hint="Name another path.")
+            raise UsageError(what, path=path, hint="Name another path.")
 
 
 def is_stream(path: Path) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import filelock
 
-from streammach.errors import DiskError, LockedError, UsageError, clean
+from streammach.errors import DiskError, LockedError, UsageError
 from streammach.files.reading import disk_error, disk_errors
 from streammach.files.writing import fsync_file, fsync_folder
 
@@ -38,7 +38,7 @@ def check_ours(folder: Path, known: re.Pattern[str]) -> None:
                 wrong.append(path)
     if wrong:
         hint = "Move it away, or name another folder."
-        raise UsageError("streammach did not make it", path=clean(wrong[0], 300), hint=hint)
+        raise UsageError("streammach did not make it", path=wrong[0], hint=hint)
 
 
 def make_folder(path: Path) -> None:
@@ -54,7 +54,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
         facts = os.lstat(path)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size:  # ours are empty
             raise UsageError(
-                "it has the name of a lock file and is none", path=clean(path, 300),
+                "it has the name of a lock file and is none", path=path,
                 hint="Move it away, or choose another name.",
             )  # fmt: skip
     lock = filelock.FileLock(path, blocking=False)
@@ -62,11 +62,9 @@ def locked(path: Path, what: str) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         if not path.exists():
-            raise DiskError("no lock file can be made", path=clean(path.parent, 300)) from None
+            raise DiskError("no lock file can be made", path=path.parent) from None
         hint = "Wait for it, or stop it, and run the same command again."
-        raise LockedError(
-            f"another process is writing {what}", path=clean(path, 300), hint=hint
-        ) from None
+        raise LockedError(f"another process is writing {what}", path=path, hint=hint) from None
     except OSError as error:
         raise disk_error(error, path) from error
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import google_crc32c
 
-from streammach.errors import DataError, DiskError, StreammachError, clean
+from streammach.errors import DataError, DiskError, StreammachError
 
 Buffer = bytes | bytearray | memoryview
 PIECE = 4 << 20  # bytes handed to one read or write call
@@ -24,17 +24,17 @@ MAX_TEXT = 1 << 30  # bytes of a text that is read whole
 ZSTD_MAGIC, ZSTD_HEADER = b"\x28\xb5\x2f\xfd", 18  # of a frame: first bytes, the most of its header
 
 
-def disk_error(error: OSError, path: object) -> DiskError:
+def disk_error(error: OSError, path: str | os.PathLike[str]) -> DiskError:
     """Return the error of a file operation as one line with the file and the free space."""
     reason = error.strerror or str(error)
     hint = None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "Free some space and run the same command again."
-    return DiskError(reason, path=clean(path, 300), hint=hint)
+    return DiskError(reason, path=path, hint=hint)
 
 
 @contextmanager
-def disk_errors(path: object) -> Iterator[None]:
+def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn what the system says of a file in a block into a DiskError."""
     try:
         yield
@@ -53,7 +53,7 @@ def check_free(path: Path, needed: int, what: str) -> None:
     if free < needed:
         raise DiskError(
             f"{what} needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
-            path=clean(path, 300), hint="Free some space or choose another disk.",
+            path=path, hint="Free some space or choose another disk.",
         )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def read_small(path: Path, limit: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size <= limit:
             return file.read()
-    raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=clean(path, 300))
+    raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=path)
 
 
 def lines_in(path: str | os.PathLike[str]) -> list[bytes]:
@@ -92,7 +92,7 @@ def lines_in(path: str | os.PathLike[str]) -> list[bytes]:
             with gzip.open(io.BytesIO(text)) as file:
                 text = file.read(MAX_TEXT)
         except (OSError, EOFError, zlib.error):
-            raise DataError("the gzip stream is damaged", path=clean(path, 300)) from None
+            raise DataError("the gzip stream is damaged", path=path) from None
     return text.replace(b"\r\n", b"\n").split(b"\n")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from streammach.errors import DiskError, UsageError, clean
+from streammach.errors import DiskError, UsageError
 from streammach.files.destinations import check_place
 from streammach.files.folders import MARKER, make_folder
 from streammach.files.reading import read_small
@@ -32,22 +32,22 @@ class Workplace:
         path = self.path
         check_place(path)
         if path.is_symlink() and not path.exists():
-            raise UsageError("it is a link to nothing", path=clean(path, 300))
+            raise UsageError("it is a link to nothing", path=path)
         if not path.exists():
             above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
             if not above.is_dir():
-                raise UsageError("it is no folder", path=clean(above, 300))
+                raise UsageError("it is no folder", path=above)
             return
         if not path.is_dir():
-            raise UsageError("it is no folder", path=clean(path, 300), hint="Name another path.")
+            raise UsageError("it is no folder", path=path, hint="Name another path.")
         for member in path.iterdir():
             if member.is_symlink() or not (member.is_file() or member.is_dir()):
                 what = "it is no regular file and no folder"
                 hint = "Move it away, or name another folder."
-                raise UsageError(what, path=clean(member, 300), hint=hint)
+                raise UsageError(what, path=member, hint=hint)
         if self.facts() is None and any(name != LOCK for name in os.listdir(path)):
             what = f"the folder holds other files and is not that of a {self.kind}"
-            raise UsageError(what, path=clean(path, 300), hint="Name a new folder.")
+            raise UsageError(what, path=path, hint="Name a new folder.")
 
     def facts(self) -> Mapping[str, object] | None:
         """Return what the marker says; None without one of this kind."""

@@ -38,7 +38,7 @@ LIST_STARTS = {COUNTS + "classes": STARTS, NEAR + "rows": NEAR + "starts"}
 HOWS: dict[str, How] = {
     "label_offsets": "steps", "feature_offsets": "steps",
     **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
-    **{NEAR + name: how for name, (_, how) in Neighbours.FORMS.items()},
+    **{NEAR + name: form.how for name, (_, form) in Neighbours.forms().items()},
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]

@@ -127,7 +127,7 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         counts = CountWeights.shapes(features=d, classes=k)
         found |= {COUNTS + name: facts for name, facts in counts.items()}
     if document.near_weight is not None:
-        found |= {NEAR + name: facts for name, facts in Neighbours.shapes(d).items()}
+        found |= {NEAR + name: facts for name, facts in Neighbours.shapes(features=d).items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
     if document.relabelled:

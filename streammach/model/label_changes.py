@@ -50,7 +50,7 @@ def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChan
         known = i >= 0 and says[i] == i
         wrong = "it is there twice" if i in new else "" if known else "it is no label of the model"
         if wrong:
-            raise DataError(f"{wrong}: '{clean(old, 60)}'", path=clean(path, 300), line=number)
+            raise DataError(f"{wrong}: '{clean(old, 60)}'", path=path, line=number)
         new[i] = name
     said, first = np.arange(k, dtype=np.int32), dict[bytes, int]()  # by which class each is said
     for i in sorted(new, key=lambda i: (new[i] != names[i], i)):
@@ -64,10 +64,10 @@ def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChan
         (there,) = index.ids([new[i]]).tolist()
         if there not in (-1, i) and names[there] == new[i]:
             what = f"a label that was merged or removed has that name: '{clean(new[i], 60)}'"
-            raise DataError(what, path=clean(path, 300))
+            raise DataError(what, path=path)
     says = np.where(says >= 0, said[np.maximum(says, 0)], -1).astype(np.int32)
     if (says < 0).all():
-        raise UsageError("no label is left", path=clean(path, 300))
+        raise UsageError("no label is left", path=path)
     majority = int(says[model.majority])
     done = LabelChanges(
         renamed=len(renamed), removed=sum(not name for name in new.values()),
@@ -97,7 +97,7 @@ def entitle(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelCha
             found[own] = title
     n = sum(map(bool, found))
     if not n:
-        raise UsageError("the model knows no label of it", path=clean(path, 300))
+        raise UsageError("the model knows no label of it", path=path)
     return replace(model, titles=Names.of(found)), LabelChanges(titles=n)
 
 
@@ -115,7 +115,7 @@ def _pairs_in(
         second = rest.partition(b"\t")[0].strip()
         if line and (not tab or not label or len(second) > MAX_NAME):
             what = f"it is not a label, a tab and a name: '{clean(line, 60)}'"
-            raise DataError(what, path=clean(path, 300), line=number)
+            raise DataError(what, path=path, line=number)
         if line:
             yield number, label, second
 
@@ -126,5 +126,5 @@ def _title(line: bytes, number: int, path: str | os.PathLike[str]) -> bytes:
         title = msgspec.json.decode(line, type=Titled).title if line else ""
     except (msgspec.MsgspecError, UnicodeDecodeError):
         what = f"it is no object with a title: '{clean(line, 60)}'"
-        raise DataError(what, path=clean(path, 300), line=number) from None
+        raise DataError(what, path=path, line=number) from None
     return " ".join(title.split()).encode("utf-8", "replace")[:MAX_NAME]

@@ -172,7 +172,7 @@ def check_header(folder: Path, document: Document, header: TensorHeader) -> None
         raise BudgetError(
             f"the model takes {size_text(n_bytes)} in memory, {size_text(limit.n_bytes)} may be "
             f"used ({limit.source})",
-            path=clean(folder, 300),
+            path=folder,
         )
 
 

@@ -5,7 +5,6 @@ To fit a number of bytes, it chooses what is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,14 @@ from streammach.machine import size_text
 from streammach.model.coding import CODERS, COUNTS, NEAR, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
-from streammach.rows.narrow import narrowed, round_gains, round_halves
+from streammach.rows.narrow import (
+    PIECE_GAINS,
+    narrowed,
+    nth_largest,
+    numbers_of,
+    round_gains,
+    round_halves,
+)
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
 from streammach.threads import Workers, in_turn
@@ -33,8 +39,6 @@ WIDTHS: tuple[Width, ...] = ("float32", "float16", "float10", "int8", "int4")
 MOST_FLOAT16, MOST_FLOAT10 = 65504, 63488  # the low six bits of float10 compress to nothing
 UNIT = 32  # of rounded gains, in units of 1/1024 nat
 LARGEST = 32767 // UNIT * UNIT
-LOWEST = -(1 << 15)  # of int16
-PIECE_GAINS = 1 << 18  # that are looked at at once
 # A counted pair beside those of a model that becomes smaller in place: it 6, kept 6, whether it is
 # kept 2; or 4 in a file.
 PAIR_BYTES = 16
@@ -90,22 +94,6 @@ class Pairs:
             chosen[some] = True
             equal -= len(some)
         return self.counts.widened(chosen)
-
-
-def numbers_of(arrays: Iterable[NDArray[np.int16]]) -> NDArray[np.int64]:
-    """Return how often each gain occurs, from the smallest one that can be: int64 (65536,)."""
-    found = np.zeros(1 << 16, np.int64)
-    for gains in arrays:
-        for start in range(0, len(gains), PIECE_GAINS):
-            piece = gains[start : start + PIECE_GAINS].astype(np.int32) - LOWEST
-            found += np.bincount(piece, minlength=len(found))
-    return found
-
-
-def nth_largest(numbers: NDArray[np.int64], n: int) -> int:
-    """Return the gain that so many pairs have at least, the largest one if that is none."""
-    place: int = min(int(np.searchsorted(np.cumsum(numbers[::-1]), n)), len(numbers) - 1)
-    return len(numbers) - 1 - place + LOWEST
 
 
 def rounded_gains(
@@ -289,8 +277,10 @@ def shrink_to(
     check(model, target.weights, target.n_repetitions)
     if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
         return model
-    if model.counts is not None and model.near is not None and _near_bytes(model) > n_bytes // 2:
-        model = replace(model, counts=replace(model.counts, near=None))
+    if model.counts is not None and model.near is not None:
+        near = model.near.arrays(NEAR)
+        if sum(encode(name, array, near)[0].nbytes for name, array in near.items()) > n_bytes // 2:
+            model = replace(model, counts=replace(model.counts, near=None))
     known = [t for t in types_of(model) if model.dense or t in LEVELS]
     wanted = [target.weights] if target.weights else known
     pairs = pairs_of(model, wanted[-1])
@@ -302,9 +292,7 @@ def shrink_to(
         return _fitted(model, sizes[stored], n_bytes, target, pairs)
     over = shrink(model, Size(stored, model.spec.n_repetitions, 0), pairs, in_place=True)
     over = replace(over, counts=None if pairs is None else pairs.counts)
-    return _fitted(
-        over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over)
-    )  # fmt: skip
+    return _fitted(over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over))
 
 
 def _fitted(
@@ -355,12 +343,6 @@ def counts_bytes(counts: CountWeights) -> int:
     return sum(data.nbytes + len(str(facts)) for data, facts in coded)
 
 
-def _near_bytes(model: Model) -> int:
-    """Return the bytes of the training rows beside a model's counts as they lie in a file."""
-    arrays = {} if model.near is None else model.near.arrays(NEAR)
-    return sum(encode(name, array, arrays)[0].nbytes for name, array in arrays.items())
-
-
 class _Sizes:
     """What a model with one type of weights would take, part by part."""
 
@@ -399,10 +381,8 @@ def _sampled(model: Model, stored: Width) -> float:
     rows = np.unique(np.concatenate([np.arange(a, min(d, a + SAMPLE_ROWS)) for a in starts]))
     if stored == "float32":
         return float(d) * 4 * model.spec.n_columns
-    found = [
-        narrowed_as(stored, plain(model, rows[a : a + SAMPLE_ROWS]))
-        for a in range(0, len(rows), SAMPLE_ROWS)
-    ]
+    cuts = range(0, len(rows), SAMPLE_ROWS)
+    found = [narrowed_as(stored, plain(model, rows[a : a + SAMPLE_ROWS])) for a in cuts]
     weights = np.concatenate([w for w, _ in found])
     n_bytes = encode("weights", weights, {}, WEIGHTS_ARE.get(stored))[0].nbytes
     if stored in LEVELS:

@@ -217,7 +217,7 @@ def _whole_rows(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def _opened(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes, TensorHeader]]:
     """Open a file: the bytes before its arrays and what they say; errors become one line."""
     if not path.is_file() or path.is_symlink():
-        raise ModelError("the file is missing", path=clean(path, 300), hint=COPY_AGAIN)
+        raise ModelError("the file is missing", path=path, hint=COPY_AGAIN)
     try:
         with open(path, "rb", buffering=0, opener=regular) as file:
             if os.fstat(file.fileno()).st_size != facts.size:
@@ -248,6 +248,6 @@ def _header(path: Path, text: bytes, n_bytes: int) -> TensorHeader:
     return header
 
 
-def damaged(place: object, what: str) -> ModelError:
+def damaged(place: str | os.PathLike[str], what: str) -> ModelError:
     """Return the error of a model in which something is wrong."""
-    return ModelError(f"damaged: {what}", path=clean(place, 300), hint=COPY_AGAIN)
+    return ModelError(f"damaged: {what}", path=place, hint=COPY_AGAIN)

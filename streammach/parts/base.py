@@ -18,7 +18,7 @@ from streammach.backends.protocol import Backend
 from streammach.clock import Clock
 from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
-from streammach.errors import UsageError, clean
+from streammach.errors import check_word
 from streammach.figures import Reached
 from streammach.model.findings import Findings
 from streammach.model.model import Model
@@ -224,6 +224,5 @@ def wanted(part: Part, words: Mapping[str, str]) -> str:
     """Return what the user says of a part, ``auto``, ``on`` or ``off``, or raise UsageError."""
     switch = part.switch
     word = words.get(switch.option, switch.words[0])
-    if word not in switch.words:
-        raise UsageError(f"'{clean(word)}' is not one of {', '.join(switch.words)}: {switch.flag}")
+    check_word(word, switch.words, switch.flag)
     return ("auto", "on", "off")[switch.words.index(word)]

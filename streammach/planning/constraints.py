@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from streammach.backends.kinds import Work
-from streammach.errors import UsageError, clean, no_option
+from streammach.errors import UsageError, check_word, no_option
 from streammach.machine import parse_seconds
 from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
@@ -118,8 +118,7 @@ class Constraints:
                 raise UsageError(f"{value} is too small: {name}")
         words = {"optimizer": ("auto", *OPTIMIZERS), "weights": get_args(Weights)}
         for name, known in words.items():
-            if (word := getattr(self, name)) not in known:
-                raise UsageError(f"'{clean(word)}' is not one of {', '.join(known)}: --{name}")
+            check_word(getattr(self, name), known, f"--{name}")
         for part in PARTS.values():
             wanted(part, self.parts)
         _ = self.seconds, self.query_seconds

@@ -212,5 +212,5 @@ def labels_in(labels: LabelFile) -> SomeLabels:
         return labels
     found = [line for line in lines_in(labels) if line]
     if not found:
-        raise UsageError("it holds no label", path=clean(labels, 300))
+        raise UsageError("it holds no label", path=labels)
     return found

@@ -1,4 +1,4 @@
-"""What is reached for each class: rows, precision, recall, confusions, examples; and as a table."""
+"""What is reached for each class, as a table too, and for each value of a namespace."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import raw_name
+from streammach.errors import UsageError, clean
 from streammach.files.destinations import told_by_start
 from streammach.prediction.output import NUMBER, CsvOutput, Delimited
-from streammach.prediction.sums import BlockSums, IdCounts, Summed
-from streammach.rows.names import Label, Names
+from streammach.prediction.sums import BlockSums, Figures, IdCounts, RankedRows, Summed
+from streammach.rows.names import SEPARATOR, Label, Names, in_namespace, namespaces
 from streammach.spec.reported import FigureTable
 
 EXAMPLES = 3  # rows that are named of each class
@@ -23,6 +24,8 @@ MOST_PAIRS = 1 << 19  # of classes that are told apart; where there are more, ra
 WAITING = 1 << 16  # pairs that are collected before they are counted
 PAIR_BYTES = 96  # of either, with the work of counting them
 EACH_BYTES = 20 + 8 * EXAMPLES  # of a class: its probabilities, how often it is said, its examples
+FREQUENT, WORST = 10, 5  # values of a namespace that are told of
+LEAST_ROWS = 20  # of a value that may be among the worst
 UNIT = 1 << 32  # probabilities are added up as whole numbers of 1 / UNIT, which have no order
 PIECE_CLASSES = 1 << 14  # that are written at a time
 COLUMNS = ("label", "rows", "predicted", "precision", "recall", "f1", "probability", "confusion",
@@ -254,3 +257,76 @@ def cell_text(value: Any, form: Delimited = CSV) -> str:
     if isinstance(value, float):
         return NUMBER % value
     return " ".join(map(str, value)) if isinstance(value, list) else form.cell(raw_name(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """The rows that have a value."""
+
+    # the feature without its namespace; empty for rows that have none which the model knows
+    value: str
+    n_rows: int  # rows
+    # accuracy, error: share of them whose best class is their label, and its standard error
+    accuracy: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices:
+    """Rows by the first feature that they have of a namespace."""
+
+    by: str  # the namespace, or the column of a table
+    n_values: int  # values that occur
+    without: Slice | None  # rows without any value that the model knows; None where all have one
+    frequent: tuple[Slice, ...]  # the ten most frequent values
+    # the five values of the lowest accuracy, of those with 20 rows or more
+    worst: tuple[Slice, ...]
+
+
+class SliceSums(Figures):
+    """Rows and right ones by the values of a namespace."""
+
+    def __init__(self, features: Names, by: str) -> None:
+        self._features, self._by = features, by
+        self._own = np.flatnonzero(in_namespace(features, by.encode())).astype(np.int32)
+        if not len(self._own):
+            known = ", ".join(namespaces(features)) or "none"
+            what = f"no feature of the model is in the namespace {clean(by)}: --by"
+            raise UsageError(what, hint=f"There are: {known}.")
+        n = len(self._own) + 1  # the last one stands for rows without any
+        super().__init__(there=np.zeros(n, np.int64), right=np.zeros(n, np.int64))
+
+    def block_sums(self, rows: RankedRows) -> BlockSums:
+        """Return how many rows there are by value, and of how many the best class is right."""
+        block = rows.block
+        places = np.searchsorted(self._own, block.features)
+        places = np.minimum(places, len(self._own) - 1)
+        own = np.flatnonzero(self._own[places] == block.features)
+        owners = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))[own]
+        with_one, first = np.unique(owners, return_index=True)
+        group = np.full(block.n_rows, len(self._own))
+        group[with_one] = places[own[first]]
+        right = block.lists.matched(rows.best[:, :1])[:, 0]
+        return {"there": IdCounts.of(group), "right": IdCounts.of(group[right])}
+
+    def fields(self) -> dict[str, Any]:
+        """Return the rows by value."""
+        there, right = self.sums["there"][:-1], self.sums["right"][:-1]
+        some = np.flatnonzero(there)
+        frequent = some[np.lexsort((some, -there[some]))][:FREQUENT]
+        many = some[there[some] >= LEAST_ROWS]
+        shares = right[many] / there[many]
+        worst = many[np.lexsort((many, -there[many], shares))][:WORST]
+        return {"by": Slices(
+            by=self._by, n_values=len(some),
+            without=self._slice(-1) if self.sums["there"][-1] else None,
+            frequent=tuple(map(self._slice, frequent.tolist())),
+            worst=tuple(map(self._slice, worst.tolist())),
+        )}  # fmt: skip
+
+    def _slice(self, place: int) -> Slice:
+        n, right = int(self.sums["there"][place]), int(self.sums["right"][place])
+        share = right / n
+        name = self._features.raw(int(self._own[place])) if place >= 0 else b""
+        value = name.partition(bytes([SEPARATOR]))[2].decode("utf-8", "replace")
+        return Slice(value=value, n_rows=n, accuracy=share, error=(share * (1 - share) / n) ** 0.5)

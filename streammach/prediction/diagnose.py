@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DataError, clean
+from streammach.errors import DataError
 from streammach.figures import Explanation
 from streammach.files.urls import located
 from streammach.model.model import Model
@@ -108,7 +108,7 @@ def diagnose(
             n += block.n_rows
             tell("rank", n, rows)
     if not n:
-        raise DataError("it holds no rows", path=clean(path, 300))
+        raise DataError("it holds no rows", path=path)
     room.done()
     # Powers of two, then all; none of a single one.
     total, depths, n_depth = model.spec.n_repetitions, [], min(n, DEPTH_ROWS)

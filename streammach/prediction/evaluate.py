@@ -22,11 +22,11 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
 from streammach.model.model import Model
-from streammach.prediction.by_class import Confusion, EachClass
+from streammach.prediction.by_class import Confusion, EachClass, Slices
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_hashes
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums, Slices, measure
+from streammach.prediction.reached import EvaluationRequest, EvaluationSums, measure
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1, SetMetrics
 from streammach.prediction.sums import Decile
 from streammach.progress import Wanted, shown
@@ -241,7 +241,7 @@ def evaluate(
             sums.take(sums.block_sums(sums.ranked(predictor, block, place)))
             told("evaluate", seen.rows, seen.total)
     if not seen.rows:
-        raise DataError("it holds no rows", path=clean(place, 300))
+        raise DataError("it holds no rows", path=place)
     room.done()
     found = evaluation_of(sums, seen, predictor.estimator)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.document_folder import is_document_folder
 from streammach.data.zarr_folders import is_matrix_folder
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError
 from streammach.files.urls import Url
 from streammach.jit import keep_compiled
 from streammach.model.model import Model
@@ -28,6 +29,8 @@ from streammach.rows.columns import ids_of_features
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.byte_lines import Line, bytes_in
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,11 @@ class Room:
     def done(self) -> None:
         """Say that the work was done: its kernels are kept from now on."""
         keep_compiled(*self.kind)
+
+    def followed(self, parts: Iterator[T]) -> Iterator[T]:
+        """Yield what is made within it, and say then that the work was done."""
+        yield from parts
+        self.done()
 
     @property
     def projected_bytes(self) -> int:
@@ -109,10 +117,10 @@ def rows_of(
     piped = is_piped(path)
     stored = not piped and is_store(path)
     if not (piped or stored or path.exists()):
-        raise UsageError("there is no such store or file", path=clean(path, 300))
+        raise UsageError("there is no such store or file", path=path)
     if stored:
         if options != GUESSED:
-            raise UsageError("a store needs no options of files", path=clean(path, 300))
+            raise UsageError("a store needs no options of files", path=path)
         with Dataset.open(path) as dataset:
             rows, seen.total = StoreRows(dataset, model, label_needed, met), dataset.n_rows
             yield from rows.blocks(0, dataset.n_rows, seen, room)

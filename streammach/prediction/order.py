@@ -123,9 +123,7 @@ def in_source_order(
 class _Range:
     """Predictions of a range of numbers: so many rows in memory, or any number in two files."""
 
-    def __init__(
-        self, record: np.dtype[Any], *, room: int = 0, path: Path | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, record: np.dtype[Any], *, room: int = 0, path: Path | None = None) -> None:
         self._type = record
         self._files = None if path is None else (path, path.with_name(f"{path.name}.tags"))
         self._records, self._n = np.empty(room, self._type), 0

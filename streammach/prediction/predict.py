@@ -17,7 +17,7 @@ from isal import igzip
 from streammach.data.bad_rows import listed_rows, rejects_list, skipping
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import DiskError, UsageError, clean
+from streammach.errors import DiskError, UsageError, check_word
 from streammach.files.destinations import Destination, Product, is_stream, not_regular
 from streammach.files.folders import remove_left
 from streammach.files.reading import PIECE, disk_error
@@ -33,7 +33,7 @@ from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat,
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
-from streammach.spec.types import Decoding, Ranker
+from streammach.spec.types import Ranker
 from streammach.threads import ahead
 
 PACKED = ".gz"
@@ -84,10 +84,9 @@ def predict(
     out: str | os.PathLike[str] | None = None, *, k: int = 5, threshold: float | None = None,
     probabilities: bool = False, only: LabelFile | None = None, never: LabelFile | None = None,
     explain: int = 0, out_format: str | None = None, on_bad_row: str = "error",
-    max_bad: int | None = None,
-    rejects: str | os.PathLike[str] | None = None, force: bool = False,
+    max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool = False,
     options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
-    decode: Decoding = "auto", threads: int | None = None, progress: Wanted = None,
+    threads: int | None = None, progress: Wanted = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of an input, in its order, with its row numbers and tags.
 
@@ -133,9 +132,6 @@ def predict(
         GB or what the model needs.
     device : str
         ``auto``, ``cpu`` or ``cuda``.
-    decode : str
-        How the CPU finds the best classes; see
-        :class:`streammach.prediction.predictor.Predictor`.
     threads : int, optional
         Threads that compute; all cores otherwise.
     progress : bool, str or callable, optional
@@ -170,14 +166,13 @@ def predict(
         room = None
         if folder is not None:
             room = room_before(
-                folder, "predict", path, request.cells, memory=memory, device=device, decode=decode,
+                folder, "predict", path, request.cells, memory=memory, device=device,
                 threads=threads, options=options, beside=beside, some_labels=request.some_labels,
             )  # fmt: skip
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
-            predictor = stack.enter_context(
-                Predictor(model, memory=memory, device=device, threads=threads, decode=decode)
-            )
+            opened = Predictor(model, memory=memory, device=device, threads=threads)
+            predictor = stack.enter_context(opened)
         allowed = predictor.allowed(request.only, request.never)
         if room is None or allowed is not None:
             more = 0 if allowed is None else max(0, allowed.n_ranked(k) - request.best)
@@ -300,9 +295,8 @@ class Output:
 
 def output_of(path: Path | None, name: str | None = None) -> Output:
     """Return how predictions are written, or raise UsageError."""
-    if name is not None and name not in OUTPUT_FORMATS:
-        known = ", ".join(OUTPUT_FORMATS)
-        raise UsageError(f"'{clean(name)}' is not one of {known}: --out-format")
+    if name is not None:
+        check_word(name, OUTPUT_FORMATS, "--out-format")
     stream = path is None or is_stream(path)
     endings = [] if path is None else [ending.lower() for ending in path.suffixes]
     packed = bool(endings) and endings[-1] == PACKED and not stream
@@ -311,7 +305,7 @@ def output_of(path: Path | None, name: str | None = None) -> Output:
     form = OUTPUT_FORMATS[name or by_ending.get(ending, "tsv")]
     if not form.text and (stream or packed):
         where = "is packed already: no .gz" if packed else "is written to a file: --out"
-        raise UsageError(f"{form.name} {where}", path=None if path is None else clean(path, 300))
+        raise UsageError(f"{form.name} {where}", path=path)
     form.check()
     return Output(form, packed)
 
@@ -393,9 +387,8 @@ def _piped(path: Path) -> Iterator[Write]:
 def _gzipped(write: Write) -> Iterator[Write]:
     """Yield what packs text in pieces of one size: the bytes do not depend on how rows come."""
     waiting = bytearray()
-    with igzip.GzipFile(
-        fileobj=ByteFile(write), mode="wb", compresslevel=GZIP_LEVEL, mtime=0
-    ) as file:
+    packed = igzip.GzipFile(fileobj=ByteFile(write), mode="wb", compresslevel=GZIP_LEVEL, mtime=0)
+    with packed as file:
 
         def add(rows: bytes) -> None:
             waiting.extend(rows)

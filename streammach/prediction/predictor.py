@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError, check_word
 from streammach.figures import Explanation
 from streammach.files.urls import located
 from streammach.machine import budget, cores
@@ -33,7 +33,7 @@ from streammach.prediction.ranking import Top
 from streammach.prediction.room import NOTHING, Input, Task, room_for
 from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, rankers
-from streammach.spec.types import Decoding, Ranker
+from streammach.spec.types import Ranker
 
 FEW_IDS = 256  # whose labels are looked up one by one
 
@@ -54,11 +54,6 @@ class Predictor:
         Threads that compute; all cores otherwise.
     memory : str or int, optional
         Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
-    decode : str
-        How the CPU finds the best classes of the hashed models, the same ones in any way: ``perm``
-        (64 classes a vector; at most 256 buckets, AVX-512 VBMI), ``tile`` (64 rows a vector),
-        ``buckets`` (the classes of a row's best buckets first), ``one`` (class by class), or
-        ``auto``: what is fastest for shape, machine and rows.
 
     Attributes
     ----------
@@ -71,14 +66,13 @@ class Predictor:
     threads : int
         Threads that compute.
     decoding : str
-        The way for many rows: one of those of `decode`, or ``cuda``; empty where there are no
-        hashed models. Where it is ``tile`` for ``auto``, fewer than 4 rows are found by ``one``.
+        How the best classes of many rows are found by the hashed models: ``perm`` (64 classes a
+        vector), ``tile`` (64 rows), ``one`` (class by class) or ``cuda``; empty without these.
 
     Raises
     ------
     UsageError
-        If there is no such estimator, or the model does not have what it ranks by, or device,
-        model or machine do not allow the way of decoding.
+        If there is no such estimator, or the model does not have what it ranks by.
     DeviceError
         If the device cannot be used.
     BudgetError
@@ -87,14 +81,10 @@ class Predictor:
 
     def __init__(
         self, model: Model, *, estimator: str | None = None, device: str = "auto",
-        threads: int | None = None, memory: str | int | None = None, decode: Decoding = "auto",
+        threads: int | None = None, memory: str | int | None = None,
     ) -> None:  # fmt: skip
-        if decode not in get_args(Decoding):
-            known = ", ".join(get_args(Decoding))
-            raise UsageError(f"'{clean(decode)}' is not one of {known}: --decode")
-        if estimator is not None and estimator not in rankers():
-            known = ", ".join(rankers())
-            raise UsageError(f"'{clean(estimator)}' is not one of {known}: --estimator")
+        if estimator is not None:
+            check_word(estimator, rankers(), "--estimator")
         if estimator == "blend" and model.counts is None:
             raise UsageError("the model has no counts to blend: --estimator blend")
         if model.spec.unhashed and estimator not in (None, BLEND):
@@ -104,13 +94,13 @@ class Predictor:
         self._held = size_in_memory(model)
         self.device, self._backend = open_to_predict(
             device, model.spec, dense=model.dense, threads=self.threads, weights=model.hashed,
-            logistic=model.training.logistic, decode=decode,
+            logistic=model.training.logistic,
         )  # fmt: skip
         self.model, self.estimator = model, estimator or model.estimator
         self._best = BestLabels(model, self._backend, self._scorer, estimator, self.threads)
         self.ranking = self._best.ranking
-        ways = BACKENDS[self.device].decoding(model.spec) if decode == "auto" else decode
-        self.decoding = "" if model.spec.unhashed else ways or self.device
+        way = BACKENDS[self.device].decoding(model.spec) or self.device
+        self.decoding = "" if model.spec.unhashed else way
         self.rows, self._rooms = ModelRows(model), dict[tuple[int, bool], Room]()
 
     def topk(
@@ -345,9 +335,9 @@ class Predictor:
         why = self.reasons(explain, calibrated=calibrated)
         parts = ranked_blocks(rows, k, rank, told if order else None, why)
         if order is None:
-            return _followed(parts, room)
+            return room.followed(parts)
         record = record_type(k, explain)
-        return _followed(in_source_order(parts, order, record, room.sorted_bytes, beside), room)
+        return room.followed(in_source_order(parts, order, record, room.sorted_bytes, beside))
 
     def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
         """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
@@ -403,9 +393,3 @@ class Predictor:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _followed(parts: Iterator[Predictions], room: Room) -> Iterator[Predictions]:
-    """Yield all parts; the kernels that they needed are kept."""
-    yield from parts
-    room.done()

@@ -15,7 +15,7 @@ from streammach.data.source import TEXT_PIECE_BYTES
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, UsageError, clean
+from streammach.errors import BudgetError, UsageError
 from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import MemoryBudget, advised, cores, size_text
@@ -27,7 +27,6 @@ from streammach.rows.name_table import table_bytes
 from streammach.rows.names import NameIndex
 from streammach.spec.byte_lines import Line, bytes_in
 from streammach.spec.config import RunConfig
-from streammach.spec.types import Decoding
 
 Task = Literal["add", "evaluate", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
@@ -51,8 +50,8 @@ NOTHING: Mapping[str, int] = {}
 
 def room_before(
     run: str | os.PathLike[str], task: Task, path: str | os.PathLike[str], k: int, *,
-    memory: str | int | None, device: str = "auto", decode: Decoding = "auto",
-    threads: int | None = None, options: SourceOptions = GUESSED, smaller: bool = False,
+    memory: str | int | None, device: str = "auto", threads: int | None = None,
+    options: SourceOptions = GUESSED, smaller: bool = False,
     beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
     some_labels: bool = False,
 ) -> Room:  # fmt: skip
@@ -64,16 +63,16 @@ def room_before(
     beside = beside(held.spec.n_classes) if callable(beside) else beside
     given = Input.of(path, held, options, labels=task != "predict")
     return room_for(
-        held, task, given, k, device=device_for(device, held, decode),
+        held, task, given, k, device=device_for(device, held),
         threads=threads or cores(), budget=budget_of(memory),
         beside={**beside, **(held.smaller if smaller else NOTHING)}, some_labels=some_labels,
     )  # fmt: skip
 
 
-def device_for(wanted: str, held: ModelSize, decode: Decoding = "auto") -> str:
+def device_for(wanted: str, held: ModelSize) -> str:
     """Return the device that a predictor of a model will take, before it is loaded."""
     shape = held.spec.shape
-    work = Work(model=shape, dense=held.dense, n_more=held.n_more, decode=decode)
+    work = Work(model=shape, dense=held.dense, n_more=held.n_more)
     return choose_device(wanted, work)[0]
 
 
@@ -119,7 +118,7 @@ class Input:
             return cls(is_store=False, names=named, pieces=2 * TEXT_PIECE_BYTES)
         if not is_store(place):
             if not place.exists():
-                raise UsageError("there is no such store or file", path=clean(place, 300))
+                raise UsageError("there is no such store or file", path=place)
             piece, whole = open_source(place, replace(options, recipe=held.recipe)).held()
             # One piece is read while another one is used.
             return cls(is_store=False, names=named, pieces=2 * piece + whole)

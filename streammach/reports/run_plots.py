@@ -216,7 +216,7 @@ def point_header(sweep: Sweep) -> tuple[str, ...]:
     """Return what stands in the columns of a point."""
     said = words(sweep.listed)
     return (
-        "B x R", "model MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
+        "B x R", "MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
         f"test {said.first} %", f"{said.five} %", "frontier",
     )  # fmt: skip
 
@@ -230,8 +230,8 @@ def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
     ]
     return (
         sweep.shape_of(point),
-        f"{point.model_bytes / MB:,.1f}", f"{point.peak_bytes / 1e9:.2f}", f"{point.seconds:,.1f}",
-        *figures, "*" if point.frontier else "",
+        f"{point.model_bytes / MB:,.1f}", f"{point.peak_bytes / 1e9:.2f}",
+        number(round(point.seconds, 1)), *figures, "*" if point.frontier else "",
     )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ Gains of counts become multiples of one unit for all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ from streammach.rows.arrays import NO_SIGN
 TINY = np.finfo(np.float32).tiny  # the least unit
 NORMAL = np.float32(2.0**-14)  # below it float16 has fixed steps: so many a unit, all and short
 HALF_STEPS, SHORT_STEPS = np.float32(2.0**24), np.float32(2.0**18)
+LOWEST = -(1 << 15)  # of int16
+PIECE_GAINS = 1 << 18  # that are looked at at once
 LOW, HIGH = np.uint32(0xFFFF), np.uint32(0xFFFF0000)  # bits of a unit: the low ones are 0
 
 
@@ -97,3 +101,19 @@ def round_gains(gains: Array, unit: Number, largest: Number, out: Array) -> None
     for i in range(gains.shape[0]):
         nearest = np.rint(np.float32(gains[i]) / unit) * unit
         out[i] = np.int16(min(max(nearest, -largest), largest))
+
+
+def numbers_of(arrays: Iterable[NDArray[np.int16]]) -> NDArray[np.int64]:
+    """Return how often each gain occurs, from the smallest one that can be: int64 (65536,)."""
+    found = np.zeros(1 << 16, np.int64)
+    for gains in arrays:
+        for start in range(0, len(gains), PIECE_GAINS):
+            piece = gains[start : start + PIECE_GAINS].astype(np.int32) - LOWEST
+            found += np.bincount(piece, minlength=len(found))
+    return found
+
+
+def nth_largest(numbers: NDArray[np.int64], n: int) -> int:
+    """Return the gain that so many pairs have at least, the largest one if that is none."""
+    place: int = min(int(np.searchsorted(np.cumsum(numbers[::-1]), n)), len(numbers) - 1)
+    return len(numbers) - 1 - place + LOWEST

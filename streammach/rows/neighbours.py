@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
 from streammach.rows.block import RowBlock
-from streammach.rows.layouts import How, Shape, ends
+from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
 
 SHARE, MOST_ROWS = 20, 8192  # a feature is rare if a 20th of the rows or fewer have it, so many
 # What a feature, a row, and a value or label of one take, with what makes them.
@@ -24,62 +24,42 @@ Blocks = Callable[[], Iterable[tuple[RowBlock, NDArray[np.bool_]]]]  # rows; whi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbours:
+class Neighbours(ArrayTable):
     """n training rows by their Z rare features, and their labels."""
 
     # int64 (d + 1,): the rows with feature f lie in `rows[starts[f]:starts[f + 1]]`, none where it
     # is frequent
-    starts: NDArray[np.int64]
-    rows: NDArray[np.int32]  # int32 (Z,): rising within a feature
+    starts: Annotated[NDArray[np.int64], ArrayLayout(("ends",), "steps")]
+    # int32 (Z,): rising within a feature
+    rows: Annotated[NDArray[np.int32], ArrayLayout(("any",), "lists")]
     # float32 (n,): 1 over the length of each row, in the digits of float16; 0 if it is not asked
-    norms: NDArray[np.float32]
-    label_starts: NDArray[np.int64]  # int64 (n + 1,): where each row's labels lie in `labels`
-    labels: NDArray[np.int32]  # int32 (m,): rising within a row
+    norms: Annotated[NDArray[np.float32], ArrayLayout(("any",), "halves")]
+    # int64 (n + 1,): where each row's labels lie in `labels`
+    label_starts: Annotated[NDArray[np.int64], ArrayLayout(("any",), "steps")]
+    # int32 (m,): rising within a row
+    labels: Annotated[NDArray[np.int32], ArrayLayout(("any",))]
     weight: float  # of what they say, beside counts
-
-    FORMS: ClassVar[dict[str, tuple[type[np.generic], How]]] = {
-        "starts": (np.int64, "steps"), "rows": (np.int32, "lists"), "norms": (np.float32, "halves"),
-        "label_starts": (np.int64, "steps"), "labels": (np.int32, "planes"),
-    }  # fmt: skip
 
     @classmethod
     def of(
         cls, arrays: Mapping[str, NDArray[Any]], prefix: str, weight: float, n_classes: int
     ) -> Neighbours:
         """Return the rows of arrays named with a prefix; ValueError if an index is wrong."""
-        found = cls(**{name: arrays[prefix + name] for name in cls.FORMS}, weight=weight)
-        n = len(found.norms)
-        for starts, ids, most in (
-            (found.starts, found.rows, n), (found.label_starts, found.labels, n_classes)
-        ):  # fmt: skip
-            right = starts[0] == 0 and starts[-1] == len(ids) and not (np.diff(starts) < 0).any()
-            if not right or (len(ids) and not 0 <= ids.min() <= ids.max() < most):
-                raise ValueError("the neighbours are wrong")
-        if len(found.label_starts) != n + 1 or (
-            n and not 0 <= found.norms.min() <= found.norms.max() < np.inf
+        found = cls(**{name: arrays[prefix + name] for name in cls.forms()}, weight=weight)
+        n, norms = len(found.norms), found.norms
+        if not (
+            are_lists(found.starts, found.rows, n)
+            and are_lists(found.label_starts, found.labels, n_classes)
+            and len(found.label_starts) == n + 1
+            and (not n or 0 <= norms.min() <= norms.max() < np.inf)
         ):
             raise ValueError("the neighbours are wrong")
         return found
-
-    @classmethod
-    def shapes(cls, n_features: int) -> dict[str, tuple[Shape, type[np.generic]]]:
-        """Return shape and type that each array must have, by name."""
-        sizes: dict[str, Shape] = {"starts": (n_features + 1,)}
-        return {name: (sizes.get(name, (None,)), dtype) for name, (dtype, _) in cls.FORMS.items()}
 
     @staticmethod
     def footprint(*, features: int, nnz: int, rows: int, labels: int) -> int:
         """Return the most bytes that so many rows take."""
         return FEATURE_BYTES * features + ROW_BYTES * rows + VALUE_BYTES * (nnz + labels)
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the arrays."""
-        return sum(array.nbytes for array in self.arrays("").values())
-
-    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """Return the arrays by name, with a prefix before it."""
-        return {prefix + name: getattr(self, name) for name in self.FORMS}
 
     def idf(self) -> NDArray[np.float32]:
         """Return what each feature is worth, 0 for frequent ones: float32 (d,)."""

@@ -6,44 +6,25 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.rows.layouts import ArrayLayout, Shape, ends
+from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
 from streammach.rows.neighbours import Neighbours
 
 PIECE_PAIRS = 1 << 18  # that are worked on at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTable:
+class PairTable(ArrayTable):
     """Pairs as lists by feature, and what all tables of them can do."""
 
     # int64 (d + 1,): feature f's pairs lie in `starts[f]:starts[f + 1]`
     starts: Annotated[NDArray[np.int64], ArrayLayout(("ends",), "steps")]
     # int32 (Z,): the class of each pair, rising within a feature
     classes: Annotated[NDArray[np.int32], ArrayLayout(("pairs",), "lists")]
-
-    @classmethod
-    @cache
-    def forms(cls) -> dict[str, tuple[np.dtype[Any], ArrayLayout]]:
-        """Return type and form of each array by name, in their order in a file."""
-        found = {}
-        for name, hint in get_type_hints(cls, include_extras=True).items():
-            if get_origin(hint) is Annotated:
-                array, form = get_args(hint)
-                item = get_args(array)[-1]  # of NumPy before 2.5 within its type of arrays
-                found[name] = np.dtype((*get_args(item), item)[0]), form
-        return found
-
-    @classmethod
-    def shapes(cls, *, features: int, classes: int) -> dict[str, tuple[Shape, np.dtype[Any]]]:
-        """Return shape and type that each array must have, by name."""
-        sizes = {"features": features, "ends": features + 1, "classes": classes}
-        return {name: (tuple(map(sizes.get, form.shape)), dtype)
-                for name, (dtype, form) in cls.forms().items()}  # fmt: skip
 
     @classmethod
     @cache
@@ -60,15 +41,6 @@ class PairTable:
         """Number of features, d."""
         return len(self.starts) - 1
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the arrays."""
-        return sum(array.nbytes for array in self.arrays().values())
-
-    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
-        """Return the arrays by name, with a prefix before it."""
-        return {prefix + name: getattr(self, name) for name in self.forms()}
-
 
 @dataclass(frozen=True, kw_only=True)
 class CountWeights(PairTable):
@@ -84,7 +56,7 @@ class CountWeights(PairTable):
     # int32 (d,): where a feature of many classes has its gains in `wide`, -1 for those with a list
     wide_of: Annotated[NDArray[np.int32], ArrayLayout(("features",))]
     # int16 (n, K): gains of such features for all classes, which are added faster than long lists
-    wide: Annotated[NDArray[np.int16], ArrayLayout(("wide", "classes"), "units")]
+    wide: Annotated[NDArray[np.int16], ArrayLayout(("any", "classes"), "units")]
     # float32 (d,): what each feature takes from every class, times `log_values`
     penalty: Annotated[NDArray[np.float32], ArrayLayout(("features",))]
     # base, log_values: float32 (K,): what a class has before any feature, and the logarithm of the
@@ -100,16 +72,12 @@ class CountWeights(PairTable):
         found = cls(
             **{name: arrays[prefix + name] for name in cls.forms()}, hashed=hashed, near=None
         )
-        starts, classes, wide_of = found.starts, found.classes, found.wide_of
-        right = (
-            starts[0] == 0
-            and starts[-1] == len(classes) == len(found.gains)
-            and not (np.diff(starts) < 0).any()
-            and wide_of.min() >= -1
-            and wide_of.max() < len(found.wide)
-            and (not len(classes) or (classes.min() >= 0 and classes.max() < len(found.base)))
-        )
-        if not right:
+        right = are_lists(found.starts, found.classes, len(found.base))
+        wide_of = found.wide_of
+        if not (
+            right and len(found.classes) == len(found.gains)
+            and wide_of.min() >= -1 and wide_of.max() < len(found.wide)
+        ):  # fmt: skip
             raise ValueError("the counts are wrong")
         return found
 

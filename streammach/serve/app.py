@@ -188,8 +188,7 @@ def app_of(service: Service, *, local: bool, hosts: tuple[str, ...] = ()) -> Sta
         return finished("other", _json(what, error.status_code, dict(error.headers or {})))
 
     return Starlette(
-        routes=[route(one) for one in ENDPOINTS],
-        exception_handlers={HTTPException: failed},
+        routes=[route(one) for one in ENDPOINTS], exception_handlers={HTTPException: failed}
     )
 
 

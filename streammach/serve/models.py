@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import BudgetError, DataError, ModelError, StreammachError, UsageError, clean
+from streammach.errors import BudgetError, DataError, ModelError, StreammachError, UsageError
 from streammach.figures import Explanation
 from streammach.files.reading import read_small
 from streammach.machine import budget, cores
@@ -211,7 +211,7 @@ class Loader:
         version = version_of(folder)
         model = Model.load(folder)
         if version_of(folder) != version:
-            raise ModelError("the model changed while it was read", path=clean(folder, 300))
+            raise ModelError("the model changed while it was read", path=folder)
         served = Served(name, model, version, self._limits, self._computing)
         try:
             served.warm()
@@ -220,7 +220,7 @@ class Loader:
             if not isinstance(error, Refused):
                 raise
             what = f"it does not answer a row ({error.reason})"
-            raise ModelError(what, path=clean(folder, 300)) from None
+            raise ModelError(what, path=folder) from None
         return served
 
 

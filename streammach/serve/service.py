@@ -94,7 +94,7 @@ class Service:
                 served.close()
                 what = "it reads other rows than the former model"
                 hint = "Serve it under a name of its own, or start the service anew."
-                raise ModelError(what, path=clean(folder, 300), hint=hint)
+                raise ModelError(what, path=folder, hint=hint)
             lane.swap(served)
             self._settle()
             result = "done"

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
 from streammach.data.given import listed, without_weightless
 from streammach.data.memory_rows import given

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass, replace
 
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError, check_word, clean
 from streammach.machine import parse_size
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import (
@@ -97,9 +97,9 @@ class TrainingOptions:
     model_size: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.transform != "auto" and self.fixed_transform is None:
-            known = ", ".join(("auto", *TRANSFORMS))
-            raise UsageError(f"'{clean(self.transform)}' is not one of {known}: --transform")
+        check_word(self.transform, ("auto", *TRANSFORMS), "--transform")
+        check_word(self.label_loss, LABEL_LOSSES, "--label-loss")
+        check_word(self.optimise, AIMS, "--optimise")
         if self.epochs is not None and self.epochs < 0:
             raise UsageError("at least one epoch is needed: --epochs")
         if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
@@ -122,12 +122,6 @@ class TrainingOptions:
             if self.hold_out_by != AUTO:
                 raise UsageError("--validation and --hold-out-by exclude one another")
             object.__setattr__(self, "validation", os.fspath(self.validation))
-        for option, value, values in (
-            ("label-loss", self.label_loss, LABEL_LOSSES), ("optimise", self.optimise, AIMS)
-        ):  # fmt: skip
-            if value not in values:
-                known = ", ".join(values)
-                raise UsageError(f"'{clean(value)}' is not one of {known}: --{option}")
         if self.model_size not in SIZES:
             try:
                 parse_size(self.model_size)

@@ -15,7 +15,6 @@ Multilabel = Literal["auto", "on", "off"]  # whether rows have lists of labels
 Quotes = Literal["auto", "on", "off"]  # whether quotation marks stand around cells
 LabelShare = Literal["shared", "each"]  # of the target of a row with several labels
 LossKind = Literal["independent", "joint", "logistic"]  # of the repetitions, by the loss
-Decoding = Literal["auto", "perm", "tile", "buckets", "one"]  # how the CPU finds the best classes
 MOST = 2**63 - 1  # of what is counted in int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]

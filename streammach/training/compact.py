@@ -19,11 +19,8 @@ from streammach.model.model import Model
 from streammach.model.shrink import (
     DENSE,
     LEVELS,
-    LOWEST,
     Size,
     beside,
-    nth_largest,
-    numbers_of,
     of_features,
     pairs_of,
     rounded_gains,
@@ -37,6 +34,7 @@ from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import reached
 from streammach.prediction.set_metrics import MOST, by_propensity
 from streammach.rows.block import RowBlock, evenly
+from streammach.rows.narrow import LOWEST, nth_largest, numbers_of
 from streammach.rows.pairs import CountWeights
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import SIZES, TrainSpec

@@ -14,7 +14,7 @@ from streammach.backends.registry import fallback, open_to_predict
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.dataset import Dataset
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import DataError, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.urls import Url, located
 from streammach.machine import budget as budget_of
@@ -108,7 +108,7 @@ def _frequent(
     with Dataset.open(store) as data:
         if data.facts.digest != whole.store:
             what = "it is not the store that the model was trained on"
-            raise UsageError(what, path=clean(store, 300), hint="Name that one with --store.")
+            raise UsageError(what, path=store, hint="Name that one with --store.")
         rows = data.feature_counts
         if len(rows) != whole.spec.n_features:  # some are left out already
             rows = rows[data.features.ids_of(whole.features)]
@@ -119,7 +119,7 @@ def _store_of(run: Path) -> Path:
     found = located(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
     if found is None or not (isinstance(found, Url) or found.exists()):
         what = "--min-count needs the training store: --store STORE"
-        raise UsageError(what, path=clean(run, 300))
+        raise UsageError(what, path=run)
     return found
 
 
@@ -211,7 +211,7 @@ def added(
 
     found, present = new_rows(blocks(), model.spec.n_classes, left, read)
     if not len(present):
-        raise DataError("no row has a label that the model does not know", path=clean(path, 300))
+        raise DataError("no row has a label that the model does not know", path=path)
     assert met.names is not None
     new_labels = np.zeros(len(met.names), np.bool_)
     new_labels[len(model.labels) + present] = True

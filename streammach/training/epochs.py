@@ -55,8 +55,7 @@ class Epochs:
             or self.progress.wave >= self._backend.n_waves
         ):
             raise MismatchError(
-                "damaged: the checkpoint is of another training",
-                path=request.folder,
+                "damaged: the checkpoint is of another training", path=request.folder
             )
 
     def _begin(self, start: Start) -> None:

@@ -65,7 +65,7 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         dataset = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
         if dataset.digest != plan.facts.digest:
             what = "the plan was made for another store"
-            raise MismatchError(what, path=clean(dataset.path, 300))
+            raise MismatchError(what, path=dataset.path)
         finished = request.finished()
         compiling = 0 if finished else request.check(dataset.facts)
         request.begin()
@@ -182,7 +182,7 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
         session.events.call("on_fit_end", state)
     if left := RunPart.open(folder).left:
         what = f"damaged: checkpoints of epochs are missing ({left})"
-        raise ModelError(what, path=clean(folder, 300), hint="Train it again in another folder.")
+        raise ModelError(what, path=folder, hint="Train it again in another folder.")
 
 
 def _save_alone(session: Session) -> None:

@@ -88,15 +88,15 @@ class Start:
         if data.root.options.get("extend") != opened.plan.facts.digest:
             raise MismatchError(
                 f"it does not extend the store of {clean(run, 300)}",
-                path=clean(data.path, 300), hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
+                path=data.path, hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
             )  # fmt: skip
         model = opened.model
         if model.projection is not None:
-            raise UsageError("its dense rows have random columns: train anew", path=clean(run, 300))
+            raise UsageError("its dense rows have random columns: train anew", path=run)
         new, judges = _new_rows(data, model)
         if (n := int(np.count_nonzero(judges))) < LEAST_NEW:
             what = f"{n:,} rows are new and of known classes, {LEAST_NEW} are needed at least"
-            raise UsageError(what, path=clean(data.path, 300), hint="Wait for more.")
+            raise UsageError(what, path=data.path, hint="Wait for more.")
         if not model.training.optimizer_kind.settles:  # they are not learnt from at the end
             judges[np.flatnonzero(judges)[n // JUDGES_SHARE :]] = False
         training = replace(opened.settings.training, whitened=False)

@@ -201,7 +201,7 @@ def settings_of(
     """Return what another share of the same run decided, or raise UsageError or MismatchError."""
     other = RunPart.open(folder)
     if other.settings is None:
-        raise UsageError("nothing is decided there yet: --settings", path=clean(folder, 300))
+        raise UsageError("nothing is decided there yet: --settings", path=folder)
     facts = msgspec.structs.replace(other.facts, options=named(options))
     replace(other, facts=facts, plan=plan, path=Path("--settings")).check_like(other)
     return other.settings

@@ -119,9 +119,7 @@ class Stream:
 def room_for(model: Model, memory: str | int, libraries_bytes: int) -> int:
     """Return for how many features a model that a recipe feeds has room in a budget."""
     shape, training = model.spec.shape, model.training
-    one, two = (
-        _needed(replace(shape, n_features=n), training, dense=model.dense) for n in (1, 2)
-    )  # fmt: skip
+    one, two = (_needed(replace(shape, n_features=n), training, dense=model.dense) for n in (1, 2))
     left = parse_size(memory) - libraries_bytes - one
     return max(len(model.features), min(left // (two - one + NAME_BYTES), MOST_FEATURES))
 

@@ -227,7 +227,7 @@ def _digest(rows: str | os.PathLike[str]) -> str | None:
         with Dataset.open(rows) as data:
             return data.digest
     if not place.exists():
-        raise UsageError("there is no such store or file", path=clean(rows, 300))
+        raise UsageError("there is no such store or file", path=rows)
     return None
 
 

@@ -8,12 +8,11 @@ import pytest
 from streammach.backends.cpu import decoder as decoders
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cpu.decode_perm import codes_in_blocks, n_blocks
-from streammach.backends.cpu.decoder import WAYS, Decoder, permutes
-from streammach.errors import UsageError
+from streammach.backends.cpu.decoder import Decoder
 from streammach.simd import PERMUTES
 from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 from tests.builders import dense_block, drawn, spec_of, training
-from tests.reference.decoding import SHAPES, differences, values_like
+from tests.reference.decoding import SHAPES, WAYS, by_way, differences, possible, values_like
 
 KINDS = {"sum": SUM, "min": MINIMUM, "median": MEDIAN}
 MODELS = [  # K, B, R, rows, k
@@ -27,17 +26,10 @@ MODELS = [  # K, B, R, rows, k
 ]
 
 
-def possible(way, spec):
-    """Whether machine and shape allow a way."""
-    return (way != "perm" or permutes(spec)) and (way != "buckets" or not spec.exact)
-
-
 def decoder_of(way, spec):
     if not possible(way, spec):
         pytest.skip("machine or shape do not allow this way")
-    found = Decoder(spec, by_class=False)
-    found.want(way)
-    return found
+    return by_way(Decoder(spec, by_class=False), way)
 
 
 def decode(found, p, kind, k):
@@ -51,7 +43,7 @@ def decode(found, p, kind, k):
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("kind", ["sum", "min", "median"])
 @pytest.mark.parametrize("logarithms", [False, True])
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", WAYS)
 def test_every_way_equals_scoring_all_classes(way, kind, name, logarithms, rng):
     for n_classes, n_buckets, n_repetitions, n, k in MODELS:
         spec = spec_of(n_classes, 4, n_buckets, n_repetitions, seed=int(rng.integers(1 << 30)))
@@ -65,7 +57,7 @@ def test_every_way_equals_scoring_all_classes(way, kind, name, logarithms, rng):
         assert differences(p, spec.codes(), n_buckets, kind, ids, scores) == []
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", WAYS)
 def test_threads_may_share_the_classes(way, rng):
     spec = spec_of(2111, 4, 20, 6)
     found, p = decoder_of(way, spec), values_like("tied", 3, 20, 6, rng)
@@ -83,7 +75,7 @@ def test_threads_may_share_the_classes(way, rng):
         assert differences(p, spec.codes(), 20, "sum", ids, scores) == []
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_row_does_not_depend_on_the_others(way, rng):
     found = decoder_of(way, spec_of(900, 4, 32, 6))
     p = values_like("peaked", 40, 32, 6, rng)
@@ -94,7 +86,7 @@ def test_a_row_does_not_depend_on_the_others(way, rng):
         assert alone[1][0].tolist() == scores[q].tolist()
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", WAYS)
 def test_best_class_at_the_very_end_is_found(way):
     spec = spec_of(5000, 4, 32, 8)
     found, codes = decoder_of(way, spec), spec.codes()
@@ -105,7 +97,7 @@ def test_best_class_at_the_very_end_is_found(way):
     assert (ids[:, 0] == 4999).all()
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("shape", [(700, 32, 7), (2000, 300, 4)])
 def test_added_classes_are_ranked_among_the_others(shape, way, rng):
     n_classes, n_buckets, n_repetitions = shape
@@ -144,11 +136,11 @@ def test_classes_of_other_buckets_are_not_looked_at(rng):
     near = (true == best).any(axis=1)
     found = Tampered(spec, by_class=False)
     found.codes = np.where(near[:, None], true, best.astype(true.dtype))
-    found.want("buckets")
+    by_way(found, "buckets")
     ids, scores = decode(found, p, "sum", 1)
     assert ids.tolist() == [[77]]
     assert differences(p, true, 500, "sum", ids, scores) == []
-    found.want("one")  # which looks at all of them
+    by_way(found, "one")  # which looks at all of them
     assert decode(found, p, "sum", 1)[0][0, 0] == np.flatnonzero(~near)[0]
 
 
@@ -158,12 +150,12 @@ def test_all_classes_are_looked_at_where_buckets_do_not_tell(rng):
     found = Tampered(spec, by_class=False)
     best = p[0].reshape(8, 500).argmax(axis=1).astype(np.uint16)
     found.codes = np.where(worst[:, None], best, spec.codes())
-    found.want("buckets")
+    by_way(found, "buckets")
     ids, _ = decode(found, p[:1], "sum", 5)
     assert ids[0].tolist() == np.flatnonzero(worst)[:5].tolist()
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("way", WAYS)
 def test_two_threads_may_ask_one_decoder(way, rng):
     found = decoder_of(way, spec_of(2000, 4, 32, 6))
     p = [values_like(name, 40, 32, 6, rng) for name in ("peaked", "flat")]
@@ -187,7 +179,7 @@ def test_two_threads_may_ask_one_decoder(way, rng):
 
 def test_scores_that_are_no_numbers_are_told(rng):
     spec = spec_of(500, 4, 16, 5)
-    for way in WAYS[1:]:
+    for way in WAYS:
         if not possible(way, spec):
             continue
         p = values_like("random", 9, 16, 5, rng)
@@ -206,12 +198,6 @@ def test_the_way_follows_shape_machine_and_rows(monkeypatch):
     assert [Decoder(exact, by_class=False).way(n) for n in (1, 64)] == ["one", "one"]
     monkeypatch.setattr(decoders, "PERMUTES", False)
     assert [Decoder(few, by_class=False).way(n) for n in (3, 4)] == ["buckets", "tile"]
-    with pytest.raises(UsageError, match="decode perm"):
-        Decoder(few, by_class=False).want("perm")
-    with pytest.raises(UsageError, match="classes are the buckets: decode buckets"):
-        Decoder(exact, by_class=False).want("buckets")
-    with pytest.raises(UsageError, match="not one of auto, perm, tile, buckets, one: decode"):
-        Decoder(few, by_class=False).want("fast")
 
 
 def test_rows_come_in_parts(monkeypatch):
@@ -220,9 +206,9 @@ def test_rows_come_in_parts(monkeypatch):
     assert found.parts(200, 2) == [(0, 64), (64, 128), (128, 192), (192, 200)]
     assert found.parts(40, 2) == [(0, 20), (20, 40)]
     assert found.parts(1, 2) == [(0, 1)]
-    found.want("tile")
+    by_way(found, "tile")
     assert found.parts(100, 2) == [(0, 64), (64, 100)]
-    found.want("one")
+    by_way(found, "one")
     assert found.parts(2, 2) == [(0, 1), (1, 2)]
 
 
@@ -264,9 +250,9 @@ def test_predictions_are_the_same_for_any_threads_and_in_every_way(dense, shape,
     rows, found, written = dense_block(rng.random((131, 12))), set(), set()
     for threads in (1, 2, 3):
         backend = CpuBackend(spec, dense=dense, threads=threads, weights=weights)
-        for way in WAYS:
+        for way in (backend.decoder.way(), *WAYS):
             if possible(way, spec):
-                backend.decode_by(way)
+                by_way(backend.decoder, way)
                 ids, scores = backend.topk(rows, 5, "logsum")
                 found.add((ids.tobytes(), scores.tobytes()))
         written.add(backend.outputs(rows, logarithms=True).tobytes())

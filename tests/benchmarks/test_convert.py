@@ -25,9 +25,7 @@ def test_all_chunks_are_decoded(tiny, monkeypatch):
     for module in ("stored_arrays", "opening", "writer"):
         monkeypatch.setattr(f"streammach.data.store.{module}.CHUNK", 64)
         monkeypatch.setattr(f"streammach.data.store.{module}.SHARD_CHUNKS", 4)
-    cut = "sharding_indexed", [64], {
-        "name": "regular", "configuration": {"chunk_shape": [256]},
-    }  # fmt: skip
+    cut = "sharding_indexed", [64], {"name": "regular", "configuration": {"chunk_shape": [256]}}
     monkeypatch.setattr("streammach.data.store.opening.STORED_AS", cut)
     monkeypatch.setattr("streammach.data.store.stored_arrays.INDEX_BYTES", 16 * 4 + 4)
     for name, value in (("CHUNK", 64), ("SHARD_CHUNKS", 4), ("INDEX_BYTES", 68)):

@@ -13,9 +13,7 @@ import signal
 import streammach.files.folders
 from tests.campaigns.trials import WRITE
 
-NAMES = (
-    "write", "fsync", "replace", "rename", "mkdir", "ftruncate", "unlink", "rmdir", "open",
-)  # fmt: skip
+NAMES = ("write", "fsync", "replace", "rename", "mkdir", "ftruncate", "unlink", "rmdir", "open")
 FULL = ("write", "fsync", "mkdir", "open")  # what a full disk refuses
 SHORT = 0  # in place of an error: a write that writes half of what it is given and says so
 

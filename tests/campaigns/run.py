@@ -45,7 +45,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
-from tests.campaigns import content, conversions, damage, destinations, mutants, signals, sources
+from tests.campaigns import (
+    content,
+    conversions,
+    damage,
+    destinations,
+    disturbances,
+    mutants,
+    signals,
+    sources,
+)
 from tests.campaigns.conversions import Conversion
 from tests.campaigns.trials import VERDICTS, Failed
 
@@ -59,7 +68,7 @@ KINDS = {
     "disk": (conversions.failing, 400, Conversion),
     "destinations": (destinations.written, destinations.N_CASES, destinations.Destinations),
     "signals": (signals.signalled, 200, signals.Signals),
-    "streams": (signals.streamed, signals.N_STREAMS, signals.Signals),
+    "streams": (signals.streamed, disturbances.N_STREAMS, signals.Signals),
     "sources": (sources.changed, 480, sources.Sources),
     "content": (content.mutated, 2000, content.Contents),
 }

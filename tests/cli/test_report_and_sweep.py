@@ -40,7 +40,7 @@ def test_sweep_prints_its_table_and_draws_its_page(job, capsys):
     found = json.loads((job / "sw/sweep.json").read_text())
     for line, point in zip(lines[1:3], found["points"], strict=True):
         assert line.startswith(f"{point['buckets']} x {point['repetitions']}")
-        assert f"{point['held_out']['accuracy']:.3f}" in line
+        assert f"{100 * point['held_out']['accuracy']:.2f}" in line
         assert line.endswith("*") == point["frontier"]
     assert sum("left out:" in line and "does not fit" in line for line in lines) == 2
     assert all(len(line) <= 100 for line in lines[:3])

@@ -255,7 +255,7 @@ def test_a_worker_has_to_see_the_same_model_and_store(place, client, tmp_path):
         known = {"document": document_digest(run), "digest": data.digest}
     for wrong in known:
         task = RowsTask(
-            run=str(run), store=str(rows), room=room, decode="auto",
+            run=str(run), store=str(rows), room=room,
             wanted=PredictionRequest(k=5, threshold=None, probabilities=False),
             **{**known, wrong: "0" * 64},
         )  # fmt: skip

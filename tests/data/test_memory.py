@@ -62,9 +62,7 @@ def test_sets_of_labels_are_those_of_a_store(tmp_path, rows, rng):
     sets = scipy.sparse.csr_matrix((rng.random((300, 6)) < 0.3).astype(np.int64))
     np.save(tmp_path / "x.npy", rows)
     scipy.sparse.save_npz(tmp_path / "y.npz", sets)
-    convert(
-        tmp_path / "x.npy", tmp_path / "s.zarr", labels=tmp_path / "y.npz", multilabel="on"
-    )  # fmt: skip
+    convert(tmp_path / "x.npy", tmp_path / "s.zarr", labels=tmp_path / "y.npz", multilabel="on")
     with Dataset.open(tmp_path / "s.zarr") as store:
         assert_same(held(rows, sets), store)
         assert_same(held(rows, sets.toarray()), store)

@@ -21,7 +21,18 @@ from streammach.prediction.predictor import Predictor
 from streammach.rows.names import Names
 from tests.builders import block_of
 from tests.model.models import model_of
-from tests.prediction.test_allowed import LIMITS, MODELS, NAMES, D, K, N, reference, said, ways
+from tests.prediction.test_allowed import (
+    LIMITS,
+    MODELS,
+    NAMES,
+    D,
+    K,
+    N,
+    predictor_of,
+    reference,
+    said,
+    ways,
+)
 
 CHANGES = {
     3: "label 7", 5: "label 7", 11: "new", 12: "new", 13: "", 14: "", 20: "label 21",
@@ -59,16 +70,16 @@ def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tm
     assert changed.n_labels == K - 6
     changed.save(tmp_path / "saved")
     forms = [changed, Model.load(tmp_path / "saved")]
-    for estimator, decode in ways(model, name):
-        with Predictor(model, estimator=estimator, threads=1, decode=decode) as predictor:
+    for estimator, way in ways(model, name):
+        with predictor_of(model, estimator, way, 1) as predictor:
             every = list(as_changed(*predictor.topk(block, K)))
         for form in forms:
-            with Predictor(form, estimator=estimator, threads=2, decode=decode) as predictor:
+            with predictor_of(form, estimator, way, 2) as predictor:
                 for k in (1, 4, K):
                     found = predictor.topk(block, k)
                     assert found[0].shape == (N, min(k, K - 6))
                     assert list(said(*found)) == [row[:k] for row in every]
-        if decode != "auto":
+        if way is not None:
             continue
         labels, scores = np.array([[*zip(*row, strict=True)] for row in every], object).swapaxes(
             0, 1

@@ -20,8 +20,6 @@ from streammach.model.shrink import (
     Size,
     frequent,
     narrowed_as,
-    nth_largest,
-    numbers_of,
     of_features,
     rounded_gains,
     shrink,
@@ -31,7 +29,7 @@ from streammach.model.shrink import (
 from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
-from streammach.rows.narrow import narrowed
+from streammach.rows.narrow import narrowed, nth_largest, numbers_of
 from streammach.rows.packed import PackedCounts
 from streammach.rows.pairs import CountWeights
 from streammach.training.compact import Form, _made

@@ -7,20 +7,12 @@ import pytest
 
 from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.jit import CODE_BYTES, TRAINING_COMPILER_BYTES
-from streammach.machine import (
-    MemoryLimit,
-    memory_limit,
-    parse_size,
-    size_text,
-    time_range_text,
-    time_text,
-)
-from streammach.parts.counts.count_bytes import pair_room
+from streammach.machine import MemoryLimit, parse_size, size_text
 from streammach.planning import speed
 from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, plan
 from streammach.planning.constraints import Constraints
-from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, Cost, rungs, trial
+from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, rungs, trial
 from streammach.spec.byte_lines import Limits
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
@@ -71,26 +63,6 @@ def test_the_plan_is_the_best_of_those_that_fit(counts):
         assert found.expected.seconds == min(option.seconds for option in good)
 
 
-def test_hashed_models_know_fewer_features_where_all_leave_no_room():
-    heads = (40_000, 100_000, 200_000, 600_000)
-    known, unknown = (facts(n_features=2_000_000, heads=h) for h in (heads, ()))
-    for memory in ("1GB", "2GB", "3GB"):
-        found, whole = plan(known, memory=memory), plan(unknown, memory=memory)
-        assert found.model.hashed_features in heads
-        assert found.expected.loss < whole.expected.loss - TIE
-        assert found.projected_bytes <= parse_size(memory)
-        assert any("of 2,000,000 features, the most frequent" in why for why in found.reasons)
-    with pytest.raises(BudgetError):
-        plan(unknown, memory="700MB", counts="off")
-    assert plan(known, memory="700MB", counts="off").model.cut
-    assert plan(known, memory="12GB").config == plan(unknown, memory="12GB").config
-    fixed = plan(known, memory="3GB", hashed_features=300_000)
-    assert fixed.model.hashed_features == 300_000
-    assert known.share(200_000) == pytest.approx(0.95)
-    shares = [known.share(n) for n in (200_000, 300_000, 600_000, 2_000_000)]
-    assert shares == sorted({*shares})
-
-
 def test_a_first_training_compiles_beside_the_plan_where_any_plan_leaves_room_for_it():
     known, tight = facts(n_features=2_000_000, heads=(40_000, 100_000, 200_000, 600_000)), 0
     for memory in (700_000_000, 800_000_000, 900_000_000):
@@ -107,17 +79,6 @@ def test_a_first_training_compiles_beside_the_plan_where_any_plan_leaves_room_fo
             needed = plan(known, memory=memory).projected_bytes + TRAINING_COMPILER_BYTES
             assert needed <= memory
     assert tight
-
-
-def test_lists_of_more_labels_want_more_columns():
-    lists = {"n_labels": 3_000_000, "max_row_labels": 50, "max_block_labels": 100_000}
-    shape = {"n_buckets": 64, "n_repetitions": 9, "memory": "12GB"}
-    lost = [
-        [plan(facts(n_classes=k, **kind), **shape).expected.loss for k in (10_000, 100_000)]
-        for kind in ({}, lists)
-    ]
-    assert lost[0][0] == lost[0][1]
-    assert lost[1][0] < lost[1][1] / 2
 
 
 def test_a_time_limit_is_kept_or_refused():
@@ -239,41 +200,6 @@ def test_speed_is_of_this_machine(monkeypatch):
     assert 1e-12 < speed.measure() < 1e-7
 
 
-def test_counts_take_room_where_they_fit():
-    found = plan(facts(), memory="2GB")
-    lines = {line.name: line.n_bytes for line in found.ledger if line.where == "host"}
-    assert 11_000_000 < found.config.size_of("counts") < 12_000_000
-    assert lines["count table"] > 8 * found.config.size_of("counts")
-    assert lines["count weights"] > 12 * found.config.size_of("counts")
-    assert any("room to count 11,5" in reason for reason in found.reasons)
-    assert found.config.size_of("counts") >= pair_room(found.facts)
-
-
-def test_counts_take_part_of_their_room_where_they_do_not_fit():
-    room = pair_room(facts())
-    for memory, part in (("780MB", 8), ("850MB", 4), ("920MB", 2), ("1200MB", 1)):
-        found = plan(facts(), memory=memory)
-        assert found.config.size_of("counts") == room // part
-        assert found.projected_bytes <= parse_size(memory)
-        assert part == 1 or any(f"of {room:,} pairs" in reason for reason in found.reasons)
-    none = plan(facts(), memory="615MB")
-    assert none.config.size_of("counts") == 0
-    assert not any(line.name.startswith("count ") for line in none.ledger)
-    assert any("do not fit" in reason for reason in none.reasons)
-    with pytest.raises(BudgetError, match=r"no plan fits.*count"):
-        plan(facts(), memory="415MB", counts="on")
-
-
-def test_counts_need_sparse_rows_and_can_be_left_out():
-    dense = facts(n_features=100, nnz=30_000_000, n_classes=1000)
-    assert plan(dense, memory="2GB").config.size_of("counts") == 0
-    with pytest.raises(UsageError, match="rows are dense: counts on"):
-        plan(dense, memory="2GB", counts="on")
-    assert plan(facts(), memory="2GB", counts="off").config.size_of("counts") == 0
-    with pytest.raises(UsageError, match="not one of auto, on, off"):
-        plan(facts(), memory="2GB", counts="maybe")
-
-
 def test_the_ledger_adds_up():
     found = plan(facts(), memory="2GB")
     host = {line.name: line.n_bytes for line in found.ledger if line.where == "host"}
@@ -381,53 +307,6 @@ def test_small_data_get_small_batches(n):
     assert plan(small, memory="500MB", batch_size=4000).config.batching.batch_size == n
 
 
-@pytest.mark.parametrize(
-    ("text", "n"),
-    [("12GB", 12 * 10**9), ("12 GiB", 12 << 30), ("500mb", 5 * 10**8), ("1.5k", 1500), (77, 77)],
-)
-def test_sizes_are_read(text, n):
-    assert parse_size(text) == n
-
-
-@pytest.mark.parametrize("text", ["12", "999999", " 1.5 "])
-def test_a_small_number_has_to_have_a_unit(text):
-    with pytest.raises(UsageError, match=f"Name the unit: {text.strip()}GB"):
-        parse_size(text)
-    assert parse_size("2000000") == 2_000_000
-
-
-def test_sizes_and_times_are_printed():
-    assert [size_text(n) for n in (0, 999, 1000, 1.344e9, 2.5e11)] == [
-        "0 bytes", "999 bytes", "1 kB", "1.34 GB", "250 GB",
-    ]  # fmt: skip
-    assert [time_range_text(s, 2 * s) for s in (4, 42, 80, 4000)] == [
-        "4 to 8 s", "42 to 84 s", "1.3 to 2.7 min", "1.1 to 2.2 h",
-    ]  # fmt: skip
-    assert [time_text(s) for s in (38e-6, 0.0042, 0.42, 58, 250, 7500)] == [
-        "38 us", "4.2 ms",
-        "0.42 s", "58 s", "4 min 10 s", "2 h 05 min",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_limit_of_a_control_group_counts(version, tmp_path, monkeypatch):
-    cgroup = "0::/job/inner\n" if version == 2 else "5:cpu,memory:/job/inner\n1:name=x:/\n"
-    folder = tmp_path if version == 2 else tmp_path / "memory"
-    (folder / "job/inner").mkdir(parents=True)
-    name = "memory.max" if version == 2 else "memory.limit_in_bytes"
-    (folder / "job/inner" / name).write_text("max\n" if version == 2 else str(2**63 - 4096))
-    (folder / "job" / name).write_text("123456789\n")
-    from streammach import machine
-
-    real = machine.Path.read_text
-    monkeypatch.setattr(
-        machine.Path, "read_text",
-        lambda self, *a: cgroup if str(self) == "/proc/self/cgroup" else real(self, *a),
-    )  # fmt: skip
-    found = memory_limit(tmp_path)
-    assert (found.n_bytes, found.source) == (123456789, "cgroup")
-
-
 def test_every_plan_of_a_grid_keeps_its_budget():
     for rows, features, classes, memory in itertools.product(
         (10_000, 5_000_000), (1_000, 400_000), (500, 2_000_000), (500, 1500, 6000)
@@ -439,32 +318,6 @@ def test_every_plan_of_a_grid_keeps_its_budget():
         except BudgetError:
             continue
         assert found.projected_bytes <= memory * 10**6
-
-
-def test_what_gives_way_to_a_limit_of_time_costs_points():
-    found = Cost(
-        search=10.0, epochs=20.0, finish=5.0, parts={"counts": 40.0}, smaller=5.0, elastic=36.0,
-        elastic_points=2.0,
-    )  # fmt: skip
-    least = found.seconds - 36.0
-    assert found.hashed == 35.0
-    assert found.within(None) == found.within(found.seconds) == (found.seconds, 0.0)
-    assert found.within(least + 9.0) == (least + 9.0, pytest.approx(1.0))
-    assert found.within(least - 1.0) == (least, 2.0)
-
-
-def test_a_short_time_leaves_the_hashed_models_out():
-    free = plan(facts(), memory="2GB")
-    short = plan(facts(), memory="2GB", time=free.expected.seconds * 0.1)
-    assert not free.model.unhashed
-    assert short.model.unhashed
-    assert short.config.size_of("counts") == pair_room(facts())
-    assert short.expected.seconds <= free.expected.seconds * 0.1
-    assert short.expected.loss > free.expected.loss
-    asked = plan(facts(), memory="2GB", n_repetitions=0)
-    assert asked.model == short.model
-    assert asked.projected_bytes < free.projected_bytes
-    assert asked.reasons[0] == "no hashed models, as asked"
 
 
 def test_the_advice_of_a_refusal_leaves_room_for_a_compiler(monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from tests.builders import block_of, training
 from tests.model.models import counts_of, model_of, near_of
+from tests.reference.decoding import WAYS, by_way, possible
 
 N, D, K = 40, 12, 230
 NAMES = [f"label {i}" for i in range(K)]
@@ -51,7 +52,6 @@ NAMED = {
     "hashed": ["mean", "min", "median", "logsum"], "lists": ["mean", "logsum"],
     "blend": ["blend", "logsum"],
 }  # fmt: skip
-DECODES = ("perm", "tile", "buckets", "one")
 
 
 def picked(rng, n):
@@ -98,15 +98,17 @@ def ways(model, name):
     """Every way to rank and to decode that a model has."""
     shape = model.spec
     for estimator in NAMED.get(name, [None]):
-        yield estimator, "auto"
-    for decode in DECODES if not shape.unhashed and model.counts is None else ():
-        if decode == "buckets" and shape.exact:
-            continue
-        try:
-            Predictor(model, threads=1, decode=decode).close()
-        except UsageError:  # the machine has no such instruction
-            continue
-        yield None, decode
+        yield estimator, None
+    for way in WAYS if not shape.unhashed and model.counts is None else ():
+        if possible(way, shape):
+            yield None, way
+
+
+def predictor_of(model, estimator, way, threads):
+    predictor = Predictor(model, estimator=estimator, threads=threads, device="cpu")
+    if way is not None:
+        by_way(predictor._backend.decoder, way)
+    return predictor
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -114,8 +116,8 @@ def ways(model, name):
 def test_answers_are_those_of_all_labels_filtered(name, limit, rng):
     model, block = MODELS[name](rng), block_of(rng, N, D, K)
     wanted = LIMITS[limit](rng)
-    for estimator, decode in ways(model, name):
-        with Predictor(model, estimator=estimator, threads=2, decode=decode) as predictor:
+    for estimator, way in ways(model, name):
+        with predictor_of(model, estimator, way, 2) as predictor:
             every = predictor.topk(block, K)
             for k in (1, 4, K):
                 labels, scores = predictor.topk(block, k, **wanted)

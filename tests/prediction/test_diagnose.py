@@ -22,8 +22,7 @@ def made(tmp_path_factory):
     test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
     with sm.Dataset.open(train) as data:
         plan = sm.plan(data, n_buckets=4, n_repetitions=6)
-        options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary",
-                   "model_size": "full"}  # fmt: skip
+        options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
         run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
     return run.model, test
 

@@ -7,9 +7,10 @@ import pytest
 
 from streammach.errors import UsageError
 from streammach.model.calibration import Calibration, class_probabilities
+from streammach.prediction.by_class import SliceSums
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import SliceSums, rankings_of
+from streammach.prediction.reached import rankings_of
 from streammach.prediction.sums import RankedRows
 from streammach.reports.about import evaluation_lines
 from streammach.rows.block import RowBlock

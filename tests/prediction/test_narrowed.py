@@ -85,9 +85,7 @@ def test_narrowing_takes_what_is_reckoned(rng):
         indptr=np.array([0, longest]), features=np.arange(longest, dtype=np.int32),
         values=np.ones(longest, np.float32), classes=np.zeros(1, np.int32),
     )  # fmt: skip
-    config = RunConfig.predicting(
-        model.spec.shape, device="cpu", dense=False, threads=1, n_more=0
-    )  # fmt: skip
+    config = RunConfig.predicting(model.spec.shape, device="cpu", dense=False, threads=1, n_more=0)
     judged = Narrowed(model.spec, arrays, "int8", dense=False, threads=1, logistic=False)
     tracemalloc.start()
     judged.outputs(rows, logarithms=True)

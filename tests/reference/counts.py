@@ -75,9 +75,7 @@ def best_without(block, scores, m):
     return found
 
 
-def learn(
-    block, scores, best, *, batches, far, pair_rate, feature_rate, pair_prior, feature_prior
-):  # fmt: skip
+def learn(block, scores, best, *, batches, far, pair_rate, feature_rate, pair_prior, feature_prior):
     """One pass, each row left out: theta by (feature, class), delta by feature.
 
     `best` are the candidates of each row, `far` how much less than the best one reach others that

@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from streammach.backends.cpu.decoder import permutes
+
+WAYS = ("perm", "tile", "buckets", "one")  # to find the best classes
+
 
 def scores_of(p, codes, n_buckets, kind):
     """Score of every class for one row; kind: sum, min or median."""
@@ -23,6 +27,17 @@ def topk(p, codes, n_buckets, kind, k):
     s = scores_of(p, codes, n_buckets, kind)
     order = np.lexsort((np.arange(len(s)), -s))[:k]
     return order, s[order]
+
+
+def possible(way, spec):
+    """Whether machine and shape allow a way."""
+    return (way != "perm" or permutes(spec)) and (way != "buckets" or not spec.exact)
+
+
+def by_way(decoder, way):
+    """Let a decoder go one way, whatever shape, machine and rows ask for."""
+    decoder.way = lambda n_rows=64: way
+    return decoder
 
 
 SHAPES = ("random", "tied", "equal", "peaked", "flat", "alone", "tiny", "zeros")  # of probabilities

@@ -280,7 +280,7 @@ def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
     read = Reader(page)
     rows = {row[0]: row for row in read.table("B x R")}
     assert [name for name, row in rows.items() if row[-1] == "*"] == ["8 x 4", "8 x 8", "exact"]
-    assert rows["16 x 4"][1:] == ["20.0", "1.00", "1.0", "35.00", "35.00", "-", "-"]
+    assert rows["16 x 4"][1:] == ["20.0", "1.00", "1", "35.00", "35.00", "-", "-"]
     assert "&lt;it&gt; needs 9 GB" in page
     assert sweep_page(found, tmp_path / "sw") == page
     text = "".join(read.text)
@@ -318,8 +318,7 @@ def test_a_run_that_is_not_worth_its_bytes_is_told_so():
 def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):
     (_, found), page = lists, list_page
     names = [plot.name for plot in page.plots]
-    assert names[:6] == [
-        "figures", "labels", "tenths", "classes", "reliability", "repetitions"]  # fmt: skip
+    assert names[:6] == ["figures", "labels", "tenths", "classes", "reliability", "repetitions"]
     assert all(plot.rows and plot.alt and plot.finding for plot in page.plots)
     read = Reader(page.html)
     assert len(read.ids) == len(set(read.ids))

@@ -5,13 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from streammach.rows.canonical import (
-    COUNTED_ROW,
-    DENSE_SHARE,
-    copy_rows,
-    merge_repeats,
-    sort_rows,
-)
+from streammach.rows.canonical import COUNTED_ROW, DENSE_SHARE, copy_rows, merge_repeats, sort_rows
 
 
 def rows_of(indptr, features, values):
@@ -78,8 +72,7 @@ def test_sums_that_leave_float32_are_counted():
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize(
-    ("d", "most"),
-    [(3000, 9), (COUNTED_ROW * DENSE_SHARE * 2, 2 * COUNTED_ROW), (64, 40), (3, 3)],
+    ("d", "most"), [(3000, 9), (COUNTED_ROW * DENSE_SHARE * 2, 2 * COUNTED_ROW), (64, 40), (3, 3)]
 )
 def test_rows_are_copied_in_order_and_sorted_by_their_new_ids(d, most, dtype, rng):
     lengths = rng.integers(0, most, 40)

@@ -9,12 +9,7 @@ import pytest
 import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import kind
-from streammach.backends.cuda.device_memory import (
-    RESERVED_BYTES,
-    UNIT,
-    CudaMemory,
-    DeviceMemory,
-)  # fmt: skip
+from streammach.backends.cuda.device_memory import RESERVED_BYTES, UNIT, CudaMemory, DeviceMemory
 from streammach.backends.registry import BACKENDS, choose_device, open_to_predict
 from streammach.cli.main import main
 from streammach.data.convert import convert

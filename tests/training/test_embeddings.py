@@ -61,8 +61,7 @@ def test_values_tell_what_words_do_not(stores, tmp_path):
 
 
 def test_a_table_is_predicted_as_its_store_is(rows, tmp_path):
-    run = sm.train(rows[:500], "y", text="text", number="v", n_buckets=8, n_repetitions=4,
-                   **FIXED)  # fmt: skip
+    run = sm.train(rows[:500], "y", text="text", number="v", n_buckets=8, n_repetitions=4, **FIXED)
     labels = run.model.predict([{"text": r["text"], "v": r["v"]} for r in rows[500:]])
     wanted = [r["y"] for r in rows[500:]]
     reached = sm.evaluate(run.model, rows[500:]).accuracy

@@ -186,10 +186,7 @@ def test_models_of_one_label_do_not_measure_lists(stores, tiny):
     with sm.Dataset.open(single) as data:
         plan = sm.plan(data, n_buckets=4, n_repetitions=2, threads=1, counts="off")
         run = fit(data, tiny.folder / "run", plan, **FIXED)
-    with (
-        sm.Predictor(run.model) as predictor,
-        pytest.raises(UsageError, match="lists of labels"),
-    ):
+    with sm.Predictor(run.model) as predictor, pytest.raises(UsageError, match="lists of labels"):
         evaluate(predictor, stores[1])
 
 

@@ -63,10 +63,7 @@ def nothing_collected():
     gc.enable()
 
 
-LET_GO = [
-    ({"n_repetitions": 0}, "save"),
-    ({"n_buckets": 4, "n_repetitions": 3}, "decide"),
-]
+LET_GO = [({"n_repetitions": 0}, "save"), ({"n_buckets": 4, "n_repetitions": 3}, "decide")]
 
 
 @pytest.mark.parametrize(("shape", "where"), LET_GO)

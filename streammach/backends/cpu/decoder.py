@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +23,18 @@ from streammach.backends.cpu.decode import CodedClasses, decode_one, merge_best
 from streammach.backends.cpu.decode_buckets import BucketWalk, decode_buckets
 from streammach.backends.cpu.decode_perm import PermRoom, codes_in_blocks, decode_perm, n_blocks
 from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
-from streammach.errors import UsageError, clean
 from streammach.forks import Turn
 from streammach.simd import LANES, PERMUTES, WIDEST, table_width
 from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.spec.types import Decoding
 
-WAYS: tuple[Decoding, ...] = get_args(Decoding)
-AUTO, PERM, TILE, BUCKETS, ONE = "auto", "perm", "tile", "buckets", "one"
+PERM, TILE, BUCKETS, ONE = "perm", "tile", "buckets", "one"
 TILE_ROWS = 4  # from which on all rows of a vector cost less than each for itself
 SHARED_CODES = 1 << 24  # so many that threads share the classes of few rows
 Run = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
 
 
 def usual_way(shape: ModelShape) -> str:
-    """Return how the best classes of many rows are found, unless a way is asked for."""
+    """Return how the best classes of many rows are found."""
     if shape.unhashed:
         return ""
     return PERM if permutes(shape) else ONE if shape.exact else TILE
@@ -53,7 +50,7 @@ class Decoder:
 
     # With `by_class` codes are there class by class in any case: those in blocks would be beside.
     def __init__(self, spec: ModelSpec, *, by_class: bool) -> None:
-        self.spec, self.wanted, self._usual = spec, AUTO, usual_way(spec)
+        self.spec, self._usual = spec, usual_way(spec)
         if by_class and self._usual == PERM:
             self._usual = TILE
         self._codes: NDArray[Any] | None = spec.codes() if by_class else None
@@ -79,24 +76,8 @@ class Decoder:
                 self._codes = self.spec.codes()
             return self._codes
 
-    def want(self, way: Decoding) -> None:
-        """Take a way; UsageError if shape or machine do not allow it."""
-        if way not in WAYS:
-            raise UsageError(f"'{clean(way)}' is not one of {', '.join(WAYS)}: --decode")
-        if way == PERM and not permutes(self.spec):
-            raise UsageError(
-                "it takes hashes to at most 256 buckets, and a machine with AVX-512 VBMI: "
-                "--decode perm",
-                hint="Use --decode auto.",
-            )
-        if way == BUCKETS and self.spec.exact:
-            raise UsageError("classes are the buckets: --decode buckets", hint="Use --decode auto.")
-        self.wanted = way
-
     def way(self, n_rows: int = LANES) -> str:
         """Return how the best classes of so many rows are found."""
-        if self.wanted != AUTO:
-            return self.wanted
         return BUCKETS if self._usual == TILE and n_rows < TILE_ROWS else self._usual
 
     def parts(self, n_rows: int, threads: int) -> list[tuple[int, int]]:

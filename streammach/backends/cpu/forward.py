@@ -30,7 +30,6 @@ from streammach.rows.packed import PackedRows, Table
 from streammach.simd import LANES
 from streammach.spec.estimators import EstimatorKind
 from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.spec.types import Decoding
 from streammach.threads import Workers, pieces_of
 
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
@@ -110,10 +109,6 @@ class Forward(Ranked):
         self._workers = Workers(threads, "compute")
         self.run = self._workers.each
         self._blas = threadpoolctl.ThreadpoolController()
-
-    def decode_by(self, way: Decoding) -> None:
-        """Find best classes in a way; UsageError if shape or machine do not allow it."""
-        self.decoder.want(way)
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         z, rows = np.empty((rows.n_rows, self.spec.n_columns), np.float32), self.cut(rows)

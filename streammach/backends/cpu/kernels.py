@@ -11,20 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.backends.cpu.products import (
-    AHEAD_COLUMNS,
-    add_rows,
-    add_shared,
-    logits,
-    row_ahead,
-)
-from streammach.backends.rowmath import (
-    adagrad_step,
-    adam_moment,
-    adam_step,
-    exp,
-    residual,
-)
+from streammach.backends.cpu.products import AHEAD_COLUMNS, add_rows, add_shared, logits, row_ahead
+from streammach.backends.rowmath import adagrad_step, adam_moment, adam_step, exp, residual
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import ByFeature
 from streammach.simd import let_others, take_turn, turns_taken

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
     from streammach.spec.model_spec import ModelShape, ModelSpec
-    from streammach.spec.types import Decoding
 
 
 def _open(
@@ -39,15 +38,8 @@ def _decoding(shape: ModelShape) -> str:
     return usual_way(shape)
 
 
-def _decode_by(backend: Backend, way: Decoding) -> None:
-    from streammach.backends.cpu.forward import Forward
-
-    assert isinstance(backend, Forward), "it was opened here"
-    backend.decode_by(way)
-
-
 CPU = BackendKind(
     name="cpu", title="CPU", probe=lambda: "asked for", usual=lambda: "", open=_open,
     footprint=_footprint, memory=lambda: 0, batch={False: 4096, True: 256},
-    keeps_kernels=True, unhashed=True, decoding=_decoding, decode_by=_decode_by,
+    keeps_kernels=True, unhashed=True, decoding=_decoding,
 )  # fmt: skip

@@ -105,9 +105,7 @@ def forward_kernel(
         losses : float32 (n * R,)
             Receives ``-ln p`` of the true bucket times the row's weight (RESIDUALS only).
         """
-        row, tile, t = (
-            int64(cuda.blockIdx.x), int64(cuda.blockIdx.y), int64(cuda.threadIdx.x),
-        )  # fmt: skip
+        row, tile, t = (int64(cuda.blockIdx.x), int64(cuda.blockIdx.y), int64(cuda.threadIdx.x))
         shared = cuda.shared.array(columns, np.float32)
         first = tile * chunks_per_tile
         n_chunks = min(chunks_per_tile, chunks_per_row - first)

@@ -16,12 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.backends.cuda.device_memory import (
-    CudaMemory,
-    DeviceArray,
-    DeviceMemory,
-    kind_of,
-)
+from streammach.backends.cuda.device_memory import CudaMemory, DeviceArray, DeviceMemory, kind_of
 from streammach.backends.cuda.launcher import machine_code
 from streammach.backends.protocol import Backend
 from streammach.rows.batch import Batch, RowIdBatch

@@ -253,9 +253,7 @@ def counted(rows: RowBuffer, ids: Ids, n_ids: int, workers: Workers) -> Counts:
 
     def count(first: int, last: int) -> None:
         a, b = rows.n_rows * first // n, rows.n_rows * last // n
-        count_ids(
-            a, b, rows.starts, rows.groups, rows.features, ids.ids, ids.bases, own[first]
-        )  # fmt: skip
+        count_ids(a, b, rows.starts, rows.groups, rows.features, ids.ids, ids.bases, own[first])
 
     workers.each(count, [(i, i + 1) for i in range(n)])
     whole = own[0]

@@ -116,7 +116,7 @@ class Build:
         elif tally.nnz == 0:
             wrong = "no row has a feature" + (f" that {clean(like)} knows" if like else "")
         if wrong:
-            raise DataError(wrong, path=clean(self._sources[0].path, 300))
+            raise DataError(wrong, path=self._sources[0].path)
 
     def _write(self, intake: Intake, workers: Workers) -> Made:
         """Give labels and features their ids, and write all that a store holds."""

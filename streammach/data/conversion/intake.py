@@ -64,10 +64,8 @@ class Intake:
         self._sources, self._bad_rows = sources, bad_rows
         self.vocabulary = vocabulary  # all names
         self._folder, self._seed, self._memory = folder, seed, memory
-        self._workers, self._progress = (
-            workers,
-            here(progress),
-        )  # which is told of bytes, and of all
+        self._workers = workers
+        self._progress = here(progress)  # which is told of bytes, and of all
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -367,10 +365,8 @@ class _Desk:
     def read(self, source: Source[Any], number: int, piece: AnyPiece) -> Read:
         """Return the rows of a piece; values of one feature are added up."""
         if self._reader is None or self._source is not source:
-            self._source, self._reader = (
-                source,
-                source.reader(self._names.vocabulary, label_needed=True, strict=self._strict),
-            )
+            words, self._source = self._names.vocabulary, source
+            self._reader = source.reader(words, label_needed=True, strict=self._strict)
         part = self._reader.read(piece)
         block, facts = part.block, np.zeros(2, np.int64)
         indptr = np.empty(len(block.indptr), np.int64)
@@ -379,10 +375,8 @@ class _Desk:
         part.block = replace(
             block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
         )
-        if block.labels is None:
-            self._names.share(block.classes)
-        else:
-            self._names.share(block.labels.classes)
+        self._names.share(block.lists.classes)
+        if block.labels is not None:
             part.block = part.block.with_labels(block.labels)
         if facts[1]:
             places = _leave_out_infinite(part)

@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.tables.cells import (
-    Cells,
-    TableRows,
-    parsed_numbers,
-    strings_of,
-)
+from streammach.data.tables.cells import Cells, TableRows, parsed_numbers, strings_of
 from streammach.data.tables.values import is_utf8
 from streammach.errors import DataError, UsageError, clean
 

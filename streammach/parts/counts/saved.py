@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
-from streammach.errors import ModelError, clean
+from streammach.errors import ModelError
 from streammach.model.findings import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors
 from streammach.parts.counts.fitting import Fitted
 from streammach.parts.counts.group_fit import start_weights
+from streammach.rows.layouts import are_lists, within
 from streammach.spec.types import Count
 
 DOCUMENT, TENSORS = "counts.json", "counts.safetensors"
-TABLE = ("starts", "classes", "counts", "class_rows", "class_values")
 TOTALS = ("class_rows", "class_values")
 PAIR_BYTES = 12  # class, count and weight
 FEATURE_BYTES = 16  # start, group and weight
@@ -76,7 +74,7 @@ def disk_bytes(n_pairs: int, n_features: int, n_classes: int) -> int:
 def save(counted: Counted, folder: Path, identity: str) -> None:
     """Write counts into a folder, which appears whole, or raise DiskError."""
     learnt = counted.learnt if counted.learns else None
-    arrays: dict[str, NDArray[Any]] = {name: getattr(counted.table, name) for name in TABLE}
+    arrays = counted.table.arrays()
     arrays |= {name: arrays[name].view(np.int64) for name in TOTALS}  # sums of importances too
     arrays["group"] = counted.start.group
     if learnt is not None:
@@ -113,12 +111,11 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
     arrays = load_tensors(folder / TENSORS, document.tensors, check)
     total = np.float64 if arrays["counts"].dtype == np.float32 else np.int64
     arrays |= {name: arrays[name].view(total) for name in TOTALS}
-    table = CountTable(**{name: arrays[name] for name in TABLE})
-    starts, group = table.starts, arrays["group"]
+    table = CountTable(**{name: arrays[name] for name in CountTable.forms()})
+    group = arrays["group"]
     if not (
-        starts[0] == 0 and starts[-1] == len(table.classes) and not (np.diff(starts) < 0).any()
-        and _within(table.classes, n_classes) and _within(group, len(document.grouped.slope))
-        and table.counts.min(initial=0) >= 0
+        are_lists(table.starts, table.classes, n_classes)
+        and within(group, len(document.grouped.slope)) and table.counts.min(initial=0) >= 0
     ):  # fmt: skip
         raise _damaged(folder, "a number is out of its range")
     start, grouped = start_weights(group), document.grouped
@@ -130,10 +127,6 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
     )  # fmt: skip
 
 
-def _within(ids: NDArray[np.int32], n: int) -> bool:
-    return not len(ids) or bool(ids.min() >= 0 and ids.max() < n)
-
-
 def _damaged(folder: Path, what: str) -> ModelError:
     hint = "Train again."
-    return ModelError(f"damaged table of counts: {what}", path=clean(folder, 300), hint=hint)
+    return ModelError(f"damaged table of counts: {what}", path=folder, hint=hint)

@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import (
-    LabelSums,
-    Waves,
-    laid_out,
-    parts,
-    piece_bytes,
-    product,
-    squares,
-)
+from streammach.rows.dense import LabelSums, Waves, laid_out, parts, piece_bytes, product, squares
 
 SOLVED = 1024  # classes whose weights are solved for at once
 ROUNDED = 1e-7  # of the sum of squares of a row: more than what rounding of sums leaves

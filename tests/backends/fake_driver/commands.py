@@ -145,7 +145,6 @@ def calls_with(folder, kind, run):
     if not able:
         yield "evaluate --device cuda", command("evaluate", run, store, "--device", "cuda")
     yield "predict", command("predict", run, store, "--out", next(made))
-    yield "predict --decode", command("predict", run, store, "--decode", "one", "--out", next(made))
     if kind not in ("small", "joint"):
         yield "report", command("report", run, *on)
         weights = {"counts alone": ("--pairs", "50"), "hashed": ("--weights", "int8")}

@@ -14,9 +14,7 @@ from tests.data.test_lists import lists_by_name
 
 TEXTS = ['the "quoted title of a book', "maps, and seas", "salt\tno", "nothing"]
 URIS = [["http://e.org/a", "http://e.org/b"], ["http://e.org/b"], [], []]
-LINES = [
-    f'{TEXTS[0]}\t<{URIS[0][0]}>  <{URIS[0][1]}>', f"{TEXTS[1]}\t<{URIS[1][0]}>", "nothing\t",
-]  # fmt: skip
+LINES = [f"{TEXTS[0]}\t<{URIS[0][0]}>  <{URIS[0][1]}>", f"{TEXTS[1]}\t<{URIS[1][0]}>", "nothing\t"]
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.txt"])

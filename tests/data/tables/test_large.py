@@ -79,9 +79,7 @@ def test_rows_are_cut_by_what_they_take(name, monkeypatch):
 def test_a_large_row_is_a_piece_that_says_so(form, tmp_path):
     words, path = "word and " * (LARGE_TEXT // 8), tmp_path / f"a.{form}"
     small = {"vw": "k | a\n", "csv": "k,a b\n", "jsonl": '{"y":"k","t":"a b"}\n'}
-    large = {
-        "vw": f"k | {words}\n", "csv": f"k,{words}\n", "jsonl": f'{{"y":"k","t":"{words}"}}\n',
-    }  # fmt: skip
+    large = {"vw": f"k | {words}\n", "csv": f"k,{words}\n", "jsonl": f'{{"y":"k","t":"{words}"}}\n'}
     if form == "parquet":
         pq.write_table(pa.table({"y": ["k"] * 3, "t": ["a b", words, "a b"]}), path)
     else:

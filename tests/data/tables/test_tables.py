@@ -26,15 +26,7 @@ from streammach.data.tables.cell_kernels import (
     whole_records,
 )
 from streammach.errors import Interrupted, UsageError
-from tests.data.tables.builders import (
-    FORMATS,
-    ROLES,
-    converted,
-    features,
-    rows_of,
-    table_of,
-    write,
-)
+from tests.data.tables.builders import FORMATS, ROLES, converted, features, rows_of, table_of, write
 
 ROWS = rows_of(700)
 # Older releases of Arrow do not cast to views of strings.

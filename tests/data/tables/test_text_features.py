@@ -127,11 +127,7 @@ def test_lists_of_numbers_beside_text_are_brought_to_a_scale():
     rows = [{"t": "a", "v": [1, 2, 0]}, {"t": "b", "v": [1e30, -1e30, float("nan")]}, {"t": "c"}]
     part, words = read(rows, recipe)
     found = [dict(row) for row in features(part, words)]
-    values = [
-        [0, 0.5, -0.5],
-        [30, -30, 0],
-        [0, 0, 0],
-    ]  # what is missing is usual
+    values = [[0, 0.5, -0.5], [30, -30, 0], [0, 0, 0]]  # what is missing is usual
     assert found == [
         {f"t^{t}": 1} | {f"v^{i}": x for i, x in enumerate(row)}
         for t, row in zip("abc", values, strict=True)

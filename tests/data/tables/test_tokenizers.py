@@ -38,16 +38,7 @@ def test_words_are_those_of_the_function_in_every_door(tmp_path):
     sm.convert(tmp_path / "a.tsv", tmp_path / "a.zarr", label="label", text="text", **how)
     with sm.Dataset.open(tmp_path / "a.zarr") as data:
         stored = {raw.decode() for raw in data.features.raws(np.arange(len(data.features)))}
-    words = [
-        "cats",
-        "and",
-        "dogs",
-        "図書館",
-        "の",
-        "本",
-        "çava",
-        "bien",
-    ]
+    words = ["cats", "and", "dogs", "図書館", "の", "本", "çava", "bien"]
     assert stored == {f"text^{word}" for word in words}
     run = sm.train(TEXTS, LABELS, memory="1GB", epochs=2, **how)
     assert names_of(run.model) == stored

@@ -219,14 +219,9 @@ class TextSource(TextFile):
     """One text file of labelled rows, in a format with one row a line."""
 
     def __init__(
-        self,
-        path: Path,
-        form: str,
-        *,
-        first_label: bool = False,
-        multilabel: Multilabel = "off",
+        self, path: Path, form: str, *, first_label: bool = False, multilabel: Multilabel = "off",
         raw: RawFile | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(path, form, raw)
         self._known = TEXT_FORMATS[form]
         multilabel = "off" if first_label else multilabel

@@ -205,13 +205,9 @@ class Model(RowAnswers, Reported):
         return "logsum" if self.counts is None else "blend"
 
     def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        spare: NDArray[np.uint8] | None = None,
-        threads: int = 1,
-    ) -> None:
+        self, folder: str | os.PathLike[str], *, force: bool = False,
+        spare: NDArray[np.uint8] | None = None, threads: int = 1,
+    ) -> None:  # fmt: skip
         """Write the model into a folder, which appears whole.
 
         Parameters

@@ -136,12 +136,10 @@ def rehash(old: Array, new: Array) -> None:
 def new_table(capacity: int = 1 << 12, arena_bytes: int = 1 << 16) -> NameTable:
     """Return an empty table; the capacity is a power of two, three quarters of it are for names."""
     return NameTable(
-        np.full((capacity, 2), EMPTY, np.uint64),
-        np.zeros(_most_names(capacity) + 1, np.int64),
-        np.empty(_most_names(capacity), np.int32),
-        np.empty(arena_bytes + PADDING, np.uint8),
+        np.full((capacity, 2), EMPTY, np.uint64), np.zeros(_most_names(capacity) + 1, np.int64),
+        np.empty(_most_names(capacity), np.int32), np.empty(arena_bytes + PADDING, np.uint8),
         np.zeros(2, np.int64),
-    )
+    )  # fmt: skip
 
 
 def grown(table: NameTable, more_names: int, more_bytes: int) -> NameTable:

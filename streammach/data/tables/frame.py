@@ -93,11 +93,9 @@ def split(cells: Cells, separator: bytes) -> tuple[Cells, NDArray[np.bool_]]:
 
 
 def joined(
-    every: Sequence[Cells],
-    named: Sequence[tuple[str, str]],
-    wrong: Wrong,
+    every: Sequence[Cells], named: Sequence[tuple[str, str]], wrong: Wrong,
     changes: tuple[Change | None, Change | None] = (None, None),
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:  # fmt: skip
     """Return the bytes of all items, where each starts and stops there, and kinds of characters."""
     # Items have their names; those with other characters than ASCII are decoded, and those of texts
     # are normalised. Where a function parts texts or words become stems all texts are.

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import numpy as np
 
 from streammach.cli import main as command_line
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DivergedError, StoreError, StreammachError
 from streammach.machine import parse_size
+from streammach.parts.counts import neighbour_fit
 from streammach.training.callbacks import Progress as Watcher
 from tests.campaigns.content_models import altered_model, altered_run
 from tests.campaigns.content_sources import Matrices, altered_source
@@ -38,13 +40,14 @@ FAST = ("--epochs", "1", "--learning-rate", "0.5")
 HASHED = (*FAST, "--buckets", "4", "--repetitions", "3", "--transform", "binary")
 PLANNED = (*FAST, "--transform", "raw", "--loss", "independent")
 FULL = ("--model-size", "full")
-STORES = ("sparse", "text", "dense", "named")
+STORES = ("sparse", "text", "dense", "named", "lists")
 KEPT = "../../kept"
 ERROR = "streammach: error: "
 OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 INTERRUPTED = 130
 KEPT_CHECKED = 10  # trials
 HUNG_SECONDS = 60.0
+FIT = neighbour_fit._fit
 HUGE = 1e9  # numbers with which a training at a given rate may well leave the finite ones
 
 
@@ -65,7 +68,7 @@ class Contents:
         self.cache.mkdir()
         rng = np.random.default_rng([seed, 4])
         self.kept.mkdir()
-        for name in ("sparse", "text"):
+        for name in ("sparse", "text", "lists"):
             (self.kept / f"{name}.vw").write_text("\n".join(_lines(rng, name)) + "\n")
         self.matrices = Matrices(folder, rng)
         np.save(self.kept / "dense.npy", _dense(rng))
@@ -83,11 +86,12 @@ class Contents:
         made = [
             ("convert", "sparse.vw", "sparse.zarr"), ("convert", "text.vw", "text.zarr"),
             ("convert", "dense.npy", "dense.zarr", "--labels", "labels.npy"),
-            ("convert", "named.h5ad", "named.zarr"),
+            ("convert", "named.h5ad", "named.zarr"), ("convert", "lists.vw", "lists.zarr"),
             _train("sparse.zarr", "run-sparse", *HASHED, "--counts", "on", *FULL).arguments,
             _train("text.zarr", "run-text", *HASHED, "--epochs", "2", *FULL).arguments,
             _train("dense.zarr", "run-dense", "--epochs", "2", *FULL).arguments,
             _train("named.zarr", "run-named", *PLANNED, *FULL).arguments,
+            _train("lists.zarr", "run-lists", *HASHED, "--counts", "on", *FULL).arguments,
             ("sweep", "sparse.zarr", "--out", "sweep", *_SWEEP),
         ]  # fmt: skip
         made += [("shrink", f"run-{run}", "--out", f"{run}-{kind}", "--weights", kind, *USUAL)
@@ -102,7 +106,8 @@ class Contents:
             made += [("evaluate", run, f"{name}.zarr", *USUAL),
                      ("predict", run, f"{name}.zarr", "--out", f"{name}.tsv", *USUAL)]  # fmt: skip
         home = {"HOME": str(self.cache), "XDG_CACHE_HOME": str(self.cache)}
-        with contextlib.chdir(self.kept), mock.patch.dict(os.environ, home):
+        similar = mock.patch.object(neighbour_fit, "_fit", _similar_rows_weigh)
+        with contextlib.chdir(self.kept), mock.patch.dict(os.environ, home), similar:
             for arguments in made:
                 _do(arguments)
             with mock.patch.object(Watcher, "on_progress", _interrupted):
@@ -148,7 +153,7 @@ class Contents:
 
 
 SHRUNK = (("sparse", "int8"), ("sparse", "int4"), ("text", "float16"), ("dense", "float32"),
-          ("named", "float16"))  # fmt: skip
+          ("named", "float16"), ("lists", "int8"))  # fmt: skip
 _SWEEP = (*USUAL, *FAST, "--buckets", "4", "--repetitions", "2,3", "--transform", "binary")
 _GOES_ON = (*USUAL, *HASHED, "--counts", "on", "--epochs", "3", "--batch-size", "16")
 
@@ -160,6 +165,11 @@ def _do(arguments, code=0):
         found = command_line.main(list(arguments))
     if found != code:
         raise RuntimeError(f"{arguments}: code {found}: {err.getvalue()[-800:]}")
+
+
+def _similar_rows_weigh(*given):
+    """Take the place of what weighs similar training rows: they weigh 1 whatever they bring."""
+    return msgspec.structs.replace(FIT(*given), weight=1.0)
 
 
 def _interrupted(self, state):
@@ -174,11 +184,17 @@ def _dense(rng):
 
 
 def _lines(rng, name):
-    """Return VW rows: classes that are numbers; or names, tags, importances and values."""
-    for row in range(140):
+    """Return VW rows: classes that are numbers; or names, tags, importances and values; or lists.
+
+    Of these there are as many as similar training rows want.
+    """
+    for row in range(1600 if name == "lists" else 140):
         y = row % 9 if row < 18 else int(rng.integers(9))
         words = [f"w{y}_{rng.integers(3)}", *(f"n{j}" for j in rng.choice(30, 3, replace=False))]
-        if name == "sparse":
+        if name == "lists":
+            z = rng.integers(9, size=2)
+            yield f"{y},{','.join(map(str, z))} |x {' '.join(words)} w{z[0]}_0 r{rng.integers(90)}"
+        elif name == "sparse":
             yield f"{y} |x {' '.join(words)}"
         else:
             values = " ".join(f"v{j}:{rng.random():.3f}" for j in rng.choice(9, 2, replace=False))
@@ -209,7 +225,8 @@ def _store_trial(place, rng, where):
     deep = _step("verify", "s.zarr", "--deep")
     shape = {"sparse": (HASHED, (*HASHED, "--counts", "on")), "text": (HASHED, PLANNED),
              "dense": (PLANNED, (*HASHED, "--transform", "raw")),
-             "named": (PLANNED, HASHED)}  # fmt: skip
+             "named": (PLANNED, HASHED),
+             "lists": (HASHED, (*HASHED, "--counts", "on"))}  # fmt: skip
     steps = [deep, _train("s.zarr", "run", *shape[name][rng.integers(2)])]
     more = (
         _step("info", "s.zarr"),
@@ -236,7 +253,7 @@ def _model_trial(place, rng, where):
     folder.write(where / "m")
     kind = name.split("-")[0]
     source = {"sparse": "sparse.vw", "text": "text.vw", "dense": "dense.npy",
-              "named": "named.h5ad"}[kind]  # fmt: skip
+              "named": "named.h5ad", "lists": "lists.vw"}[kind]  # fmt: skip
     more = (
         _step("info", "m"),
         _step("predict", "m", f"{KEPT}/{source}", "--out", "p.tsv", "-k", "3", *USUAL),

@@ -97,7 +97,8 @@ def altered_file(rng, files, names=None):
     elif way == 1:
         files[name] = body[: int(rng.integers(1 + len(body)))]
     elif way == 2:
-        files[f"{name.partition('/')[0]}/more/c/0"] = body
+        first, inside, _ = name.partition("/")
+        files[f"{first}/more/c/0" if inside else f"more/{name}"] = body
     elif way == 3:
         files[name] = files[other]
     elif way == 4:

@@ -55,10 +55,11 @@ NAME = st.sampled_from(WORDS)
 FEATURE = st.tuples(NAME, st.sampled_from([b"", b":", b":"]), st.sampled_from(NUMBERS)).map(
     lambda part: b"".join(part[: 3 if part[1] else 1])
 )
+WEIGHTS = [b" |", b" 2 |", b" 0 |", b" 1e-46 t|", b" 1e9|", b" 1000000001 |", b" t|", b"|"]
 LINES = {
     "vw": st.one_of(
         st.lists(PIECE, max_size=12).map(b"".join),
-        st.tuples(NAME, st.sampled_from([b" |", b" 2 |", b" t|", b"|"]), st.lists(FEATURE)).map(
+        st.tuples(NAME, st.sampled_from(WEIGHTS), st.lists(FEATURE)).map(
             lambda parts: parts[0] + parts[1] + b"w " + b" ".join(parts[2])
         ),
     ),
@@ -131,7 +132,8 @@ def by_plain(data, form):
                 label, weight, features = getattr(plain, form)(line)
                 names = [spelled(space, name) for space, name, _ in features]
                 values = [float(np.float32(value)) for _, _, value in features]
-                rows[place] = (label, float(np.float32(weight)), names, values)
+                if np.float32(weight) > 0:  # others are left out: they would change nothing
+                    rows[place] = (label, float(np.float32(weight)), names, values)
             except plain.BadLine:
                 n_bad += 1
         place += len(line) + 1

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+MOST_WEIGHT = 1e9
 NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 INDEX = re.compile(rb"0|[1-9]\d{0,17}")
 BLANK = re.compile(rb"[ \t\r\v\f]+")
@@ -30,7 +31,7 @@ def number(text, scale=1.0):
 
 
 def weight_of(text):
-    if not NUMBER.fullmatch(text) or not 0 <= float(text) < 3.4028235677973366e38:
+    if not NUMBER.fullmatch(text) or not 0 <= float(text) <= MOST_WEIGHT:
         raise BadLine("weight")
     return float(text)
 

@@ -22,6 +22,7 @@ from streammach.counts.bounded import (
 )
 from streammach.counts.candidate_scores import best_of_some, score_some
 from streammach.counts.neighbour_search import NeighbourSearch
+from streammach.rows.arrays import SORTED_CELLS, best_first, many
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.layouts import ends
@@ -95,7 +96,9 @@ class CountScorer:
         """Return ids int64 and scores float32 (n, min(k, K)) of the best of each row, exactly."""
         k, n = min(k, self.weights.n_classes), rows.n_rows
         best = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
-        if n > 1:
+        if many(k, self.weights.n_classes):
+            self._sort_all(rows, hashed, best)
+        elif n > 1:
             self.each(n, lambda a, b: self.rank(rows.indptr, rows.features, a, b, hashed, best))
         elif n:
             self.rank(rows.indptr, rows.features, 0, 1, hashed, best)
@@ -131,6 +134,20 @@ class CountScorer:
 
         self.each(rows.n_rows, piece)
         return scores
+
+    def _sort_all(self, rows: RowBlock, hashed: Hashed | None, best: Best) -> None:
+        """Write the best of rows, of which so many are asked for that all are scored and sorted."""
+        every, (ids, scores) = np.arange(self.weights.n_classes), best
+        step = max(1, SORTED_CELLS // len(every))
+        for start in range(0, rows.n_rows, step):
+            some = slice(start, min(start + step, rows.n_rows))
+            part, n = rows.part(some.start, some.stop), some.stop - some.start
+            ends = len(every) * np.arange(n + 1)
+            own = CandidateLists(ends[:-1], ends[1:], *[np.tile(every, n).astype(np.int32)] * 2)
+            said = None if hashed is None else replace(hashed, logs=hashed.logs[some])
+            s = self._scored(part, own, said).reshape(n, -1)
+            s = np.where(np.isnan(s), np.float32(-np.inf), s)
+            ids[some], scores[some] = best_first(np.where(s > -np.inf, every, -1), s, ids.shape[1])
 
     def _sums(self, rows: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return a thread's scratch for the listed classes of rows."""
@@ -228,9 +245,7 @@ def _within(
 def _best_once(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Best:
     """Return ids (n, m) by falling scores, each where it is best, and then -1."""
     scores = np.where(ids >= 0, scores, -np.inf).astype(np.float32)
-    order = np.argsort(-scores, axis=1, kind="stable")
-    ids = np.take_along_axis(ids, order, axis=1)
-    scores = np.take_along_axis(scores, order, axis=1)
+    ids, scores = best_first(ids, scores, ids.shape[1])
     by_id = np.argsort(ids, axis=1, kind="stable")
     alike = np.diff(np.take_along_axis(ids, by_id, axis=1), axis=1) == 0
     again = np.zeros(ids.shape, np.bool_)

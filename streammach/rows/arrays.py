@@ -1,6 +1,6 @@
-"""What is asked of arrays of any origin: random orders, whether they are sparse, their largest.
+"""What is asked of arrays of any origin: orders, whether they are sparse, their largest.
 
-Orders are pure functions of integers, the same in every version of every library.
+Random orders are pure functions of integers, the same in every version of every library.
 """
 
 from __future__ import annotations
@@ -44,6 +44,23 @@ def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
 def permutation(n: int, *parts: int) -> NDArray[np.int64]:
     """Return a random order of ``range(n)`` that depends on the parts: int64 (n,)."""
     return np.argsort(keys(*parts, np.arange(n)))  # no two are the same: any sort gives one order
+
+
+SORTED_CELLS = 1 << 18  # scores of all classes that are sorted at a time
+SORTED_SHARE = 128  # of k * k, from which on to sort K scores costs less than to insert the k best
+
+
+def many(k: int, n_classes: int) -> bool:
+    """Return whether the k best of all classes had better be sorted than inserted one by one."""
+    return k * k > SORTED_SHARE * n_classes
+
+
+def best_first(
+    ids: NDArray[np.int64], scores: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the k best of ids (n, m) by scores (n, m), and these; of equal ones the first."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def is_sparse(rows: Any) -> bool:

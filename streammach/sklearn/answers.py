@@ -12,7 +12,12 @@ from streammach.data.given import listed
 from streammach.errors import BudgetError, UsageError
 from streammach.forks import Turn
 from streammach.machine import advised, parse_size, size_text
-from streammach.model.calibration import Calibration, class_probabilities, label_probabilities
+from streammach.model.calibration import (
+    CANDIDATES,
+    Calibration,
+    class_probabilities,
+    label_probabilities,
+)
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.predictor import Predictor
@@ -69,25 +74,38 @@ class Answers:
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yield rows of the probabilities of all classes, some at a time; 0 if it is not to be."""
         step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
+        most = len(self.places)
+        if self._calibrated and not self.model.listed and allowed is None:
+            most = min(most, CANDIDATES)  # the others have all the same one
         for start in range(0, rows.n_rows, step):
             some = slice(start, min(start + step, rows.n_rows))
             with self._lock as lost:
                 part = rows.part(some.start, some.stop)
-                ids, scores = self._opened(lost=lost).ranked(part, len(self.places))
-            p = self._as_probabilities(scores)
+                ids, scores = self._opened(lost=lost).ranked(part, most)
+            p, left = self._as_probabilities(scores)
             if allowed is not None:
                 ids, p = allowed.part(some).packed(ids, p, len(self.places))
             out = np.zeros((len(ids), n_classes + 1))
+            if most < len(self.places):
+                out[:, self.places] = left[:, None]
             np.put_along_axis(out, self._places[ids], p, axis=1)
             yield some, out[:, :-1]
 
-    def _as_probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the probabilities of all classes of rows, in the order of their scores."""
+    @property
+    def _calibrated(self) -> bool:
+        """Whether held-out rows said what the scores mean."""
         model, ranking = self.model, self._estimator or self.model.estimator
+        return ranking == model.calibrated and model.calibration != Calibration()
+
+    def _as_probabilities(
+        self, scores: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the probabilities of classes by scores, best first, and of each other class."""
+        model, ranking, none = self.model, self._estimator or self.model.estimator, np.zeros(0)
         if model.listed:
-            return label_probabilities(scores, model.calibration)
-        if ranking == model.calibrated and model.calibration != Calibration():
-            return class_probabilities(scores, model.spec.n_classes, model.calibration)[0]
+            return label_probabilities(scores, model.calibration), none
+        if self._calibrated:
+            return class_probabilities(scores, model.spec.n_classes, model.calibration)
         found = scores.astype(np.float64)
         if ranking in ("logsum", "blend"):  # no rows were held out: the scores as they are
             found = np.exp(found - found[:, :1])
@@ -95,7 +113,7 @@ class Answers:
             found = np.maximum(found, 0)
             found[found.sum(axis=1) == 0] = 1
         found /= found.sum(axis=1, keepdims=True)
-        return found
+        return found, none
 
     def _opened(self, *, lost: bool) -> Predictor:
         """Return what predicts, made anew in a process whose fork another thread was at."""

@@ -32,7 +32,7 @@ from streammach.training.stream import WEIGHTS, Stream, begun, room_for
 
 BATCH = 256  # rows, where no other size is given
 DENSE_SHARE = 0.1  # from this density of the first batch on, rows go through matrix products
-CONSTANT = {"adam": 0.5, "adagrad": 1.0}  # of the usual rate, which falls to 0 in other trainings
+CONSTANT = {"adam": 0.5, "adagrad": 2.0}  # of the usual rate, which falls to 0 in other trainings
 TABLE_TRANSFORM: Transform = "l2"  # of the values of a table's rows
 KINDS = {"": "one label", "lists": "a list of labels"}  # of a row, by the form; others are matrices
 Parameters = Mapping[str, Any]

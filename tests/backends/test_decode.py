@@ -184,9 +184,10 @@ def test_scores_that_are_no_numbers_are_told(rng):
             continue
         p = values_like("random", 9, 16, 5, rng)
         p[4] = np.nan
-        ids, _ = decode(decoder_of(way, spec), p, "sum", 5)
-        assert (ids[4] < 0).all()
-        assert (np.delete(ids, 4, axis=0) >= 0).all()
+        for k in (5, 500):
+            ids, _ = decode(decoder_of(way, spec), p, "sum", k)
+            assert (ids[4] < 0).all()
+            assert (np.delete(ids, 4, axis=0) >= 0).all()
 
 
 def test_the_way_follows_shape_machine_and_rows(monkeypatch):

@@ -317,6 +317,8 @@ def test_probabilities_of_more_classes_than_candidates_are_calibrated(rng):
     clf = MACHClassifier(epochs=5, early_stopping=True, n_buckets=20, n_repetitions=8)
     p = clf.fit(x[:1500].astype(float), y[:1500]).predict_proba(x[1500:].astype(float))
     np.testing.assert_allclose(p.sum(axis=1), 1)
+    every = clf.predict_proba(x[1500:].astype(float), never=[])  # for which all are ranked
+    assert np.array_equal(p, every)
     best, _ = clf.predict_topk(x[1500:].astype(float), 40)
     ranked = np.take_along_axis(p, np.searchsorted(clf.classes_, best), axis=1)
     assert (np.diff(ranked, axis=1) <= 0).all()  # as the scores

@@ -198,26 +198,6 @@ def raised(theta: Number, scores: Array, ids: Array) -> None:
 
 
 @kernel(fastmath=False)
-def merge_best(best: Array, where: Array, scores: Array, ids: Array) -> None:
-    """Bring the best of m ranges of classes, in their order, together for n rows.
-
-    Parameters
-    ----------
-    best, where : float32 (m, n, k), int64 (m, n, k)
-        The best of each range, -1 where there are no more.
-    scores, ids : float32 (n, k), int64 (n, k)
-        Receive the best of all.
-    """
-    for q in range(scores.shape[0]):
-        scores[q, :], ids[q, :] = -np.inf, -1
-        for m in range(best.shape[0]):
-            for j in range(best.shape[2]):
-                if where[m, q, j] < 0:
-                    break
-                offer(best[m, q, j], where[m, q, j], scores[q], ids[q])
-
-
-@kernel(fastmath=False)
 def decode_some(
     p: Array, model: CodedClasses, lists: CandidateLists, first: int, last: int, v: Array,
     scores: Array, ids: Array,

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cpu.decode import CodedClasses, decode_one, merge_best
+from streammach.backends.cpu.decode import CodedClasses, decode_one
 from streammach.backends.cpu.decode_buckets import BucketWalk, decode_buckets
 from streammach.backends.cpu.decode_perm import PermRoom, codes_in_blocks, decode_perm, n_blocks
 from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
 from streammach.forks import Turn
+from streammach.rows.arrays import SORTED_CELLS, best_first, many
 from streammach.simd import LANES, PERMUTES, WIDEST, table_width
 from streammach.spec.model_spec import ModelShape, ModelSpec
 
@@ -94,18 +95,8 @@ class Decoder:
         threads: int,
     ) -> None:  # fmt: skip
         """Do the same, where `run` has threads share the classes."""
-        n_classes, k = self.spec.n_classes, scores.shape[1]
-        step = max(-(-n_classes // (threads * LANES)), 1) * LANES
-        edges = [(i, min(i + step, n_classes)) for i in range(0, n_classes, step)]
-        best = np.empty((len(edges), len(p), k), np.float32)
-        where = np.empty(best.shape, np.int64)
-
-        def part(first: int, last: int) -> None:
-            i = first // step
-            self.decode(p, branch, best[i], where[i], (first, last))
-
-        run(part, edges)
-        merge_best(best, where, scores, ids)
+        step = max(-(-self.spec.n_classes // (threads * LANES)), 1) * LANES
+        self._decode_ranges(p, branch, scores, ids, run, step)
 
     def shares_classes(self, n_rows: int, threads: int) -> bool:
         """Return whether threads had better share the classes of so many rows than the rows."""
@@ -119,6 +110,12 @@ class Decoder:
         """Find the k best of all or some classes, -1 for no more, for up to 64 rows (n, R*B)."""
         first, last = classes or (0, self.spec.n_classes)
         spec, way, k = self.spec, self.way(len(p)), scores.shape[1]
+        if classes is None and many(k, last):
+            rows = max(1, SORTED_CELLS // last)
+            for i in range(0, len(p), rows):
+                some = slice(i, i + rows)
+                self._decode_ranges(p[some], branch, scores[some], ids[some], _one_by_one, LANES)
+            return
         r, b = spec.n_repetitions, spec.n_buckets
         if way == PERM:
             with self._lock:
@@ -140,7 +137,30 @@ class Decoder:
             room = self._room(TILE, lambda: TileRoom.of(r, spec.n_columns))
             decode_tile(p, model, first, last, room, scores, ids)
 
+    def _decode_ranges(
+        self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any], run: Run,
+        step: int,
+    ) -> None:  # fmt: skip
+        """Find the k best among those of each of several ranges of `step` classes."""
+        n_classes, k = self.spec.n_classes, scores.shape[1]
+        edges = [(i, min(i + step, n_classes)) for i in range(0, n_classes, step)]
+        best = np.empty((len(edges), len(p), min(k, step)), np.float32)
+        where = np.empty(best.shape, np.int64)
+
+        def part(first: int, last: int) -> None:
+            i = first // step
+            self.decode(p, branch, best[i], where[i], (first, last))
+
+        run(part, edges)
+        merged = np.concatenate([*where], axis=1), np.concatenate([*best], axis=1)
+        ids[:], scores[:] = best_first(*merged, k)
+
     def _room(self, way: str, make: Callable[[], Any]) -> Any:
         if not hasattr(self._scratch, way):
             setattr(self._scratch, way, make())
         return getattr(self._scratch, way)
+
+
+def _one_by_one(work: Callable[[int, int], None], edges: list[tuple[int, int]]) -> None:
+    for first, last in edges:
+        work(first, last)

@@ -27,6 +27,7 @@ from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
 from streammach.kernel_cache import KernelFiles, cache_folder
+from streammach.kernel_passes import KernelCompiler, PieceCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
@@ -221,11 +222,14 @@ def kernel(
                 _nrt=allocates,
                 no_cfunc_wrapper=True,  # one more copy to compile, for callers in C
                 no_cpython_wrapper=inner,
+                pipeline_class=KernelCompiler,
             )
         finally:
             numba.config.CACHE_DIR = before
         if CACHE_DIR is not None:
             compiled._cache._cache_file.__class__ = KernelFiles  # type: ignore[attr-defined]
+            if inner:
+                compiled._cache._impl.__class__ = PieceCache  # type: ignore[attr-defined]
         compiled.__class__ = _Inner if inner else _Kernel  # type: ignore[assignment]
         return compiled
 

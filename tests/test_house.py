@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import streammach
 from streammach.rows.dense import product
@@ -99,11 +100,12 @@ def test_the_flag_of_an_invalid_operation_says_nothing_of_a_product():
     assert np.isnan(found).all()
 
 
-def test_stale_code_is_never_served(tmp_path):
+@pytest.mark.parametrize("how", ["", "inner=True"])
+def test_stale_code_is_never_served(tmp_path, how):
     """An edit of what a kernel calls or names changes the answer in the next process."""
     package = tmp_path / "streammach"
     package.mkdir()
-    for name in ("__init__.py", "jit.py", "kernel_cache.py", "forks.py"):
+    for name in ("__init__.py", "jit.py", "kernel_cache.py", "kernel_passes.py", "forks.py"):
         (package / name).write_text((ROOT / "streammach" / name).read_text())
     (package / "outer.py").write_text(
         "from streammach.inner import inner\nfrom streammach.jit import kernel\n\n\n"
@@ -116,7 +118,7 @@ def test_stale_code_is_never_served(tmp_path):
         (package / "inner.py").write_text(
             "from streammach.constants import (\n    MORE,\n)\n"
             "from streammach.jit import kernel\n\n\n"
-            f"@kernel()\ndef inner(x):\n    return x * {factor} + MORE\n"
+            f"@kernel({how})\ndef inner(x):\n    return x * {factor} + MORE\n"
         )
         code = "from streammach.outer import outer; print(outer(1.0))"
         env = {

@@ -199,9 +199,9 @@ def kernel(
     """Compile a function at its first call, without the GIL, cached between processes.
 
     What `allocates` arrays counts references, which takes time to compile; what is `inner` is
-    called by kernels alone and gets no wrapper for Python. What is `inline` is compiled anew as a
-    part of each of its callers, with their `fastmath`; if it is `inner`, too, types are inferred
-    once for all of them, and LLVM makes it a part of each: less time where they are long or many.
+    called by kernels alone, and LLVM compiles it as a part of these. What is `inline` is compiled
+    anew as a part of each of its callers, with their `fastmath`; if it is `inner`, too, types are
+    inferred once for all of them: less time where they are long or many.
     """
 
     def compile_lazily(function: F) -> F:

@@ -48,11 +48,12 @@ def permutation(n: int, *parts: int) -> NDArray[np.int64]:
 
 SORTED_CELLS = 1 << 18  # scores of all classes that are sorted at a time
 SORTED_SHARE = 128  # of k * k, from which on to sort K scores costs less than to insert the k best
+MOST_SORTED = 1 << 20  # classes: 50 MB of a row
 
 
 def many(k: int, n_classes: int) -> bool:
     """Return whether the k best of all classes had better be sorted than inserted one by one."""
-    return k * k > SORTED_SHARE * n_classes
+    return n_classes <= MOST_SORTED and k * k > SORTED_SHARE * n_classes
 
 
 def best_first(

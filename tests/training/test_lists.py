@@ -176,7 +176,7 @@ def test_commands_say_precision_of_lists(stores, tiny, capsys):
     assert re.search(last, said["train"])
     assert "\nbefore  P@1 " in said["shrink"]
     assert "\nprecision P@1 " in said["info"]
-    assert "held-out P@1    P@5  test P@1    P@5" in said["sweep"]
+    assert "held-out P@1 %  P@5 %  test P@1 %  P@5 %" in said["sweep"]
     assert "test P@1" in said["report"]
     assert "held-out P@1 %" in said["pages"]
 

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from streammach.figures import Reached
 from streammach.parts.base import PartSession
-from streammach.parts.counts.neighbour_fit import CANDIDATES, JUDGES, LEAST
+from streammach.parts.counts.neighbour_fit import CANDIDATES, judges
 from streammach.prediction.ranking import Ranking, largest_tilt
 from streammach.prediction.reached import reached, scores_of_rows
 from streammach.prediction.set_metrics import MOST
-from streammach.rows.block import evenly
 from streammach.spec.types import Amount
 
 # What is tried for the weight of ln n_i, beside what the fit took. Below 0 frequent labels gain:
@@ -39,10 +38,9 @@ def last_tilt(
     the weights that all want, and with similar training rows, frequent labels may come first more
     often. `log_rows` are ln n_i of the K classes, float32.
     """
-    rows = session.held.rows.labelled
-    if not session.dataset.listed or session.known is not None or rows.n_rows < LEAST:
+    rows = None if session.known is not None else judges(session)
+    if rows is None:
         return None
-    rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
 
     def fitted() -> LastTilt:
         ids, scores = ranking(rows, CANDIDATES)

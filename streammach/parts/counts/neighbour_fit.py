@@ -37,6 +37,14 @@ class NeighbourFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: Reached
 
 
+def judges(session: PartSession) -> RowBlock | None:
+    """Return held-out rows with lists of labels that decide, None if there are too few."""
+    rows = session.held.rows.labelled
+    if not session.dataset.listed or rows.n_rows < LEAST:
+        return None
+    return rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
+
+
 def neighbours(
     session: PartSession, ranking: Ranking, each: Each
 ) -> tuple[Neighbours, NDArray[np.float32], NeighbourFit] | None:
@@ -48,12 +56,9 @@ def neighbours(
     """
     known = session.known
     before = None if known is None or known.near is None else known.near.weight
-    if not session.dataset.listed or (known is not None and before is None):
+    rows = None if known is not None and before is None else judges(session)
+    if rows is None:
         return None
-    rows = session.held.rows.labelled
-    if rows.n_rows < LEAST:
-        return None
-    rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
     made: list[tuple[Neighbours, NDArray[np.float32]]] = []
 
     def fitted() -> NeighbourFit:

@@ -60,15 +60,15 @@ class HeldOut:
 
 def hold_out(
     dataset: Dataset, room: Batching, options: TrainingOptions, threads: int = 1,
-    among: NDArray[np.bool_] | None = None,
+    among: NDArray[np.bool_] | None = None, *, spare_bytes: int = 0,
 ) -> HeldOut:  # fmt: skip
     """Return the rows on which choices are made, or raise UsageError, StoreError or DiskError.
 
     `among`, bool (n_rows,), says which of the training store's rows may be some of them: all
-    otherwise.
+    otherwise. `spare_bytes` may be taken for a search for near-duplicates that reads the rows once.
     """
     with contextlib.closing(Workers(threads, "near")) as workers:
-        found = _held_out(dataset, room, options, workers, among)
+        found = _held_out(dataset, room, options, workers, among, spare_bytes)
     rows = found.rows
     if rows.importance is None:
         return found
@@ -78,7 +78,7 @@ def hold_out(
 
 def _held_out(
     dataset: Dataset, room: Batching, options: TrainingOptions, workers: Workers,
-    among: NDArray[np.bool_] | None,
+    among: NDArray[np.bool_] | None, spare_bytes: int,
 ) -> HeldOut:  # fmt: skip
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
@@ -101,7 +101,7 @@ def _held_out(
     masked = partial(_masked_rows, dataset, room)
     found, decide = None, None
     if looks and rows.n_rows:
-        found = clusters(dataset, masked, (rows, numbers), seed, workers)
+        found = clusters(dataset, masked, (rows, numbers), seed, workers, spare_bytes)
     if found is not None and found[0].any():
         mask, groups, share = found
         rows, numbers = masked(mask & (groups >= 0) & some)

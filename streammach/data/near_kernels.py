@@ -87,10 +87,26 @@ def root_of(parents: Array, j: int) -> Any:
 
 
 @kernel(fastmath=False, inline=True, inner=True)
-def place_of(table: Array, known: Array, signs: Array, i: int, band: int) -> Any:
+def band_key(signs: Array, i: int, band: int) -> Any:
+    """Return a hash of the band of row i: uint64."""
+    x = np.uint64(np.uint32(signs[i, 2 * band]))
+    x |= np.uint64(np.uint32(signs[i, 2 * band + 1])) << np.uint64(32)
+    x = (x ^ (np.uint64(band) << np.uint64(58))) * np.uint64(0x9E3779B97F4A7C15)
+    return (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+
+
+@kernel(fastmath=False, inline=True, inner=True)
+def bit_of(key: Any, bits: Array) -> Any:
+    """Return which byte of a bit map, and which bit of it, stand for a key."""
+    place = np.int64(key >> np.uint64(8)) & (8 * bits.shape[0] - 1)
+    return place >> 3, np.uint8(1 << (place & 7))
+
+
+@kernel(fastmath=False, inline=True, inner=True)
+def place_of(table: Array, known: Array, signs: Array, i: int, band: int, key: Any) -> Any:
     """Return where a table has a known row that shares a band with row i, or where it is free."""
     a, b = signs[i, 2 * band], signs[i, 2 * band + 1]
-    at = np.int64(mixed(mixed(mixed(band) ^ np.uint32(a)) ^ np.uint32(b))) & (table.shape[0] - 1)
+    at = np.int64(key >> np.uint64(32)) & (table.shape[0] - 1)
     while table[at] >= 0:
         j = table[at]
         if known[j, 2 * band] == a and known[j, 2 * band + 1] == b:
@@ -100,7 +116,7 @@ def place_of(table: Array, known: Array, signs: Array, i: int, band: int) -> Any
 
 
 @kernel()
-def enter(known: Array, total: Array, least: float, table: Array) -> None:
+def enter(known: Array, total: Array, least: float, table: Array, bits: Array) -> None:
     """Put known rows of `least` bits or more into a table by their bands, of equal ones the first.
 
     Parameters
@@ -111,18 +127,23 @@ def enter(known: Array, total: Array, least: float, table: Array) -> None:
         The bits.
     table : int32 (a power of two above 2 p BANDS,)
         -1 everywhere; receives the numbers of rows.
+    bits : uint8 (a power of two,)
+        Zeros; receives a bit for each band: most rows share none, and ask no further.
     """
     for j in range(known.shape[0]):
         for band in range(BANDS if total[j] >= least else 0):
-            at = place_of(table, known, known, j, band)
+            key = band_key(known, j, band)
+            at = place_of(table, known, known, j, band, key)
+            byte, bit = bit_of(key, bits)
+            bits[byte] |= bit
             if table[at] < 0:
                 table[at] = j
 
 
 @kernel(fastmath=False)
 def match(
-    signs: Array, total: Array, known: Array, known_total: Array, table: Array, least: float,
-    out: Array,
+    signs: Array, total: Array, known: Array, known_total: Array, table: Array, bits: Array,
+    least: float, out: Array,
 ) -> None:  # fmt: skip
     """Find the known rows that each row is like: `out` int32 (n, BANDS), -1 where there is none.
 
@@ -132,7 +153,7 @@ def match(
         Rows: bits of their signatures, what they hold.
     known, known_total : int32 (p, HASHES), float32 (p,)
         The same of the known rows.
-    table : int32 (size,)
+    table, bits : int32 (size,), uint8 (size,)
         Of :func:`enter`.
     least : float
         The fewest bits that two rows share.
@@ -141,7 +162,11 @@ def match(
         before = -1
         for band in range(BANDS):
             out[i, band] = -1
-            j = table[place_of(table, known, signs, i, band)] if total[i] >= least else before
+            key = band_key(signs, i, band)
+            byte, bit = bit_of(key, bits)
+            if total[i] < least or not bits[byte] & bit:
+                continue
+            j = table[place_of(table, known, signs, i, band, key)]
             if j == before or j < 0:
                 continue
             equal, before = 0, j

@@ -41,6 +41,9 @@ ROUNDS, ENDS = 4, 0.05  # of a search around a cluster's rows; what the last one
 FEWEST, APART = 0.2, 0.05
 CLUSTERS_STREAM = 4
 EVIDENCE = 40  # known rows that must have a like one by now, before a search is given up
+SIGNED_BYTES = 4 * (HASHES + 2)  # of a row: signature, what it holds, class
+# First row, then classes int32 (n,), signatures int32 (n, HASHES), what rows hold float32 (n,).
+Signed = tuple[int, NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 Masked = Callable[[NDArray[np.bool_]], tuple[RowBlock, NDArray[np.int64]]]
 
 
@@ -62,7 +65,11 @@ class Likeness:
 class Signatures:
     """What rows of a store are compared by."""
 
-    def __init__(self, dataset: Dataset, sample: RowBlock, workers: Workers | None = None) -> None:
+    def __init__(
+        self, dataset: Dataset, sample: RowBlock, workers: Workers | None = None, *,
+        room: int = 0,
+    ) -> None:  # fmt: skip
+        # `room` is how many bytes signatures of all rows may take, which then are computed once
         n, counts, d = dataset.n_rows, dataset.feature_counts, dataset.n_features
         frequent = counts > max(n / FREQUENT, SOME)
         self.bits = np.zeros(d + (VALUES if frequent.any() else 1), np.float32)
@@ -79,15 +86,19 @@ class Signatures:
         self._salts = keys(STREAM, np.arange(2 * HASHES)).astype(np.uint32).reshape(2, HASHES)
         self._salts[1] |= 1
         self.least = SURE * math.log2(max(n, 2))
+        self._room, self._known = room, list[Signed]()
 
     @staticmethod
     def footprint(facts: DataFacts, n_known: int) -> int:
-        """Return the bytes of a search around so many rows, a block of the store included."""
+        """Return the bytes of a search around so many rows, a block of the store included.
+
+        Without those of signatures that are kept.
+        """
         block = facts.max_block_nnz * (4 + facts.value_bytes) + 20 * facts.block_rows
         pieces = (
             TOGETHER * 4 * (HASHES + BANDS + 1)
             + 24 * PIECE
-            + n_known * (4 * (HASHES + 6) + 16 * BANDS)
+            + n_known * (4 * (HASHES + 6) + 18 * BANDS)
         )
         return 5 * facts.n_features + 8 * VALUES + block + pieces if n_known else 0
 
@@ -109,15 +120,16 @@ class Signatures:
         p, data = len(numbers), self._dataset
         known, total = self.of(rows)
         table = np.full(1 << (2 * p * BANDS + 1).bit_length(), -1, np.int32)
-        enter(known, total, self.least, table)
+        bits = np.zeros(len(table) // 2, np.uint8)
+        enter(known, total, self.least, table, bits)
         parents, sizes, alike = np.arange(p, dtype=np.int32), *np.ones((2, p), np.int32)
         kept: list[NDArray[np.int64]] = []
         likes: list[NDArray[np.int32]] = []
-        for a, piece, matches in self._matches(known, total, table):
-            at = np.searchsorted(numbers, (a, a + piece.n_rows))
-            own, out = np.full((2, piece.n_rows), -1, np.int32)
+        for a, classes, matches in self._matches(known, total, table, bits):
+            at = np.searchsorted(numbers, (a, a + len(classes)))
+            own, out = np.full((2, len(classes)), -1, np.int32)
             own[numbers[at[0] : at[1]] - a] = np.arange(*at)
-            link(matches, piece.classes, own, rows.classes, parents, sizes, alike, out)
+            link(matches, classes, own, rows.classes, parents, sizes, alike, out)
             if not usual:
                 kept.append(a + np.flatnonzero(out >= 0))
                 likes.append(out[out >= 0])
@@ -130,29 +142,40 @@ class Signatures:
         return Likeness(roots, sizes, alike, np.concatenate([numbers[:0], *kept]), roots[like])
 
     def _matches(
-        self, known: NDArray[np.int32], known_total: NDArray[np.float32], table: NDArray[np.int32]
-    ) -> Iterator[tuple[int, RowBlock, NDArray[np.int32]]]:
-        """Yield the number of a first row, the rows from there on, and the known ones like each."""
+        self, known: NDArray[np.int32], known_total: NDArray[np.float32],
+        table: NDArray[np.int32], bits: NDArray[np.uint8],
+    ) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.int32]]]:  # fmt: skip
+        """Yield a first row, the classes of rows from there on, and the known ones like each."""
 
-        def of(rows: RowBlock) -> NDArray[np.int32]:
-            signs, total = self.of(rows)
-            out = np.empty((rows.n_rows, BANDS), np.int32)
+        def of(signs: NDArray[np.int32], total: NDArray[np.float32]) -> NDArray[np.int32]:
+            out = np.empty((len(signs), BANDS), np.int32)
 
             def piece(a: int, b: int) -> None:
-                match(signs[a:b], total[a:b], known, known_total, table, self.least, out[a:b])
+                match(signs[a:b], total[a:b], known, known_total, table, bits, self.least, out[a:b])
 
-            in_pieces(self._workers, rows.n_rows, piece)
+            in_pieces(self._workers, len(signs), piece)
             return out
 
+        for start, classes, signs, total in self._signed():
+            found = of(signs, total)
+            for a in range(0, len(classes), PIECE):
+                yield start + a, classes[a : a + PIECE], found[a : a + PIECE]
+
+    def _signed(self) -> Iterator[Signed]:
+        """Yield the rows of the store, some at a time; from memory, if there is room, again."""
         n, step = self._dataset.n_rows, self._dataset.facts.block_rows
+        if self._known and self._known[-1][0] + len(self._known[-1][1]) == n:
+            yield from self._known
+            return
+        self._known.clear()
         for start in range(0, n, step):
             block = self._dataset.rows(start, min(start + step, n))
             for first in range(0, block.n_rows, TOGETHER):
                 rows = block.part(first, min(first + TOGETHER, block.n_rows))
-                found = of(rows)
-                for a in range(0, rows.n_rows, PIECE):
-                    some = rows.part(a, min(a + PIECE, rows.n_rows))
-                    yield start + first + a, some, found[a : a + PIECE]
+                signed = start + first, rows.classes.astype(np.int32), *self.of(rows)
+                if n * SIGNED_BYTES <= self._room:
+                    self._known.append(signed)
+                yield signed
 
 
 def _codes(rows: RowBlock) -> NDArray[np.unsignedinteger]:
@@ -227,7 +250,7 @@ def _mostly(
 
 def clusters(
     dataset: Dataset, masked: Masked, random: tuple[RowBlock, NDArray[np.int64]], seed: int,
-    workers: Workers | None = None,
+    workers: Workers | None = None, room: int = 0,
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], float] | None:  # fmt: skip
     """Return whole clusters of rows that are alike, as many rows as some random ones.
 
@@ -240,7 +263,7 @@ def clusters(
     for one that decides nothing, and the share in clusters.
     """
     (rows, numbers), p = random, len(random[1])
-    signatures = Signatures(dataset, rows, workers)
+    signatures = Signatures(dataset, rows, workers, room=room)
     near = signatures.near(rows, numbers, usual=USUAL)
     roots, n = near.roots, dataset.n_rows
     sizes = np.bincount(roots, near.sizes)[roots]

@@ -15,7 +15,7 @@ from streammach.cli.main import main
 from streammach.data.holdout import held_numbers, hold_out
 from streammach.data.memory_rows import given
 from streammach.data.near_kernels import HASHES, LEAST
-from streammach.data.near_rows import Signatures
+from streammach.data.near_rows import SIGNED_BYTES, Signatures
 from streammach.errors import MismatchError
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.config import Batching
@@ -283,21 +283,23 @@ def test_signatures_are_those_of_plain_arithmetic(tiny, rng):
     assert len(near.rows) > 0.95 * alike.sum() > 60
 
 
-def test_likeness_does_not_depend_on_the_number_of_threads(tiny, rng, monkeypatch):
-    """Nor on how many rows are compared at a time."""
+def test_likeness_does_not_depend_on_threads_and_memory(tiny, rng, monkeypatch):
+    """Nor on how many rows are compared at a time; with room the store is read once."""
     sm.convert(tiny.text("a.vw", documents(rng, 900, 4)[0]), tiny.folder / "a.zarr")
-    found = []
+    found, n_read = [], []
     with sm.Dataset.open(tiny.folder / "a.zarr") as data:
         numbers = np.sort(rng.choice(data.n_rows, 300, replace=False))
-        known = data.rows(0, data.n_rows).take(numbers)
-        for workers, together in (
-            (None, 1 << 14),
-            (Workers(1, "near"), 70),
-            (Workers(3, "near"), 100),
-        ):
+        known, rows = data.rows(0, data.n_rows).take(numbers), data.rows
+        monkeypatch.setattr(data, "rows", lambda *of: n_read.append(of) or rows(*of))
+        for workers, together, room in (
+            (None, 1 << 14, 0), (Workers(1, "near"), 70, 0), (Workers(3, "near"), 100, 1 << 30),
+            (None, 1 << 14, data.n_rows * SIGNED_BYTES - 1), (None, 90, data.n_rows * SIGNED_BYTES),
+        ):  # fmt: skip
             monkeypatch.setattr("streammach.data.near_rows.TOGETHER", together)
-            signatures = Signatures(data, known, workers)
-            found.append(vars(signatures.near(known, numbers)))
+            signatures, before = Signatures(data, known, workers, room=room), len(n_read)
+            found += [vars(signatures.near(known, numbers)) for _ in range(2)]
+            once = len(n_read) - before
+            assert once == (1 if room >= data.n_rows * SIGNED_BYTES else 2)
     assert len(found[0]["rows"]) > len(numbers)
     for name, array in found[0].items():
         assert all(np.array_equal(array, other[name]) for other in found[1:])

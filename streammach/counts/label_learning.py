@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streammach.counts.label_kernels import LabelExamples, LabelRoom, fill_examples, learn_labels
 from streammach.counts.learning import GroupWeights
 from streammach.counts.lessons import RowLists
-from streammach.counts.rivals import CANDIDATES, PIECES_A_THREAD, Learner, RowRivals
+from streammach.counts.rivals import PIECES_A_THREAD, Learner, RowRivals
 from streammach.counts.table import CountTable, value_ranges
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
@@ -21,7 +21,8 @@ from streammach.threads import Workers, pieces_of
 COST = 0.3  # of an example, for rows whose features have a square sum of 1; 0.1 is as good
 # How far the gradients of a label's examples may differ at the end, and passes over them, at most.
 CLOSE, PASSES = np.float32(0.1), 20
-RANGES = 8  # of classes whose examples lie in memory together, about
+CANDIDATES = 120  # classes of a row at most, its own among them: 40 tell labels less well apart
+RANGES = 16  # of classes whose examples lie in memory together, about
 EXAMPLE_BYTES = 12  # of an example: its row, its dual and its norm
 SCRATCH_BYTES = 64_000_000  # of the threads that learn, where more than one does
 GAIN_BYTES = 4  # of a class
@@ -44,7 +45,7 @@ class LabelLearner(Learner):
         gains: NDArray[np.float64], threads: int,
     ) -> None:  # fmt: skip
         self._table, self._weights, self._gains = table, weights, gains.astype(np.float32)
-        self._rivals = RowRivals(table, weights, threads=threads)
+        self._rivals = RowRivals(table, weights, most=CANDIDATES, threads=threads)
         self._theta = np.zeros(table.n_pairs, np.float32)
         self.most = n = most_rows(facts, n_bytes)  # rows that there is room for, about
         labels = max(facts.n_labels, facts.n_rows)
@@ -61,7 +62,8 @@ class LabelLearner(Learner):
     def footprint(n_classes: int, n_features: int, n_wide: int, threads: int) -> int:
         """Return the bytes of scratch, without those of the rows, the table and its weights."""
         scratch = FEATURE_BYTES * n_features * _learning(n_features, threads)
-        return RowRivals.footprint(n_classes, n_wide, threads) + scratch + GAIN_BYTES * n_classes
+        rivals = RowRivals.footprint(n_classes, n_wide, CANDIDATES, threads)
+        return rivals + scratch + GAIN_BYTES * n_classes
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """Return the arrays of what was learnt."""

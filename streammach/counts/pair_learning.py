@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
 from streammach.counts.lessons import compare_rows, learn_rows
-from streammach.counts.rivals import CANDIDATES, NOTHING, Learner, RowRivals
+from streammach.counts.rivals import NOTHING, Learner, RowRivals
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.threads import pieces_of
 
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
+CANDIDATES = 40  # classes that a row is compared with, its own among them
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
 TOGETHER = 4  # batches whose candidates are found at once, since nothing learnt is asked for
 
@@ -42,8 +43,8 @@ class PairLearner(Learner):
             self._theta = np.zeros(table.n_pairs, np.float32)
             self._delta = np.zeros(table.n_features, np.float32)
         self._rivals = RowRivals(
-            table, replace(weights, learnt=0.0, theta=NOTHING, delta=NOTHING), threads=threads,
-            theta=self._theta, delta=self._delta,
+            table, replace(weights, learnt=0.0, theta=NOTHING, delta=NOTHING), most=CANDIDATES,
+            threads=threads, theta=self._theta, delta=self._delta,
         )  # fmt: skip
         self._place = np.empty((0, self._rivals.m), np.int32)
 
@@ -52,7 +53,7 @@ class PairLearner(Learner):
         """Return the bytes of scratch, without those of the table and of its weights."""
         values = min(TOGETHER * max(BATCH_VALUES, longest_row), nnz)
         batches = 4 * CANDIDATES * values + (8 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
-        return batches + RowRivals.footprint(n_classes, n_wide, threads)
+        return batches + RowRivals.footprint(n_classes, n_wide, CANDIDATES, threads)
 
     def begin(self) -> None:
         """Forget what was learnt."""

@@ -23,7 +23,6 @@ from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 from streammach.threads import Workers, pieces_of
 
-CANDIDATES = 40  # classes that a row is compared with, its own among them
 PIECES_A_THREAD = 8  # some rows take much longer than others
 NOTHING = np.zeros(0, np.float32)
 
@@ -38,15 +37,18 @@ class Proposal(NamedTuple):
 
 
 class RowRivals:
-    """Finds the candidates of counted rows by weights by group, each row left out."""
+    """Finds the candidates of counted rows, `most` each, by weights by group.
+
+    A row is left out of the counts, and its own classes are some of the candidates.
+    """
 
     def __init__(
-        self, table: CountTable, weights: GroupWeights, *, threads: int,
+        self, table: CountTable, weights: GroupWeights, *, most: int, threads: int,
         theta: NDArray[np.float32] = NOTHING, delta: NDArray[np.float32] = NOTHING,
     ) -> None:  # fmt: skip
         self.workers = Workers(threads, "pairs")
         self._counts = w = weigh(table, weights, self.workers)
-        self.m = min(CANDIDATES, w.n_classes)
+        self.m = min(most, w.n_classes)
         self.scores = LearntScores(
             table.pairs, w.penalty, weights.slope[weights.group],
             weights.match[weights.group], np.float32(weights.prior), theta, delta,
@@ -55,9 +57,9 @@ class RowRivals:
         self._local = threading.local()
 
     @staticmethod
-    def footprint(n_classes: int, n_wide: int, threads: int) -> int:
+    def footprint(n_classes: int, n_wide: int, most: int, threads: int) -> int:
         """Return the bytes of scratch, without those of the table and of its weights."""
-        room = n_classes + BoundRoom.footprint(n_classes, 0) + 12 * SOME_ROWS * CANDIDATES
+        room = n_classes + BoundRoom.footprint(n_classes, 0) + 12 * SOME_ROWS * most
         return ScoreLists.footprint(n_classes, n_wide) + threads * room
 
     def of(self, block: RowBlock, place: NDArray[np.int32] | None = None) -> Proposal:

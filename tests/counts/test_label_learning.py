@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streammach.counts import label_learning, lessons, rivals
+from streammach.counts import label_learning, lessons
 from streammach.counts.label_learning import LabelLearner
 from streammach.model.findings import Findings
 from streammach.parts.counts import labels
@@ -25,7 +25,7 @@ GAINS = np.linspace(1, 5, K)
 @pytest.fixture
 def exact(monkeypatch):
     """Labels are learnt to the end."""
-    monkeypatch.setattr(rivals, "CANDIDATES", M)
+    monkeypatch.setattr(label_learning, "CANDIDATES", M)
     monkeypatch.setattr(label_learning, "CLOSE", np.float32(1e-6))
     monkeypatch.setattr(label_learning, "PASSES", 3000)
 

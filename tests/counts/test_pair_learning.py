@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import count_kernels, lessons, pair_learning, rivals
+from streammach.counts import count_kernels, lessons, pair_learning
 from streammach.counts.count_kernels import bits, find_places
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
@@ -57,7 +57,7 @@ def test_lists_of_labels_are_counted_label_by_label(rng, monkeypatch):
 @pytest.mark.parametrize("batch", [7, 200])
 def test_pairs_are_learnt_as_if_their_row_was_not_counted(rng, monkeypatch, threads, batch):
     monkeypatch.setattr(pair_learning, "BATCH_ROWS", batch)
-    monkeypatch.setattr(rivals, "CANDIDATES", 5)
+    monkeypatch.setattr(pair_learning, "CANDIDATES", 5)
     block = of_some_classes(rng)
     table, weights = counted(block), group_weights(rng)
     with PairLearner(table, weights, threads=threads) as learner:

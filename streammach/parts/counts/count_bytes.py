@@ -18,7 +18,7 @@ from streammach.spec.facts import DataFacts
 # A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places; before: marks.
 WEIGHT_BYTES = 11 + INDEX_BYTES
 NEAR_BYTES, LEAST_NEAR = 8, 32_000_000  # of training rows whose labels gain, a pair; at least
-LABEL_BYTES = 8  # of the rows that labels are learnt from, a pair; they have no sums of squares
+LABEL_BYTES = 16  # of the rows that labels are learnt from, a pair; they have no sums of squares
 # While forms of a model are judged: gain 2, spread gains 1, weight 4, places; those of a form.
 JUDGED_BYTES = 7 + INDEX_BYTES + 4
 MODEL_BYTES = CountWeights.footprint(pairs=1) + 1  # a pair on disk: a byte of gains in `wide`
@@ -54,13 +54,14 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     if facts.listed:
         lessons = LabelLearner.footprint(facts.n_classes, facts.n_features, n_wide, threads)
         lessons += (LABEL_BYTES - 4) * max_pairs
+        # One after another: fits, lessons, neighbours.
+        fit = max(fit, lessons, neighbour_bytes(facts, max_pairs, threads))
     else:
-        lessons = PairLearner.footprint(
+        fit += PairLearner.footprint(
             facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
         )
-    after = neighbour_bytes(facts, max_pairs, threads)  # when lessons are over
     return {
-        **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit + max(lessons, after),
+        **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit,
         "count scores": _scores(facts, config),
     }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.model.model import Model
 from streammach.model.shrink import of_features, plain
-from streammach.parts.counts.as_before import as_before
+from streammach.parts.counts.as_before import LESS, RAREST, as_before, raise_totals
 from streammach.planning.constraints import Constraints
 from streammach.rows.pairs import ends
 from streammach.training.onward import OLD_SHARE, begin_classes
@@ -257,6 +258,43 @@ def test_a_day_of_one_source_and_new_classes_spoils_nothing(tiny, rng):
     new = went.held_out[went.held_out >= 3000] - 3000
     assert len(new) > 20
     assert all(lines[i].startswith("k") for i in new)
+
+
+def test_new_labels_of_few_rows_do_not_come_before_old_ones(tiny):
+    """No label of the run is as rare: by its weights, which go by ln n, new ones would be best."""
+    old = day(tiny, lists, "o", 2000, 25)
+    run = trained(old, tiny.folder / "run", SHAPES["alone"])
+    new, told = day(tiny, lists, "new", 300, 28, extend=old), []
+    with Dataset.open(new) as data:
+        start = sm.Start.of(run.path, data)
+        plan = start.plan(data, Constraints(threads=1))
+        callback = SimpleNamespace(on_message=told.append)
+        trainer = sm.Trainer(plan, sm.TrainingOptions(), start=start, callbacks=[callback])
+        went = trainer.fit(data, tiny.folder / "went")
+    test, all_ = (day(tiny, lists, f"test{k}", 800, k, like=new) for k in (25, 28))
+    (before, some), (after, more) = (
+        [sm.evaluate(model, store).accuracy for store in (test, all_)]
+        for model in (run.model, went.model)
+    )
+    assert (after > before - 0.02, more > some - 0.02) == (True, True)
+    assert any(f"add {less:g} nats less" in str(line) for line in told for less in LESS)
+
+
+def test_totals_of_new_classes_are_those_of_a_rare_old_one(rng):
+    rows = rng.permutation(np.arange(1, 101))
+    values = rows * rng.integers(2, 9, 100)
+    table = SimpleNamespace(
+        class_rows=np.append(rows, [1, 80]), class_values=np.append(values, [3, 900])
+    )
+    raise_totals(table, 100)
+    for totals, own, new in (
+        (table.class_rows, rows, [1, 80]), (table.class_values, values, [3, 900])
+    ):  # fmt: skip
+        assert np.array_equal(totals[:100], own)
+        least, raised = totals[100], np.maximum(new, totals[100])
+        assert np.array_equal(totals[100:], raised)
+        below, upto = (rows[op(own, least)].sum() for op in (np.less, np.less_equal))
+        assert below < RAREST * rows.sum() <= upto
 
 
 def test_what_cannot_be_gone_on_from_is_refused(tiny):

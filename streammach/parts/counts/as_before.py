@@ -4,19 +4,25 @@ Few rows are new, and perhaps of one source: what they say of counts would spoil
 other sources. So nothing is weighed anew. A pair that the model does not have adds what pairs of as
 many rows add in its group of features, and what its feature's pairs add beside that. Then pairs and
 features learn from new rows and from old ones, which keep them from leaning to new classes.
+
+Of lists nothing is learnt, since that would be as long as a training. Classifiers of labels take
+from pairs that mislead, and none has seen new ones: where counts alone rank, these add as much less
+as held-out rows want.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.learning import GroupWeights, class_logarithms
+from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.pair_learning import PairLearner
+from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable, value_ranges
 from streammach.data.holdout import left_out, masked_rows
 from streammach.model.model import Model
@@ -30,15 +36,23 @@ from streammach.parts.counts.alone import (
     usual_gains,
 )
 from streammach.parts.counts.count_bytes import pair_room
-from streammach.parts.counts.fitting import Fitted
+from streammach.parts.counts.fitting import TILT_ROWS, Fitted
 from streammach.parts.counts.group_fit import NAMESPACES
 from streammach.parts.counts.saved import Counted
+from streammach.prediction.ranking import largest_tilt
+from streammach.prediction.reached import scores_of_rows
+from streammach.prediction.set_metrics import MOST
+from streammach.rows.block import evenly
 from streammach.rows.names import Names, namespace_ids
 from streammach.rows.pairs import PIECE_PAIRS, CountWeights
 
 OLD_SHARE = 4.0  # old rows that pairs learn from, for each new one
 UNIT = np.float32(1 / 1024)  # of gains, in nats
 GROUP_PULL, FEATURE_PULL = 20.0, 3.0  # pairs that the mean of all is worth beside own ones
+# Of lists. What pairs without classifiers add less, in nats, is one of these; no more, since rows
+# that decide have no new labels and would give these up. So many labels of them are looked at.
+LESS, MOST_LABELS = (0.0, 0.02, 0.05), 40
+RAREST = 0.05  # share of the old rows' labels that may weigh less by their rows than new ones
 
 
 class OnwardLearner(CountLearner):
@@ -60,7 +74,11 @@ class OnwardLearner(CountLearner):
                 table.add(repeated)
         table.forget_places()
         n_rows = 0
-        if not data.listed:  # of these the classifiers of labels stay as they were
+        if data.listed:
+            raise_totals(table, model.spec.n_classes)
+            if session.plan.model.unhashed:
+                weights = self._with_less(table, weights, model.spec.n_classes)
+        else:
             session.begin(LEARNING)
             self._mask = left = left_out(session.new, mask, OLD_SHARE)
             weights, n_rows = self._learnt_more(table, weights, int(np.count_nonzero(~left)))
@@ -86,6 +104,40 @@ class OnwardLearner(CountLearner):
                 if n >= most or self._clock.left <= 0:
                     break
         return learner.weights(), n
+
+    def _with_less(self, table: CountTable, weights: GroupWeights, n_known: int) -> GroupWeights:
+        """Let pairs that the model does not have add less, if the rows that decide want that.
+
+        New labels, which none of these rows has, are not looked at.
+        """
+        rows, theta = self._fitting.rows, weights.theta
+        rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, TILT_ROWS)))
+
+        def with_less(less: float) -> GroupWeights:
+            return replace(weights, theta=np.where(theta == 0, np.float32(-less), theta))
+
+        def scores(less: float) -> NDArray[np.float64]:
+            counts = weigh(table, with_less(less), self._fitting.workers)
+            with closing(CountScorer(counts, self._threads)) as scorer:
+                ids, _ = scorer.topk(rows, MOST_LABELS)
+            first = np.argsort(ids >= n_known, axis=1, kind="stable")[:, :MOST]
+            return scores_of_rows(rows, np.take_along_axis(ids, first, axis=1))
+
+        less, _ = largest_tilt(scores, best_alone=True, tilts=LESS)
+        self._session.tell(f"pairs that the run does not have add {less:g} nats less")
+        return with_less(less)
+
+
+def raise_totals(table: CountTable, n_known: int) -> None:
+    """Let no class beyond the known ones weigh less by rows and values than their rarest do.
+
+    What weights make of rarer classes is not known: no row that they were fitted on had one.
+    """
+    shares = RAREST * table.class_rows[:n_known].sum()
+    for totals in (table.class_values, table.class_rows):
+        order = np.argsort(totals[:n_known], kind="stable")
+        least = totals[order[np.searchsorted(np.cumsum(table.class_rows[order]), shares)]]
+        totals[n_known:] = np.maximum(totals[n_known:], least)
 
 
 def as_before(table: CountTable, model: Model, features: Names) -> GroupWeights:

@@ -23,6 +23,7 @@ from streammach.prediction.ranking import (
     candidates_by_counts,
     candidates_by_hashes,
 )
+from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.spec.estimators import BLEND
@@ -115,7 +116,11 @@ class BestLabels:
                     by_hashes(backend, name, transform),
                     candidates_by_hashes(backend, name, transform, self._each),
                 )
-            self._rankings[name] = _all_numbers(made[0]), _some_numbers(made[1])
+            ranking, some = _all_numbers(made[0]), _some_numbers(made[1])
+            without = WithoutFeatures.of(self._model, name)
+            if without is not None:
+                ranking, some = without.all_classes(ranking), without.some_classes(some)
+            self._rankings[name] = ranking, some
         return self._rankings[name]
 
     def _each(self, work: Callable[[int, int], None], n: int) -> None:

@@ -23,6 +23,7 @@ from streammach.data.tables.word_places import Places
 from streammach.errors import UsageError
 from streammach.figures import Contribution, Explanation
 from streammach.model.model import Model
+from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
 from streammach.rows.packed import Counts, PackedCounts, PackedRows, unpack_rows
@@ -75,6 +76,7 @@ class Explainer:
         self._neighbours = None
         if self._counts is not None and self._counts.near is not None:
             self._neighbours = NeighbourSearch(self._counts.near, model.spec.n_classes)
+        self._without = WithoutFeatures.of(model, estimator)
         self._kind = ESTIMATORS[USUAL if estimator == BLEND else estimator]
         self._linear = self._kind.logarithms and self._kind.branch == SUM
         # what gives a row cosines, and their weights: nothing where it has none
@@ -109,6 +111,9 @@ class Explainer:
         found = Terms(
             np.zeros((len(features), len(ids))), np.zeros((REST, len(ids))), np.zeros(len(ids))
         )
+        if self._without is not None and not len(features):
+            found.lines[LINES.index("prior")] = found.scores[:] = self._without.scores[ids]
+            return found
         if not self._model.spec.unhashed:
             add = self._add_linear if self._linear else self._add_others
             known = np.flatnonzero(features < self._known)

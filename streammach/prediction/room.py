@@ -23,6 +23,7 @@ from streammach.machine import budget as budget_of
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import Room, is_store
+from streammach.prediction.without_features import FREQUENCY_BYTES
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import NameIndex
 from streammach.spec.byte_lines import Line, bytes_in
@@ -197,6 +198,8 @@ def _fixed(
         "names": given.names + (NameIndex.footprint(*held.names[1]) if task == "rows" else 0),
         "pieces": given.pieces,
     }
+    if not held.dense:
+        found["frequencies"] = FREQUENCY_BYTES * spec.n_classes
     if some_labels:
         found["some labels"] = Allowed.footprint(spec, held.names[0][1], threads)
     elif "class blocks" in found and not held.counted and task != "add":

@@ -72,7 +72,7 @@ def of_store(store, n_classes, folds, constraints, folder):
     began = time.monotonic()
     with mock.patch.object(out_of_fold, "doubts_of", noted):
         found = sm.suspects(folder, folds=folds, constraints=constraints, progress="plain")
-    rows = np.concatenate(seen)
+    rows = np.concatenate([of_rows for of_rows, _, _ in seen])
     margin = rows["probability"] - rows["suggested_probability"]
     by = {
         "self_confidence": np.argsort(rows["probability"], kind="stable"),

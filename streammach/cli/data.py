@@ -236,7 +236,8 @@ def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
     Rows are divided into folds, and each fold is judged by a model that is trained on the others as
     train does. A row is listed where that model finds another label likelier than the row's own, or
     where more rows with the same features have one other label: duplicates come first. Of rows with
-    lists the weakest label is told, and the best one that the row does not have.
+    lists each label is told that falls far behind as many classes as the row has labels, and each
+    class that the row does not have, but with a probability above 0.9.
 
     With --hold-out-by NAMESPACE rows that share a feature of it are in one fold. Of --time
     trainings take three quarters. --memory is that of each one. Nothing but FILE is left.
@@ -253,12 +254,12 @@ def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
     peak, n_duplicates = peak_of(found.projected_bytes), int((found.rows["duplicates"] > 0).sum())
     if given.as_json:
         say_json({
-            "out": str(out), "n_rows": found.n_rows, "n_suspects": len(found.rows),
+            "out": str(out), "n_rows": found.n_rows, "n_suspects": found.n_suspects,
             "n_duplicates": n_duplicates, "folds": found.folds, "seconds": seconds,
             "projected_bytes": found.projected_bytes, "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
-        f"{short_path(out)}: {len(found.rows):,} of {found.n_rows:,} rows, {n_duplicates:,} of "
+        f"{short_path(out)}: {found.n_suspects:,} of {found.n_rows:,} rows, {n_duplicates:,} of "
         f"them by duplicates, {folds} folds, {time_text(seconds)}"
     )

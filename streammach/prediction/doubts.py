@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,10 @@ from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, Names
 from streammach.spec.reported import FigureTable
 
-# What is said of a row: its number; its label (of several the weakest) and the best class that is
-# none of its labels, -1 for none; probabilities of both; ln of the odds of that one against the
-# label; how many rows with its features have one other label; the feature of its group, or -1.
+# What is said of a row: its number; its label, of lists one of them, or -1 for one that is missing;
+# the best class that is none of its labels, -1 for none; probabilities of both; ln of the odds of
+# that one against the label; how many rows with its features have one other label; the feature of
+# its group, or -1.
 DOUBT = np.dtype([
     ("row", np.int64), ("label", np.int32), ("suggestion", np.int32), ("probability", np.float32),
     ("suggested_probability", np.float32), ("log_odds", np.float32), ("duplicates", np.int32),
@@ -36,17 +38,28 @@ DOUBT = np.dtype([
 COLUMNS = [*(DOUBT.names or ()), "reason"]
 STREAM = 6  # of hashes of rows
 UNLABELLED = 0.5  # stands for the probability of the label, where a row has none
+# Of lists: ln of the odds from which on a label is told, and a missing one, whose probability is
+# 0.9 then. Most labels of lists are weaker than some other class.
+LABEL_ODDS, MISSING_ODDS = 4.0, math.log(9)
 LEAST = 1e-12  # of a probability whose odds are told
 PIECE = 1 << 14  # rows that are written at a time
 HASH_VALUES = 1 << 20  # values that are hashed at a time, about
 
 
-def doubts_of(predictor: Predictor, block: RowBlock, seen: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return what a model says of rows and their labels: `DOUBT` (n,).
+def doubts_of(
+    predictor: Predictor, block: RowBlock, seen: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return what a model says of rows and their labels: `DOUBT` (n,); and what more of lists.
+
+    The latter is `DOUBT` (m,), with the place of each row in the block, int64 (m,).
 
     Odds are those of scores as they are calibrated, ``beta (S_other - S_label)``: among classes
     that share what is left, too. They are 0 where training had `seen`, bool (K,), no label of the
     row, and those against 0.5 where a row has no label.
+
+    Of a row with n labels the other is the class at place n + 1, since the first n may all be
+    right. The first records tell the weakest label of each row; the others tell further labels with
+    such odds, and classes that are none of the row's labels but so probable.
     """
     model, lists, n = predictor.model, block.lists, np.arange(block.n_rows)
     map_, longest, found = (
@@ -62,18 +75,58 @@ def doubts_of(predictor: Predictor, block: RowBlock, seen: NDArray[np.bool_]) ->
     first, others, empty = (~hits).argmax(axis=1), ~hits.all(axis=1), lists.lengths == 0
     if model.listed:
         probable = label_probabilities(scores, map_)
-        p = np.where(empty, UNLABELLED, label_probabilities(own_scores, map_, scores)[n, last])
+        p_own = label_probabilities(own_scores, map_, scores)
+        p = np.where(empty, UNLABELLED, p_own[n, last])
+        other = scores[n, np.minimum(lists.lengths, scores.shape[1] - 1)]
     else:
         probable, left = class_probabilities(scores, model.n_labels, map_)
         p = np.where(hits.any(axis=1), (probable * hits).sum(axis=1), left)
+        other = scores[n, first]
     best = np.where(others, probable[n, first], 0)
-    odds = np.where(last < 0, 0, map_.beta * (scores[n, first] - own_scores[n, last]))
-    clear = np.clip(best, LEAST, 1 - LEAST)
-    odds = np.where(empty, np.log(clear / (1 - clear)), odds)
+    odds = map_.beta * (other[:, None] - own_scores)
     found["row"], found["label"] = block.numbers, np.where(last < 0, block.classes, own[n, last])
     found["suggestion"], found["probability"] = np.where(others, ids[n, first], -1), p
-    found["suggested_probability"], found["log_odds"] = best, np.where(others, odds, 0)
-    return found
+    found["suggested_probability"] = best
+    weakest = np.where(last < 0, 0, odds[n, last])
+    found["log_odds"] = np.where(others, np.where(empty, _log_odds(best), weakest), 0)
+    if not model.listed:
+        return found, found[:0], n[:0]
+    further = np.arange(own.shape[1]) < np.where(others, last, 0)[:, None]
+    logs, told = _log_odds(probable), np.nonzero(further & (odds > LABEL_ODDS))
+    classes = ~hits & (logs > MISSING_ODDS)
+    classes[empty, first[empty]] = False  # the row's own record tells it
+    missing = np.nonzero(classes)
+    more = [
+        _records(found[told[0]], label=own[told], probability=p_own[told], log_odds=odds[told]),
+        _records(
+            found[missing[0]], label=-1, probability=UNLABELLED, suggestion=ids[missing],
+            suggested_probability=probable[missing], log_odds=logs[missing],
+        ),
+    ]  # fmt: skip
+    return found, np.concatenate(more), np.concatenate([told[0], missing[0]])
+
+
+def _records(records: NDArray[Any], **fields: Any) -> NDArray[Any]:
+    """Return records with other fields, which are written into them."""
+    for name, values in fields.items():
+        records[name] = values
+    return records
+
+
+def _log_odds(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    clear = np.clip(p, LEAST, 1 - LEAST)
+    return np.log(clear / (1 - clear))
+
+
+def suspicious(found: NDArray[Any], *, listed: bool) -> NDArray[Any]:
+    """Return those of records that are told, the most suspicious first: `DOUBT` (m,).
+
+    Duplicates come first where rows have one label: of a list they do not say which one is wrong.
+    """
+    least = np.where(found["label"] < 0, MISSING_ODDS, LABEL_ODDS) if listed else 0.0
+    found = found[(found["log_odds"] > least) | (found["duplicates"] > 0)]
+    last = np.zeros(len(found)) if listed else found["duplicates"] == 0
+    return found[np.lexsort((-found["log_odds"], last))]
 
 
 def duplicates(dataset: Dataset, groups: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -127,7 +180,9 @@ class Suspects:
     Attributes
     ----------
     rows : structured array (m,)
-        What is said of them, the most suspicious ones first, by ids of classes and features.
+        What is said of them, the most suspicious ones first, by ids of classes and features. Of
+        lists there is a record for each label that is told, and with the label -1 for each that is
+        missing.
     labels, features : Names
         The names of these.
     n_rows, folds, seconds, projected_bytes : int and float
@@ -142,8 +197,13 @@ class Suspects:
     seconds: float
     projected_bytes: int
 
+    @property
+    def n_suspects(self) -> int:
+        """How many rows are suspicious."""
+        return len(np.unique(self.rows["row"]))
+
     def __repr__(self) -> str:
-        return f"Suspects({len(self.rows):,} of {self.n_rows:,} rows, {self.folds} folds)"
+        return f"Suspects({self.n_suspects:,} of {self.n_rows:,} rows, {self.folds} folds)"
 
     def table(self, start: int = 0, stop: int | None = None) -> FigureTable:
         """Return those from `start` to before `stop`, all by default, as columns by name."""

@@ -27,7 +27,14 @@ from streammach.machine import memory_limit, training_budget
 from streammach.model.calibration import CANDIDATES
 from streammach.planning.choose import limits, plan
 from streammach.planning.constraints import Constraints
-from streammach.prediction.doubts import DOUBT, Suspects, doubts_of, duplicates, list_format
+from streammach.prediction.doubts import (
+    DOUBT,
+    Suspects,
+    doubts_of,
+    duplicates,
+    list_format,
+    suspicious,
+)
 from streammach.prediction.inputs import InputCounts, StoreRows
 from streammach.prediction.predictor import Predictor
 from streammach.progress import ProgressBar, Wanted
@@ -39,6 +46,7 @@ from streammach.training.trainer import Trainer
 FOLDS = 3
 MOST_FOLDS = 100
 TRAINED = 0.75  # share of the time that is for training; the rest is for rows and what is said
+LEAST_ROWS = 2  # of a label of lists in the other folds, to doubt it
 ROW_BYTES = DOUBT.itemsize + 4 + 1  # of a row: what is said of it, group, fold
 
 
@@ -114,12 +122,10 @@ def suspects(
         shown = stack.enter_context(ProgressBar(progress, "", dict.fromkeys(_stages(folds), 1.0)))
         job = _Job(data, training, constraints, Clock(constraints.seconds, began), folder, shown)
         found, projected = job.doubts(folds)
-        order = np.lexsort((-found["log_odds"], found["duplicates"] == 0))
-        found = found[order]
-        found = found[(found["log_odds"] > 0) | (found["duplicates"] > 0)]
         made = Suspects(
-            rows=found, labels=data.labels, features=data.features, n_rows=data.n_rows,
-            folds=folds, seconds=time.monotonic() - began, projected_bytes=projected,
+            rows=suspicious(found, listed=data.listed), labels=data.labels,
+            features=data.features, n_rows=data.n_rows, folds=folds,
+            seconds=time.monotonic() - began, projected_bytes=projected,
         )  # fmt: skip
         if goal is not None:
             goal.write(made.text(form))
@@ -144,7 +150,7 @@ class _Job:
     def doubts(self, n_folds: int) -> tuple[NDArray[Any], int]:
         """Return what is said of all rows, in the order of the store, and projected bytes."""
         data, constraints, training = self.data, self.constraints, self.training
-        beside = ROW_BYTES * data.n_rows
+        beside = ROW_BYTES * data.n_rows + DOUBT.itemsize * data.facts.n_labels
         if constraints.memory is not None or not constraints.shaped:
             device, _ = choose_device(constraints.device)
             most = limits(device, constraints.memory, shaped=False)
@@ -153,20 +159,20 @@ class _Job:
         if constraints.seconds is not None:
             constraints = replace(constraints, time=TRAINED * constraints.seconds / n_folds)
         folds, groups = row_folds(data, n_folds, training.seed, training.hold_out_by)
-        found, projected = np.zeros(data.n_rows, DOUBT), 0
+        found, projected, more = np.zeros(data.n_rows, DOUBT), 0, list[NDArray[Any]]()
         for fold, stage in enumerate(_stages(n_folds)):
             self.shown(stage, 0, 0)
             clock = Clock(
                 constraints.seconds and TRAINED * max(self.clock.left, 1) / (n_folds - fold)
             )
-            done = self._judge(stage, constraints, clock, folds == fold, found)
+            done = self._judge(stage, constraints, clock, folds == fold, found, groups, more)
             projected = max(projected, done)
         found["duplicates"], found["group"] = duplicates(data, groups), groups
-        return found, projected + beside
+        return np.concatenate([found, *more]), projected + beside
 
     def _judge(
         self, stage: str, wanted: Constraints, clock: Clock, fold: NDArray[np.bool_],
-        found: NDArray[Any],
+        found: NDArray[Any], groups: NDArray[np.int32], more: list[NDArray[Any]],
     ) -> int:  # fmt: skip
         """Train on the rows of other folds; note what is said of this one's; return the bytes."""
 
@@ -183,7 +189,7 @@ class _Job:
             except Interrupted:
                 hint = "Nothing is saved; run the command again."
                 raise Interrupted("interrupted", hint=hint) from None
-            seen = rows.label_counts > 0
+            seen = rows.label_counts >= (LEAST_ROWS if rows.listed else 1)
         with Predictor(
             run.model, memory=wanted.memory, threads=wanted.threads, device=wanted.device
         ) as predictor:
@@ -193,7 +199,9 @@ class _Job:
             source = StoreRows(self.data, predictor.model, label_needed=True)
             for block in source.blocks(0, len(fold), InputCounts(), room):
                 own = np.flatnonzero(fold[at : at + block.n_rows])
-                found[at + own] = doubts_of(predictor, block.take(own), seen)
+                found[at + own], further, places = doubts_of(predictor, block.take(own), seen)
+                further["group"] = groups[at + own[places]]
+                more.append(further)
                 at += block.n_rows
             room.done()
         for name in ("rows", "run"):

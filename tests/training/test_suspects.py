@@ -15,6 +15,7 @@ from streammach.data.store.copies import copy_rows
 from streammach.errors import Interrupted, UsageError
 from streammach.machine import MemoryLimit
 from streammach.planning import choose
+from streammach.prediction import doubts
 from streammach.prediction.doubts import doubts_of, duplicates, outvoted
 from streammach.training import out_of_fold
 from tests.builders import Stop
@@ -70,7 +71,8 @@ def test_wrong_labels_come_first(rng, tmp_path, kind):
     assert wrong[table["row"][:n]].mean() >= 0.8
     own = [label if isinstance(label, list) else [label] for label in labels]
     for row, label, other in zip(*(table[x] for x in ("row", "label", "suggestion")), strict=True):
-        assert (label in own[row], other in own[row]) == (True, False)
+        assert (label is None or label in own[row], other in own[row]) == (True, False)
+        assert kind == "lists" or label is not None
     assert table["log_odds"] == sorted(table["log_odds"], reverse=True)
     assert (table["log_odds"][-1] > 0, {*table["reason"]}) == (True, {"model"})
     assert [json.loads(line)["row"] for line in out.read_text().splitlines()] == table["row"]
@@ -98,7 +100,9 @@ def test_the_default_budget_is_that_of_a_training(rng, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["sparse", "lists"])
-def test_doubts_are_those_of_all_labels_ranked(rng, tmp_path, kind):
+def test_doubts_are_those_of_all_labels_ranked(rng, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(doubts, "LABEL_ODDS", 0.1)
+    monkeypatch.setattr(doubts, "MISSING_ODDS", -2.0)
     rows, labels, _ = rows_of(rng, kind, 120)
     store = store_of(tmp_path, rows, labels)
     plan = sm.plan(store, memory="1GB", **HASHED)
@@ -107,23 +111,49 @@ def test_doubts_are_those_of_all_labels_ranked(rng, tmp_path, kind):
         numbers, _ = data.origins(0, data.n_rows)
         block = replace(data.rows(0, data.n_rows), numbers=numbers)
         seen = np.arange(data.n_classes) > 0
-        found = doubts_of(predictor, block, seen)
+        found, more, places = doubts_of(predictor, block, seen)
         ids, p = predictor.ranked(block, K, probabilities=True)
         _, scores = predictor.ranked(block, K, model.calibrated)
     assert np.array_equal(found["row"], numbers)
+    assert np.array_equal(more["row"], numbers[places])
+    names = ("label", "suggestion", "log_odds", "suggested_probability")
+    cells = zip(places.tolist(), *(more[name].tolist() for name in names), strict=True)
+    further = {(row, label, other): figures for row, label, other, *figures in cells}
+    assert len(further) == len(more)
     for i, own in enumerate(np.split(block.lists.classes, block.lists.starts[1:-1])):
         by, raw = ({*zip(ids[i].tolist(), x[i].tolist(), strict=True)} for x in (p, scores))
         by, raw = dict(by), dict(raw)
         other = max(by.keys() - {*own.tolist()}, key=raw.get)
         assert (found["suggestion"][i], found["suggested_probability"][i]) == (other, by[other])
-        known = [c for c in own.tolist() if c > 0]
+        known = sorted((c for c in own.tolist() if c > 0), key=raw.get)
+        if kind == "lists":
+            for c in by.keys() - {*own.tolist()}:
+                odds = float(np.log(by[c] / (1 - by[c])))
+                assert abs(odds + 2) < 1e-3 or ((i, -1, c) in further) == (odds > -2)
+                if (i, -1, c) in further:
+                    assert further.pop((i, -1, c)) == pytest.approx((odds, by[c]), abs=1e-3)
         if not known:
             assert (found["label"][i], found["log_odds"][i]) == (own[0], 0)
             continue
-        label = min(known, key=raw.get)
-        assert (found["label"][i], found["probability"][i]) == (label, by[label])
-        odds = model.calibration.beta * (raw[other] - raw[label])
-        assert found["log_odds"][i] == pytest.approx(odds, rel=1e-5, abs=1e-5)
+        against = raw[other] if kind == "sparse" else sorted(raw.values())[-1 - len(own)]
+        odds = {c: model.calibration.beta * (against - raw[c]) for c in known}
+        assert (found["label"][i], found["probability"][i]) == (known[0], by[known[0]])
+        assert found["log_odds"][i] == pytest.approx(odds[known[0]], rel=1e-5, abs=1e-5)
+        for c in known[1:] if kind == "lists" else ():
+            assert ((i, c, other) in further) == (odds[c] > 0.1)
+            if (i, c, other) in further:
+                assert further.pop((i, c, other)) == pytest.approx((odds[c], by[other]), rel=1e-4)
+    assert (further, len(more) > 0) == ({}, kind == "lists")
+
+
+def test_what_is_told_of_lists_and_in_which_order():
+    found = np.zeros(6, doubts.DOUBT)
+    found["row"], found["label"] = range(6), [1, 1, -1, -1, 1, 1]
+    found["log_odds"] = [doubts.LABEL_ODDS + 1, 3.9, doubts.MISSING_ODDS + 0.1, 2, 0.1, -1]
+    found["duplicates"] = [0, 0, 0, 0, 3, 0]
+    for listed, rows in ((True, [0, 2, 4]), (False, [4, 0, 1, 2, 3])):
+        told = doubts.suspicious(found, listed=listed)
+        assert told["row"].tolist() == rows
 
 
 def test_rows_of_a_group_are_judged_together(rng, tmp_path):

@@ -92,18 +92,18 @@ def doubts_of(
     if not model.listed:
         return found, found[:0], n[:0]
     further = np.arange(own.shape[1]) < np.where(others, last, 0)[:, None]
-    logs, told = _log_odds(probable), np.nonzero(further & (odds > LABEL_ODDS))
+    logs, weak = _log_odds(probable), np.nonzero(further & (odds > LABEL_ODDS))
     classes = ~hits & (logs > MISSING_ODDS)
     classes[empty, first[empty]] = False  # the row's own record tells it
     missing = np.nonzero(classes)
     more = [
-        _records(found[told[0]], label=own[told], probability=p_own[told], log_odds=odds[told]),
+        _records(found[weak[0]], label=own[weak], probability=p_own[weak], log_odds=odds[weak]),
         _records(
             found[missing[0]], label=-1, probability=UNLABELLED, suggestion=ids[missing],
             suggested_probability=probable[missing], log_odds=logs[missing],
         ),
     ]  # fmt: skip
-    return found, np.concatenate(more), np.concatenate([told[0], missing[0]])
+    return found, np.concatenate(more), np.concatenate([weak[0], missing[0]])
 
 
 def _records(records: NDArray[Any], **fields: Any) -> NDArray[Any]:
@@ -118,15 +118,15 @@ def _log_odds(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.log(clear / (1 - clear))
 
 
-def suspicious(found: NDArray[Any], *, listed: bool) -> NDArray[Any]:
+def suspicious(records: NDArray[Any], *, listed: bool) -> NDArray[Any]:
     """Return those of records that are told, the most suspicious first: `DOUBT` (m,).
 
     Duplicates come first where rows have one label: of a list they do not say which one is wrong.
     """
-    least = np.where(found["label"] < 0, MISSING_ODDS, LABEL_ODDS) if listed else 0.0
-    found = found[(found["log_odds"] > least) | (found["duplicates"] > 0)]
-    last = np.zeros(len(found)) if listed else found["duplicates"] == 0
-    return found[np.lexsort((-found["log_odds"], last))]
+    least = np.where(records["label"] < 0, MISSING_ODDS, LABEL_ODDS) if listed else 0.0
+    records = records[(records["log_odds"] > least) | (records["duplicates"] > 0)]
+    last = np.zeros(len(records)) if listed else records["duplicates"] == 0
+    return records[np.lexsort((-records["log_odds"], last))]
 
 
 def duplicates(dataset: Dataset, groups: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -59,7 +59,8 @@ def doubts_of(
 
     Of a row with n labels the other is the class at place n + 1, since the first n may all be
     right. The first records tell the weakest label of each row; the others tell further labels with
-    such odds, and classes that are none of the row's labels but so probable.
+    such odds, and classes that are none of the row's labels but so probable. Odds are 0 for rows of
+    which the model knows no feature.
     """
     model, lists, n = predictor.model, block.lists, np.arange(block.n_rows)
     map_, longest, found = (
@@ -73,6 +74,7 @@ def doubts_of(
     )
     hits, last = lists.matched(ids), (own >= 0).sum(axis=1) - 1
     first, others, empty = (~hits).argmax(axis=1), ~hits.all(axis=1), lists.lengths == 0
+    others &= model.dense | (np.diff(block.indptr) > 0)  # else it knows nothing of the row
     if model.listed:
         probable = label_probabilities(scores, map_)
         p_own = label_probabilities(own_scores, map_, scores)
@@ -93,7 +95,7 @@ def doubts_of(
         return found, found[:0], n[:0]
     further = np.arange(own.shape[1]) < np.where(others, last, 0)[:, None]
     logs, weak = _log_odds(probable), np.nonzero(further & (odds > LABEL_ODDS))
-    classes = ~hits & (logs > MISSING_ODDS)
+    classes = ~hits & others[:, None] & (logs > MISSING_ODDS)
     classes[empty, first[empty]] = False  # the row's own record tells it
     missing = np.nonzero(classes)
     more = [

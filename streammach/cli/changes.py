@@ -122,8 +122,9 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
 
     ROWS is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Rows with a label that the model does not know are used, the others are left out. No
-    weight changes: the known classes keep their scores, to the last bit. The model needs hashes or
-    counts alone: where each class has weights of its own, none can be added.
+    weight changes: the known classes keep their scores of rows with known features, to the last
+    bit. The model needs hashes or counts alone: where each class has weights of its own, none can
+    be added.
     """
     from streammach.training.derived import added  # compiled code loads on demand
 

@@ -143,8 +143,8 @@ def add(
 ) -> Model:  # fmt: skip
     """Add the classes to a model that it does not know, from rows of theirs; return the new model.
 
-    No weight changes: old classes keep their scores, to the last bit. A class gets the buckets in
-    which the model sees its rows anyway.
+    No weight changes: old classes keep their scores of rows with known features, to the last bit. A
+    class gets the buckets in which the model sees its rows anyway.
 
     Parameters
     ----------

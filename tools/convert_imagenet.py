@@ -11,16 +11,10 @@ from streammach.cli.main import run
 from tools.published.command import Published, command_of
 
 IMAGENET = Published(
-    name="ImageNet",
-    address="http://hunch.net/~jl/datasets/imagenet/",
-    train_file="training.txt.gz",
-    test_file="testing.txt.gz",
-    n_rows=12_777_062,
-    n_test_rows=1_419_674,
-    n_classes=21_841,
-    n_features=6_144,
-    first_label=1,
-)
+    name="ImageNet", address="http://hunch.net/~jl/datasets/imagenet/",
+    train_file="training.txt.gz", test_file="testing.txt.gz",
+    n_rows=12_777_062, n_test_rows=1_419_674, n_classes=21_841, n_features=6_144, first_label=1,
+)  # fmt: skip
 
 if __name__ == "__main__":
     run_as = "convert_imagenet.py"

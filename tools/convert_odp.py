@@ -11,16 +11,10 @@ from streammach.cli.main import run
 from tools.published.command import Published, command_of
 
 ODP = Published(
-    name="ODP",
-    address="http://hunch.net/~jl/",
-    train_file="odp_train.vw.gz",
-    test_file="odp_test.vw.gz",
-    n_rows=1_084_404,
-    n_test_rows=493_014,
-    n_classes=105_033,
-    n_features=422_713,
-    first_label=1,
-)
+    name="ODP", address="http://hunch.net/~jl/",
+    train_file="odp_train.vw.gz", test_file="odp_test.vw.gz",
+    n_rows=1_084_404, n_test_rows=493_014, n_classes=105_033, n_features=422_713, first_label=1,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(run(command_of(ODP, "tools/convert_odp.py"), "convert_odp.py", sys.argv[1:]))

@@ -204,8 +204,7 @@ def convert(
     force : bool
         Whether an existing store may be replaced.
     progress : bool, str or callable, optional
-        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total).
+        Whether it is told how it goes, as for :func:`streammach.train`.
 
     Raises
     ------

@@ -167,8 +167,8 @@ def explore(
     layout : Layout, optional
         How the cells of CSV and TSV lie.
     progress : bool, str or callable, optional
-        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total): sources that were looked at.
+        Whether it is told how it goes, as for :func:`streammach.train`: sources that were looked
+        at.
 
     Raises
     ------

@@ -247,7 +247,6 @@ class MatrixSource(Source[MatrixPiece]):
             raise ChangedError("what was read before is not there", path=self.path)
 
     def column_names(self) -> Names | None:
-        """Return the names of the columns; None where these are their numbers."""
         if self.columns is None:
             with self.opened() as opened:
                 self.columns = opened.columns

@@ -123,11 +123,9 @@ class MatrixText(TextSource):
         self._labels_path = labels
 
     def files(self) -> list[Path]:
-        """Return both files."""
         return [self.path, *([] if self._labels_path is None else [self._labels_path])]
 
     def fingerprint(self) -> Fingerprint:
-        """Return what identifies the content of both files."""
         return Source.fingerprint(self)
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TextReader:
@@ -140,5 +138,4 @@ class MatrixText(TextSource):
         return super().reader(vocabulary, label_needed=label_needed, strict=strict)
 
     def opened(self) -> JoinedText:
-        """Return the joined text."""
         return JoinedText(self.path, self._labels_path)

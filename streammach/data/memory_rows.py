@@ -79,7 +79,6 @@ class GivenSource(MatrixSource):
         return ""
 
     def fingerprint(self) -> Fingerprint:
-        """Return that these are rows in memory."""
         return Fingerprint(name=str(PLACE), format=self.form, bytes=self.n_bytes, crc32c="")
 
     @property

@@ -101,7 +101,6 @@ class TextFile(Source[TextPiece]):
         self._free: deque[TextBuffer] = deque()
 
     def files(self) -> list[Path]:
-        """Return the file; none for a pipe."""
         return [] if is_piped(self.path) else [self.path]
 
     def fingerprint(self) -> Fingerprint:
@@ -239,7 +238,6 @@ class TextSource(TextFile):
         return TextReader(parse, options, vocabulary, label_needed=label_needed, strict=strict)
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
-        """Refuse text with another number of rows than its header names."""
         if self._header is None:
             return
         promised, found = self._header.rows, n_rows + n_bad

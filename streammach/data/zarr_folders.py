@@ -276,7 +276,6 @@ class AnnDataSource(TreeSource):
         return self._bytes
 
     def files(self) -> list[Path]:
-        """Return the files of matrix, labels and names."""
         places = dict.fromkeys((self._x, self._y or self._x, self._names or self._x))
         return [file for name in places for file in files_in(self.path / name)]
 

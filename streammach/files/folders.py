@@ -170,19 +170,14 @@ def remove_folder(path: Path) -> None:
         fsync_folder(path.parent)
 
 
-def fsync_tree(path: Path) -> None:
-    """Make all names in a folder and those below durable."""
-    for folder, _, _ in os.walk(path):
-        fsync_folder(Path(folder))
-
-
 def give_name(made: Path, name: Path) -> None:
     """Give a name to a finished file or folder; OSError if it is taken meanwhile, or fails.
 
     A folder that had the name is found under the old one.
     """
     if made.is_dir():
-        fsync_tree(made)
+        for folder, _, _ in os.walk(made):
+            fsync_folder(Path(folder))
     else:
         fsync_file(made)
     if not os.path.lexists(name):

@@ -52,20 +52,18 @@ def with_classes(model: M, new: NewClasses) -> M:
     spec = model.spec.with_added(new.codes)
     if 2 * len(to_json(spec)) > MAX_DOCUMENT:  # the rest of a document takes less than a half
         raise UsageError(f"{len(spec.added_codes):,} added classes are too many: train again")
-    label_counts = model.label_counts
+    label_counts, says = model.label_counts, model.says
+    if says is not None:
+        says = np.concatenate([says, len(says) + np.arange(len(new.labels), dtype=np.int32)])
     if label_counts is not None:
         label_counts = np.concatenate([label_counts, new.n_rows])
     return replace(
         model, spec=spec, labels=model.labels.followed_by(new.labels),
         counts=None if model.counts is None else _counts(model, model.counts.plain(), new),
-        says=None if model.says is None else _with_more(model.says, len(new.labels)),
         titles=model.titles and model.titles.followed_by(Names.of([b""] * len(new.labels))),
-        label_counts=label_counts, n_rows=model.n_rows + (new.n_distinct if model.listed else 0),
+        says=says, label_counts=label_counts,
+        n_rows=model.n_rows + (new.n_distinct if model.listed else 0),
     )  # fmt: skip
-
-
-def _with_more(says: NDArray[np.int32], n: int) -> NDArray[np.int32]:
-    return np.concatenate([says, len(says) + np.arange(n, dtype=np.int32)])
 
 
 def _counts(model: Model, counts: CountWeights, new: NewClasses) -> CountWeights:

@@ -310,7 +310,6 @@ class SliceSums(Figures):
         return {"there": IdCounts.of(group), "right": IdCounts.of(group[right])}
 
     def fields(self) -> dict[str, Any]:
-        """Return the rows by value."""
         there, right = self.sums["there"][:-1], self.sums["right"][:-1]
         some = np.flatnonzero(there)
         frequent = some[np.lexsort((some, -there[some]))][:FREQUENT]

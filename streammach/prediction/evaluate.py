@@ -179,8 +179,7 @@ def evaluate(
     options : SourceOptions, optional
         How a file is read, and where its labels are; guessed otherwise.
     progress : bool, str or callable, optional
-        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total).
+        Whether it is told how it goes, as for :func:`streammach.train`.
     threshold : float
         Probability from which on a label is predicted, where rows have lists of labels.
     propensity : (float, float)

@@ -93,7 +93,6 @@ class Narrowed(Forward):
             self._device.rank(rows, kind, scores, ids)
 
     def products(self, rows: RowBlock | Batch, z: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Write ``bias + X W`` to `z`; return the dense rows X."""
         x = self.laid_out(rows)
         step = max(1, PIECE_BYTES // (4 * len(self._trained)))
         for start in range(0, self.spec.n_columns, step):

@@ -204,18 +204,15 @@ class Delimited(TextOutput):
     delimiter: str
 
     def heading(self, shape: Shape) -> bytes:
-        """Return the names of the columns as a line."""
         columns = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in shape.columns]
         return (self.delimiter.join(("row", "tag", *columns)) + "\n").encode()
 
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
-        """Return the template of a row."""
         own = [number if what == shape.word else "%s" for what in shape.columns]
         cells = own * n_labels + [""] * len(own) * (shape.k - n_labels)
         return self.delimiter.join(("%d", "%s", *cells)) + "\n"
 
     def is_ours(self, path: Path, start: bytes) -> bool:
-        """Return whether a text starts with a heading of ours."""
         cells = start.partition(b"\n")[0].decode("utf-8", "replace").split(self.delimiter)
         return cells[:4] in [
             ["row", "tag", "label_1", word] for word in ("score_1", "probability_1", "title_1")
@@ -242,7 +239,6 @@ class CsvOutput(Delimited):
     special = re.compile('[",\r\n]')
 
     def cell(self, name: bytes) -> str:
-        """Return a label or a tag in quotes where it needs them."""
         text = name.decode("utf-8", "backslashreplace")
         return '"' + text.replace('"', '""') + '"' if self.special.search(text) else text
 
@@ -256,11 +252,9 @@ class JsonLinesOutput(TextOutput):
     ours = re.compile(rb'\{"row":\d+,"tag":(?:null|"(?:[^"\\]|\\.)*"),"labels":\[')
 
     def cell(self, name: bytes) -> str:
-        """Return a label or a tag as it stands between quotes."""
         return _json(name.decode("utf-8", "backslashreplace"))[1:-1]
 
     def explained(self, why: list[Explanation]) -> list[str]:
-        """Return explanations as objects."""
         return [_json(one) for one in why]
 
     def tag(self, cell: str) -> str:
@@ -272,7 +266,6 @@ class JsonLinesOutput(TextOutput):
         return NUMBER % value if np.isfinite(value) else "null"
 
     def line(self, n_labels: int, shape: Shape, number: str) -> str:
-        """Return the template of a row."""
         label = "%s" if shape.labels.kind == "integer" else '"%s"'
         cells = {"label": label, "title": '"%s"', shape.word: number, "explanation": "%s"}
         names = {"label": "labels", "title": "titles", shape.word: shape.plural}
@@ -282,7 +275,6 @@ class JsonLinesOutput(TextOutput):
         return f'{{"row":%d,"tag":%s,{own}}}\n'
 
     def is_ours(self, path: Path, start: bytes) -> bool:
-        """Return whether a text starts with the names of ours, in their order."""
         return self.ours.match(start) is not None
 
 
@@ -319,7 +311,8 @@ class ParquetOutput(OutputFormat):
                 pa.array(np.ascontiguousarray(part.scores[:, i]), mask=lacking),
             ]
             if why is not None:
-                columns.append(_structs(why[:, i], schema.field(f"explanation_{i + 1}").type))
+                own = [None if one is None else msgspec.to_builtins(one) for one in why[:, i]]
+                columns.append(pa.array(own, schema.field(f"explanation_{i + 1}").type))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @contextmanager
@@ -361,11 +354,6 @@ def _json(value: Any) -> str:
     """Return a value as JSON in which nothing is unsafe for a terminal."""
     text = msgspec.json.encode(value).decode()
     return UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
-
-
-def _structs(why: NDArray[Any], kind: Any) -> Any:
-    """Return explanations as an array of Arrow, without their labels."""
-    return arrow().array([None if one is None else msgspec.to_builtins(one) for one in why], kind)
 
 
 def _explanation_type(features: Names) -> Any:

@@ -135,8 +135,7 @@ def predict(
     threads : int, optional
         Threads that compute; all cores otherwise.
     progress : bool, str or callable, optional
-        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total).
+        Whether it is told how it goes, as for :func:`streammach.train`.
 
     Raises
     ------

@@ -149,7 +149,6 @@ class ClassFigures(Figures):
         return sums
 
     def fields(self) -> dict[str, Any]:
-        """Return accuracy, log loss, calibration errors and recall by class."""
         sums, known = self.sums, int(self.sums["after"][0].sum())
         there, right, shares = sums["there"], sums["right"], sums["hits"].cumsum() / sums["n_rows"]
         first, three, five = (float(shares[k - 1]) for k in PLACES)
@@ -201,7 +200,6 @@ class RankingFigures(Figures):
         return sums
 
     def fields(self) -> dict[str, Any]:
-        """Return the figures by ranking."""
         names = ("accuracy", "top_5_accuracy")
         return {"estimators": {
             name: dict(zip(names, (sums[1:] / sums[0]).tolist(), strict=True))
@@ -312,7 +310,6 @@ class EvaluationSums(Figures):
         return {"rows": np.array([len(lists), unseen, majority.sum()]), **sums}
 
     def fields(self) -> dict[str, Any]:
-        """Return all of them."""
         n, unseen, majority = self.sums["rows"].tolist()
         found = {"n_rows": n, "n_unseen": unseen, "majority": majority / n}
         for figures in self._all.values():
@@ -320,7 +317,6 @@ class EvaluationSums(Figures):
         return found
 
     def details(self) -> dict[str, Any]:
-        """Return all of them."""
         return {k: v for figures in self._all.values() for k, v in figures.details().items()}
 
 

@@ -350,7 +350,6 @@ class LabelFigures(Figures):
         return found
 
     def details(self) -> dict[str, Any]:
-        """Return how true the probabilities are."""
         n, stated, right = self.sums["likely"].tolist()
         likely = Bin(int(n), stated / n, right / n) if n else None
         return {"reliability": reliability(self.sums["stated"]), "likely": likely}

@@ -12,7 +12,6 @@ from streammach.errors import clean
 from streammach.machine import size_text, time_range_text, time_text
 from streammach.parts.registry import parts_text
 from streammach.progress import line_width, wrapped
-from streammach.spec.model_spec import ModelShape
 from streammach.spec.plan import Option, Plan
 
 HEADING = "      B    R  parts         memory    model  lost        query   training"
@@ -23,7 +22,7 @@ Document = Mapping[str, object]  # a JSON object
 def shape_text(plan: Plan) -> str:
     """Return the model's shape for people."""
     shape = plan.config.shape
-    return str(shape) if shape.unhashed else _shape_text(shape)
+    return str(shape).replace("exact", f"exact ({shape.n_buckets:,} classes)")
 
 
 def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
@@ -48,12 +47,6 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
     if following is not None:
         rows.append(f"next     {following}")
     return rows
-
-
-def _shape_text(shape: ModelShape) -> str:
-    if shape.unhashed:
-        return "none"
-    return str(shape).replace("exact", f"exact ({shape.n_buckets:,} classes)")
 
 
 def _wrapped(head: str, text: str) -> list[str]:
@@ -87,15 +80,10 @@ def _option_line(option: Option, plan: Plan) -> str:
 def _times(option: Option, plan: Plan) -> tuple[str, str]:
     """Return the time of a query and of a training, for people."""
     time, query = time_text(option.seconds), time_text(option.query_seconds)
-    if option.seconds_spread > 1:
-        time = _range_text(option)
+    if (spread := option.seconds_spread) > 1:
+        time = time_range_text(option.seconds / spread, option.seconds * spread)
     over = f", {option.shape.n_hashed_features:,} features" if option.shape.cut else ""
     return query, (time if option.fits else "does not fit") + over
-
-
-def _range_text(option: Option) -> str:
-    spread = option.seconds_spread
-    return time_range_text(option.seconds / spread, option.seconds * spread)
 
 
 def _ledger_lines(plan: Plan) -> list[str]:

@@ -83,7 +83,6 @@ class CountWeights(PairTable):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the arrays."""
         return super().n_bytes + (0 if self.near is None else self.near.n_bytes)
 
     @property

@@ -83,8 +83,7 @@ def suspects(
     force : bool
         Whether a list that is there may be replaced.
     progress : bool, str or callable, optional
-        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total).
+        Whether it is told how it goes, as for :func:`streammach.train`.
 
     Raises
     ------

@@ -139,8 +139,8 @@ def sweep(
     told : callable, optional
         Told each point that this call finished, and those that do not fit.
     progress : bool, str, callable or ProgressBar, optional
-        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total): seconds of the training of a point.
+        Whether it is told how it goes, as for :func:`streammach.train`: seconds of the training of
+        a point.
 
     Raises
     ------

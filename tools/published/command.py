@@ -54,23 +54,14 @@ def source_in(published: Published, folder: Path, name: str) -> Path:
     )
 
 
-def store_name(name: str) -> str:
-    """Return the name of the store that a file becomes: ``a.zarr`` for ``a.vw.gz``."""
-    return f"{name.partition('.')[0]}.zarr"
-
-
 def convert_published(
-    published: Published,
-    sources: tuple[Path, Path],
-    out: Path,
-    *,
-    sample: bool = False,
-    options: Mapping[str, Any] | None = None,
-    progress: Wanted = None,
-) -> tuple[Conversion, Conversion]:
+    published: Published, sources: tuple[Path, Path], out: Path, *, sample: bool = False,
+    options: Mapping[str, Any] | None = None, progress: Wanted = None,
+) -> tuple[Conversion, Conversion]:  # fmt: skip
     """Convert the training rows, then the test rows with their labels and features; check both."""
     given = dict(options or {})
-    targets = [out / store_name(name) for name in (published.train_file, published.test_file)]
+    files = (published.train_file, published.test_file)
+    targets = [out / f"{name.partition('.')[0]}.zarr" for name in files]
     for target in targets:
         check_target(target, sources, force=given.get("force", False))
     train = convert(sources[0], targets[0], format="vw", progress=progress, **given)

@@ -40,23 +40,11 @@ path_type = click.Path(path_type=Path)
 @json_option
 @debug_option
 def make(
-    shape_name: str,
-    out: Path,
-    test: Path | None,
-    part: str,
-    scale: float,
-    rows: int | None,
-    test_rows: int | None,
-    classes: int | None,
-    features: int | None,
-    words: float | None,
-    labels: float | None,
-    unlabelled: float | None,
-    form: str,
-    seed: int,
-    progress: str,
+    *, shape_name: str, out: Path, test: Path | None, part: str, scale: float, rows: int | None,
+    test_rows: int | None, classes: int | None, features: int | None, words: float | None,
+    labels: float | None, unlabelled: float | None, form: str, seed: int, progress: str,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Write made-up rows of a SHAPE to OUT, as text: plain, or gzip where its name ends in .gz.
 
     odp: word counts, sparse, 60 values a row. imagenet: 6,144 features of a network, a third of

@@ -34,25 +34,9 @@ class Written:
 def write_rows(
     rows: SyntheticRows, out: Path, *, xmc: bool = False, progress: Progress | None = None
 ) -> Written:
-    """Write made-up rows; the file appears when it is whole.
+    """Write made-up rows as VW or XMC text, gzip where the name ends so, or raise UsageError.
 
-    Parameters
-    ----------
-    rows : SyntheticRows
-        The rows.
-    out : Path
-        The file: gzip where its name ends so.
-    xmc : bool
-        Whether it is XMC text, and not VW.
-    progress : callable, optional
-        Called with (stage, rows done, all rows).
-
-    Raises
-    ------
-    UsageError
-        If the output exists.
-    DiskError
-        If it cannot be written.
+    The file appears when it is whole.
     """
     destination, shape, zipped = destination_of(out), rows.shape, out.suffix == ".gz"
     head = f"{rows.n_rows} {shape.n_features} {shape.n_classes + 1}\n".encode() if xmc else b""

@@ -122,22 +122,10 @@ def take_row(table: Array, counts: Array, features: Array, values: Array, end: i
 
 @kernel(fastmath=False)
 def count_rows(
-    indptr: Array,
-    features: Array,
-    values: Array,
-    starts: Array,
-    labels: Array,
-    n_classes: int,
-    n_features: int,
-    first: int,
-    every: bool,
-    tokens: tuple[int, int, int],
-    octaves: int,
-    table: Array,
-    counts: Array,
-    stream: Number,
-    structure: Number,
-) -> None:
+    indptr: Array, features: Array, values: Array, starts: Array, labels: Array, n_classes: int,
+    n_features: int, first: int, every: bool, tokens: tuple[int, int, int], octaves: int,
+    table: Array, counts: Array, stream: Number, structure: Number,
+) -> None:  # fmt: skip
     """Make rows of counts, like words of a text: common ones, and those of a class and its group.
 
     Parameters
@@ -146,17 +134,12 @@ def count_rows(
         Receive the rows; room for the most tokens a row.
     starts, labels : int64 (n + 1,), int32 (m,)
         The classes of each row; one of them is drawn for each token.
-    n_classes, n_features : int
-        Of the whole data set.
-    first : int
-        Number of the first row.
-    every : bool
-        Whether row i also holds feature i.
+    n_classes, n_features, octaves, first, every : int, int, int, int, bool
+        Of the whole data set, and bits of `n_features`; number of the first row; whether row i also
+        holds feature i.
     tokens : (int, int, int)
         Fewest tokens a row, how many more there may be (less than), and into how many parts a row's
         share of tokens that come from its classes is divided.
-    octaves : int
-        Bits of `n_features`.
     table, counts : int32 (SLOTS + most tokens,), float32 (the same,)
         Scratch; all of `table` is EMPTY, before and after.
     stream, structure : uint64
@@ -191,12 +174,8 @@ def count_rows(
 @kernel(inline=True)
 def normal(bits: Number) -> Any:
     """Return a nearly normal number, mean 0 and deviation 1, from 64 random bits."""
-    total = (
-        (bits & LOW16)
-        + ((bits >> np.uint64(16)) & LOW16)
-        + ((bits >> HALF) & LOW16)
-        + (bits >> np.uint64(48))
-    )
+    total = (bits & LOW16) + ((bits >> np.uint64(16)) & LOW16) + ((bits >> HALF) & LOW16)
+    total += bits >> np.uint64(48)
     return (np.float64(total) - NORMAL_MEAN) / NORMAL_DEVIATION
 
 
@@ -213,36 +192,20 @@ def four_digits(value: float) -> Any:
 
 @kernel(fastmath=False)
 def activation_rows(
-    indptr: Array,
-    features: Array,
-    values: Array,
-    starts: Array,
-    labels: Array,
-    thresholds: Array,
-    first: int,
-    strength: float,
-    scale: float,
-    stream: Number,
-    structure: Number,
-) -> None:
+    indptr: Array, features: Array, values: Array, starts: Array, labels: Array, thresholds: Array,
+    first: int, strength: float, scale: float, stream: Number, structure: Number,
+) -> None:  # fmt: skip
     """Make rows of activations: normal noise and the class's own pattern, cut at thresholds.
 
     The pattern of a row of n classes is the sum of theirs by the root of n.
 
     Parameters
     ----------
-    indptr, features, values : int64 (n + 1,), int32 (nnz,), float32 (nnz,)
-        Receive the rows; values are rounded to four significant digits.
-    starts, labels : int64 (n + 1,), int32 (m,)
-        The classes of each row.
-    thresholds : float64 (d,)
-        What a feature must pass to be more than 0, in deviations of the noise.
-    first : int
-        Number of the first row.
-    strength, scale : float
-        Deviation of the pattern in units of the noise; factor of all values.
-    stream, structure : uint64
-        States of what differs between parts, and of what they share.
+    indptr, features, values, starts, labels, first, stream, structure
+        As for :func:`count_rows`; values are rounded to four significant digits.
+    thresholds, strength, scale : float64 (d,), float, float
+        What a feature must pass to be more than 0, in deviations of the noise; deviation of the
+        pattern in the same unit; factor of all values.
     """
     indptr[0] = 0
     for r in range(starts.shape[0] - 1):

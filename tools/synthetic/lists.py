@@ -29,21 +29,12 @@ LISTS = np.uint64(0x6C62272E07BB0142)  # states of lists differ from those of ro
 
 @dataclass(frozen=True)
 class Lists:
-    """How many labels rows have.
+    """How many labels rows have."""
 
-    Attributes
-    ----------
-    mean : float
-        Labels of a row that has any; 1 to 200.
-    unlabelled : float
-        Share of the rows that have none; from 0, below 1.
-    """
-
-    mean: float
-    unlabelled: float = 0.0
+    mean: float  # labels of a row that has any; 1 to 200
+    unlabelled: float = 0.0  # share of the rows that have none; from 0, below 1
 
     def __post_init__(self) -> None:
-        """Refuse what no rows can have."""
         if not 1 <= self.mean <= MOST_MEAN:
             raise UsageError(f"{self.mean:g} is not from 1 to {MOST_MEAN}: --labels")
         if not 0 <= self.unlabelled < 1:
@@ -52,19 +43,7 @@ class Lists:
     def of_rows(
         self, firsts: NDArray[np.int32], number: int, n_classes: int, stream: np.uint64
     ) -> LabelLists:
-        """Return the labels of some rows.
-
-        Parameters
-        ----------
-        firsts : int32 (n,)
-            The first label that each of them has, if it has any.
-        number : int
-            Number of the first of the rows.
-        n_classes : int
-            Of the whole data set.
-        stream : uint64
-            State of the part of the data.
-        """
+        """Return the labels of rows from a number on, by the first label of each: int32 (n,)."""
         further = (self.mean - 1) / (1 + (LONG - 1) / LONG_ROWS)
         more = np.uint64(further / (1 + further) * 2.0**32)
         none = np.uint64(self.unlabelled * 2.0**32)
@@ -89,14 +68,10 @@ def count_labels(
 
     Parameters
     ----------
-    first : int
-        Number of the first row.
-    n_classes : int
-        Of the whole data set.
+    first, n_classes, stream : int, int, uint64
+        Number of the first row; classes of the whole data set; state of the part of the data.
     more, none : uint64
         The chances of one label more, and of none, in parts of 2^32.
-    stream : uint64
-        State of the part of the data.
     starts : int64 (n + 1,)
         Receives the starts; the first entry is 0.
     """
@@ -122,12 +97,8 @@ def draw_labels(
     ----------
     starts, firsts : int64 (n + 1,), int32 (n,)
         Where each row's labels start; the first one of each.
-    first : int
-        Number of the first row.
-    n_classes : int
-        Of the whole data set.
-    stream : uint64
-        State of the part of the data.
+    first, n_classes, stream : int, int, uint64
+        As for :func:`count_labels`.
     labels : int32 (m,)
         Receives the labels, which rise within a row.
     """

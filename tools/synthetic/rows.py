@@ -46,31 +46,18 @@ SCALE = 0.4
 class Shape:
     """What made-up data look like.
 
-    Attributes
-    ----------
-    kind : str
-        ``counts`` or ``activations``.
-    n_rows, n_test_rows : int
-        Rows to train on, and to test on.
-    n_classes, n_features : int
-        Classes and features. Training rows hold each class and, for counts, each feature, where
-        there are as many rows.
-    lists : Lists, optional
-        How many classes a row has; one otherwise.
-    words : float, optional
-        Mean words a row of counts, some of them the same; 65.5 otherwise.
+    Training rows hold each class and, for counts, each feature, where there are as many rows.
     """
 
     kind: Literal["counts", "activations"]
-    n_rows: int
+    n_rows: int  # n_rows, n_test_rows: to train on, and to test on
     n_test_rows: int
     n_classes: int
     n_features: int
-    lists: Lists | None = None
-    words: float | None = None
+    lists: Lists | None = None  # how many classes a row has; one otherwise
+    words: float | None = None  # mean words a row of counts, some of them the same; 65.5 otherwise
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no data set can have."""
         for name in ("n_rows", "n_test_rows", "n_classes", "n_features"):
             if not 0 < getattr(self, name) < 2**31:
                 word = name.removeprefix("n_").replace("_", "-")
@@ -89,18 +76,7 @@ class Shape:
         return fewest, more, OWN_PARTS if self.lists is None else LISTED_OWN_PARTS
 
     def scaled(self, factor: float) -> Shape:
-        """Return the shape with so many times the rows, the classes and, for counts, features.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0. Activations keep their columns.
-
-        Raises
-        ------
-        UsageError
-            If it is not above 0, or too large.
-        """
+        """Return the shape with so many times the rows, the classes and, for counts, features."""
         if not 0 < factor < 2**31:
             raise UsageError(f"{factor:g} is not a number above 0: --scale")
         features = self.n_features * (factor if self.kind == "counts" else 1)
@@ -124,31 +100,7 @@ SHAPES = {
 
 
 class SyntheticRows:
-    """The rows of one part of made-up data.
-
-    Parameters
-    ----------
-    shape : Shape
-        What they look like.
-    part : str
-        ``train`` or ``test``.
-    seed : int
-        Decides everything that is random.
-
-    Attributes
-    ----------
-    shape : Shape
-        What they look like.
-    part : str
-        Which part they are.
-    n_rows : int
-        Rows of this part.
-
-    Raises
-    ------
-    UsageError
-        If the part or the seed cannot be.
-    """
+    """The rows of one part of made-up data, ``train`` or ``test``."""
 
     def __init__(self, shape: Shape, *, part: str = "train", seed: int = 0) -> None:
         if part not in PARTS:
@@ -158,10 +110,8 @@ class SyntheticRows:
         self.shape, self.part = shape, part
         self.n_rows = shape.n_rows if part == "train" else shape.n_test_rows
         self._step = _coprime(self.n_rows) if part == "train" else 0
-        self._stream, self._structure = (
-            _state(seed, PART_STREAMS[part]),
-            _state(seed, SHARED_STREAM),
-        )
+        streams = np.array([PART_STREAMS[part], SHARED_STREAM])
+        self._stream, self._structure = keys(seed, streams)
         room = SLOTS + sum(shape.tokens[:2])
         self._scratch = np.full(room, EMPTY, np.int32), np.empty(room, np.float32)
         n_thresholds = shape.n_features if shape.kind == "activations" else 0
@@ -175,17 +125,9 @@ class SyntheticRows:
         return min(self.shape.n_features, sum(self.shape.tokens[:2]))
 
     def pieces(self, piece_values: int = PIECE_VALUES) -> Iterator[RowBlock]:
-        """Yield all rows in their order; a piece is valid until the next one.
+        """Yield all rows in their order, about so many values at a time, on which none depends.
 
-        Parameters
-        ----------
-        piece_values : int
-            About how many values are made at a time; the rows do not depend on it.
-
-        Yields
-        ------
-        RowBlock
-            Values float32, classes from 0, with lists of them where the shape has some.
+        Values are float32, classes count from 0. A piece is valid until the next one.
         """
         rows = max(1, min(self.n_rows, piece_values // self.most_row_nnz))
         nnz = rows * self.most_row_nnz
@@ -211,13 +153,9 @@ class SyntheticRows:
         return shape.lists.of_rows(classes, first, shape.n_classes, self._stream)
 
     def _make(
-        self,
-        first: int,
-        indptr: NDArray[np.int64],
-        features: NDArray[np.int32],
-        values: NDArray[np.float32],
-        lists: LabelLists,
-    ) -> None:
+        self, first: int, indptr: NDArray[np.int64], features: NDArray[np.int32],
+        values: NDArray[np.float32], lists: LabelLists,
+    ) -> None:  # fmt: skip
         shape = self.shape
         out = (indptr, features, values, lists.starts, lists.classes)
         states = (self._stream, self._structure)
@@ -236,23 +174,9 @@ class SyntheticRows:
 def text_pieces(
     rows: SyntheticRows, piece_values: int = PIECE_VALUES, *, xmc: bool = False
 ) -> Iterator[tuple[RowBlock, memoryview]]:
-    """Yield the rows, and as text; both are valid until the next ones.
+    """Yield the rows, and their lines in uint8; both are valid until the next ones.
 
-    Parameters
-    ----------
-    rows : SyntheticRows
-        The rows.
-    piece_values : int
-        About how many values are made at a time.
-    xmc : bool
-        Whether the text is that of the XMC repository, but for its first line; VW text otherwise.
-
-    Yields
-    ------
-    block : RowBlock
-        Some rows.
-    text : memoryview of uint8
-        Their lines, classes counted from 1, features from 0.
+    Lines count classes from 1, features from 0. XMC text lacks its first line.
     """
     out = np.empty(0, np.uint8)
     for block in rows.pieces(piece_values):
@@ -263,10 +187,6 @@ def text_pieces(
         arrays = (block.indptr, block.features, block.values, lists.starts, lists.classes)
         n = text_lines(*arrays, xmc, out)
         yield block, out.data[:n]
-
-
-def _state(seed: int, stream: int) -> np.uint64:
-    return np.uint64(keys(seed, np.array([stream]))[0])
 
 
 def _coprime(n: int) -> int:

@@ -100,7 +100,6 @@ class CpuBackend(Forward, Backend):
             self.basis = self.basis.plain
 
     def step(self, batch: Batch | RowIdBatch, rate: float) -> Loss:
-        """Train on one batch; return its loss."""
         assert self._trains is not None, "prepare() comes first"
         assert isinstance(batch, Batch), "no rows are kept"
         self._number[0] += 1

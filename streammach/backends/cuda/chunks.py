@@ -142,16 +142,12 @@ CODINGS: dict[Weights, Coding] = {
 def rounding_key(seed: int, step: int) -> np.uint32:
     """Return what a step's random bits are drawn from; the training's seed may have any size."""
     h = 0
-    for part in (seed, seed >> 32, step, step >> 32):
-        h = _mixed(h ^ part & 0xFFFFFFFF)
+    for part in (seed, seed >> 32, step, step >> 32):  # as :func:`mixed` does
+        h ^= part & 0xFFFFFFFF
+        h = (h ^ h >> 16) * FIRST & 0xFFFFFFFF
+        h = (h ^ h >> 15) * SECOND & 0xFFFFFFFF
+        h ^= h >> 16
     return np.uint32(h)
-
-
-def _mixed(h: int) -> int:
-    """Return what :func:`mixed` gives, on the host."""
-    h = (h ^ h >> 16) * FIRST & 0xFFFFFFFF
-    h = (h ^ h >> 15) * SECOND & 0xFFFFFFFF
-    return h ^ h >> 16
 
 
 @device

@@ -85,11 +85,6 @@ class RowBuffer:
         """Labels held, where rows have lists of them."""
         return int(self.list_ends[self.n_rows]) if self.listed else 0
 
-    @property
-    def n_tag_bytes(self) -> int:
-        """Bytes of the tags held."""
-        return int(self.tag_ends[self.n_rows]) if self.tagged else 0
-
     def bytes_of(self, n_rows: int, nnz: int, tag_bytes: int = 0, n_labels: int = 0) -> int:
         """Return the bytes that so many rows, values, bytes of tags and labels in lists take."""
         value_bytes = FEATURE_BYTES + self.values.dtype.itemsize
@@ -99,13 +94,13 @@ class RowBuffer:
 
     def room_for(self, block: RowBlock) -> int:
         """Return the bytes that the rows take with those of a block."""
-        more = 0 if block.tags is None else block.tags.n_bytes
+        tag_bytes = int(self.tag_ends[self.n_rows]) if self.tagged else 0
+        tag_bytes += 0 if block.tags is None else block.tags.n_bytes
         labels = 0
         if self.listed or block.labels is not None:
             labels = (self.n_labels if self.listed else self.n_rows) + block.lists.n_labels
-        return self.bytes_of(
-            self.n_rows + block.n_rows, self.nnz + block.nnz, self.n_tag_bytes + more, labels
-        )
+        n_rows, nnz = self.n_rows + block.n_rows, self.nnz + block.nnz
+        return self.bytes_of(n_rows, nnz, tag_bytes, labels)
 
     def reserve(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> slice:
         """Append rows with their keys uint64 (n,), whose features have a group's ids.

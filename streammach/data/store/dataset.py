@@ -310,8 +310,7 @@ class Dataset(StoredRows, Reported):
             Whether every byte is read, every chunk decoded and every row checked; else only the
             index at the end of each file, beside what :meth:`open` checks.
         progress : bool, str or callable, optional
-            Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what
-            is called with (stage, done, total).
+            Whether it is told how it goes, as for :func:`streammach.train`.
 
         Raises
         ------
@@ -388,8 +387,7 @@ def verify(
         Whether every byte is read, every chunk decoded and every row checked; else only metadata,
         the sizes of files and the index of each.
     progress : bool, str or callable, optional
-        Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total).
+        Whether it is told how it goes, as for :func:`streammach.train`.
 
     Raises
     ------

@@ -183,7 +183,7 @@ class StoreWriter(RowsWriter):
         manifest = msgspec.json.encode(Manifest(dict(sorted(files.items())), digests))
         write_atomic(self._folder / "manifest.json", manifest)
         root = msgspec.structs.replace(root, manifest=sha256([manifest]))
-        unchecked = _root_document(root)
+        unchecked = _encoded(group_of({"streammach": root.document()}))
         checked = unchecked.replace(NO_CHECK, NO_CHECK[:-1] + f'{sha256([unchecked])}"'.encode())
         write_atomic(self._folder / "zarr.json", checked)
         return root
@@ -239,10 +239,6 @@ def array_of(n_values: int, dtype: np.dtype[np.generic]) -> dict[str, Any]:
         "node_type": "array",
         "storage_transformers": [],
     }
-
-
-def _root_document(root: Root) -> bytes:
-    return _encoded(group_of({"streammach": root.document()}))
 
 
 def _encoded(document: Mapping[str, Any]) -> bytes:

@@ -56,7 +56,6 @@ class DocumentFolder(Table):
         }  # fmt: skip
 
     def files(self) -> list[Path]:
-        """Return the files of texts and subjects."""
         return [*(self._text(name) for name in self._names), *self._subjects.values()]
 
     def columns_there(self) -> Sequence[str]:

@@ -158,7 +158,6 @@ class DelimitedSource(TextTable):
         return self._names
 
     def first_rows(self) -> list[CellRows]:
-        """Return the first rows, or raise DataError or DiskError."""
         read = find_in_head(self.path, self._raw, HEAD_BYTES, self._first_records)
         assert read is not None, "there is a header"
         good = np.flatnonzero(read.found == len(self._names))[self.header_rows :]
@@ -246,7 +245,6 @@ class JsonSource(TextTable):
     names_known = False
 
     def first_rows(self) -> list[PythonRows]:
-        """Return the first objects, or raise DataError or DiskError."""
         lines = find_in_head(self.path, self._raw, HEAD_BYTES, _first_lines)
         if not lines:
             return []

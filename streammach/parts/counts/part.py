@@ -305,7 +305,6 @@ class Counts(Part):
         return {BESIDE: FIT * FITS_BESIDE + _fits(facts, config, FITS_BESIDE) * scale}
 
     def text(self, part: PartPlan) -> str:
-        """Return how many pairs there is room for."""
         n = part.size
         return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
 
@@ -315,7 +314,6 @@ class Counts(Part):
         return CountsAhead((OnwardLearner if goes_on else alone.CountLearner)(session).run())
 
     def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
-        """Return the counts that were saved, or None."""
         shape = session.plan.config.shape
         if not folder.is_dir():
             return None

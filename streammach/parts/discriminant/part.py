@@ -89,7 +89,6 @@ class ClosedForm(Part):
         return "closed form"
 
     def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:
-        """Return what held-out rows reach with it alone."""
         return ClosedFormFit(session, spec).share_of(untrained=True).reached
 
     def choose(self, session: PartSession, spec: TrainSpec) -> Decision:

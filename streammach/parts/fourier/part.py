@@ -90,7 +90,6 @@ class Fourier(Part):
         return PartTime(own_step=row + weights, trials=RATES + len(BANDWIDTHS) - 1)
 
     def text(self, part: PartPlan) -> str:
-        """Return its name with its size."""
         return f"{part.size:,} cosines"
 
     def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:

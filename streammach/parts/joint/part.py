@@ -42,7 +42,6 @@ class JointLoss(Part):
         yield Choice(plan=PartPlan(name=self.name, fixed=sure)) if pays else WITHOUT
 
     def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        """Return the time of best classes of a row."""
         repetitions = config.shape.n_repetitions
         decoded = config.shape.n_classes * repetitions
         return PartTime(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)

@@ -78,7 +78,6 @@ class Whitening(Part):
     def search(
         self, session: PartSession, trials: Trials, spec: TrainSpec
     ) -> tuple[TrainSpec, list[str]]:
-        """Return the training with rows whitened or not, and why."""
         # Whitened rows are as large as plain ones, so that both are compared at the same rate.
         if spec.whitened:
             return spec, []

@@ -70,12 +70,12 @@ def test_every_command_writes_in_the_encoding_of_its_output(encoding, job, monke
 def test_a_process_without_a_language_takes_odd_names(job):
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     environment.pop("PYTHONIOENCODING", None)
-    for command in (["info", "日.zarr"], ["predict", "lauf-ü", "rows.vw", "--out", "pred-ü.tsv"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "streammach", *command], env=environment, cwd=job, check=False,
-            capture_output=True,
-        )  # fmt: skip
-        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
+    command = ["predict", "lauf-ü", "rows.vw", "--out", "pred-ü.tsv"]
+    done = subprocess.run(
+        [sys.executable, "-m", "streammach", *command], env=environment, cwd=job, check=False,
+        capture_output=True,
+    )  # fmt: skip
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
     assert "klasse-ü日-" in (job / "pred-ü.tsv").read_text("utf-8")
 
 

@@ -1,6 +1,8 @@
 """Rows in a pipe are answered when they come; a reader that leaves ends the command quietly."""
 
+import contextlib
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -61,9 +63,12 @@ def answers(folder, pieces, *options):
 
 
 def whole(folder, source, *options):
-    """The answers to a file."""
-    command = [*COMMAND[:5], str(source), *COMMAND[6:], *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
+    """The answers to a file, by the command in this process."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(out):
+        patched.chdir(folder)
+        assert main([*COMMAND[3:5], str(source), *COMMAND[6:], *options]) == 0
+    return out.getvalue().encode()
 
 
 @pytest.mark.timeout(90)

@@ -48,7 +48,7 @@ MODEL = {"n_buckets": 4, "n_repetitions": 5, "counts": "off", "batch_size": 16, 
 
 def store(tmp_path_factory, n_noise):
     made = TinyData(tmp_path_factory.mktemp("cuda"), np.random.default_rng(1))
-    return made.store(n_rows=90, n_classes=9, n_noise=n_noise)
+    return made.store(n_rows=70, n_classes=9, n_noise=n_noise)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def store_of_lists(folder, n_noise):
     """A store of rows with up to three labels each, some without."""
     made, rng = TinyData(folder, np.random.default_rng(1)), np.random.default_rng(7)
     lines = []
-    for _ in range(80):
+    for _ in range(50):
         own = rng.choice(9, int(rng.integers(0, 4)), replace=False).tolist()
         noise = " ".join(f"n{j}" for j in rng.choice(n_noise, 2, replace=False))
         lines.append(f"{','.join(map(str, own))} | {' '.join(f'a{c}' for c in own)} {noise}")

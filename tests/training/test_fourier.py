@@ -134,7 +134,7 @@ def test_where_they_do_not_pay_the_model_is_as_without(stores, tiny, monkeypatch
 
 def test_what_was_interrupted_goes_on_to_the_same_bytes(stores, tiny):
     data, _ = stores
-    plan, fixed = planned(data), {**SHORT, "checkpoint_minutes": 0}
+    plan, fixed = planned(data, whitening="off"), {**SHORT, "checkpoint_minutes": 0}
     whole = fit(data, tiny.folder / "whole", plan, **fixed)
     with pytest.raises(Interrupted):
         fit(data, tiny.folder / "run", plan, callbacks=[StopAt(1)], **fixed)

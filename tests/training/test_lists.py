@@ -155,12 +155,13 @@ def test_commands_say_precision_of_lists(stores, tiny, capsys):
     train, test = map(str, stores)
     run, small, swept = (str(tiny.folder / name) for name in ("run", "small", "swept"))
     given = ["--memory", "600MB", "--epochs", "2", "--repetitions", "4", "--buckets"]
+    fixed = ["--learning-rate", "0.5", "--transform", "binary"]
     said = {}
     for name, arguments in {
         "train": ["train", train, "--out", run, *given, "8"],
         "shrink": ["shrink", run, "--out", small, "--weights", "int4", "--on", test],
         "info": ["info", run],
-        "sweep": ["sweep", train, "--out", swept, "--on", test, *given, "4,8"],
+        "sweep": ["sweep", train, "--out", swept, "--on", test, *fixed, *given, "4,8"],
         "report": ["report", f"{swept}/8x4", "--on", test],
     }.items():
         assert main(arguments) == 0

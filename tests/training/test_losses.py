@@ -37,13 +37,13 @@ def plan(data):
 
 
 def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
-    run = sm.Trainer(plan, TrainingOptions(transform="raw")).fit(data, tiny.folder / "run")
+    options = TrainingOptions(epochs=4, transform="raw")
+    run = sm.Trainer(plan, options).fit(data, tiny.folder / "run")
     assert {trial.loss for trial in run.settings.trials} == {"independent", "joint"}
     assert run.settings.training.loss == "joint"
     assert run.settings.reasons[-1].startswith("loss joint: held-out accuracy / top-5 after")
-    independent = sm.Trainer(
-        planned(data, loss="independent"), TrainingOptions(transform="raw")
-    ).fit(data, tiny.folder / "independent")
+    alone = planned(data, loss="independent")
+    independent = sm.Trainer(alone, options).fit(data, tiny.folder / "independent")
     assert {trial.loss for trial in independent.settings.trials} == {"independent"}
     best, other = (r.result.validation["logsum"].accuracy for r in (run, independent))
     assert best > other + 0.05

@@ -62,16 +62,10 @@ NOTHING = (ZERO, ZERO, ZERO, ZERO)  # a chunk
 def forward_kernel(
     shape: ColumnTiles, *, residuals: bool, dense: bool = False, weights_are: Weights = "float32"
 ) -> Callable[..., None]:
-    """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks.
-
-    Parameters
-    ----------
-    shape, residuals : ColumnTiles, bool
-        Models, columns and tiles; whether it gives RESIDUALS, or any of the other outputs above.
-    dense, weights_are : bool, str
-        Whether the logits are in `z` already, from a matrix product; type of the weights.
-    """
-    # Rows run fastest, so that all read one slab of columns and its hot rows stay in cache.
+    """Return the forward kernel of a shape; it is launched on (rows, tiles) blocks."""
+    # It gives RESIDUALS, or any of the other outputs above. Of `dense` rows the logits are in `z`
+    # already, from a matrix product. Rows run fastest, so that all read one slab of columns and its
+    # hot rows stay in cache.
     fetch, widen = CODINGS[weights_are].fetch_constant, CODINGS[weights_are].widen
     B, R, per_tile = shape.n_buckets, shape.n_repetitions, shape.models_per_tile
     chunks_per_row, chunks_per_tile, stride = (
@@ -182,17 +176,10 @@ def forward_kernel(
 def backward_kernel(
     shape: ColumnTiles, optimizer: int, *, weights_are: Weights = "float32"
 ) -> Callable[..., None]:
-    """Return the backward kernel of a shape; it is launched on (any number, tiles) blocks.
-
-    It runs twice: over the items of the batch, with the residuals as source, and over the partial
-    sums of features that had several items, with those sums as source. Dense rows need it once:
-    their source is the gradient itself, an item a row of it.
-
-    Parameters
-    ----------
-    shape, optimizer, weights_are : ColumnTiles, int, str
-        Models, columns and tiles; ADAGRAD, ADAM or SGD; type of the weights.
-    """
+    """Return the backward kernel of a shape; it is launched on (any number, tiles) blocks."""
+    # It runs twice: over the items of the batch, with the residuals as source, and over the partial
+    # sums of features that had several items, with those sums as source. Dense rows need it once:
+    # their source is the gradient itself, an item a row of it.
     fetch, widen, store = (
         CODINGS[weights_are].fetch, CODINGS[weights_are].widen, CODINGS[weights_are].store,
     )  # fmt: skip

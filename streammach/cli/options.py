@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from itertools import chain
@@ -15,14 +15,21 @@ from streammach.backends.registry import BACKENDS
 from streammach.errors import clean
 from streammach.files.urls import located
 from streammach.parts.switches import SWITCHES
+from streammach.progress import MODES
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.recipe import MOST_NGRAMS
-from streammach.spec.types import Quotes
+from streammach.spec.training import AIMS, LABEL_LOSSES, TRANSFORMS
+from streammach.spec.types import Multilabel, Quotes, Weights
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = tuple[Callable[[Any], Any], ...]
 PATH = click.Path(path_type=Path)
 option, choice = click.option, click.Choice
+
+
+def one_of(flag: str, words: Sequence[str], help: str) -> Callable[[F], F]:
+    """Return an option that is one of some words, the first one if nothing is said."""
+    return option(flag, type=choice(words), default=words[0], show_default=True, help=help)
 
 
 class StorePath(click.Path):
@@ -68,15 +75,9 @@ def _names(context: click.Context, option: click.Parameter, given: str) -> tuple
 
 sources_argument = click.argument("sources", nargs=-1, required=True, metavar="SRC...", type=PATH)
 json_option = option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-progress_option = option(
-    "--progress", type=choice(["auto", "bar", "plain", "json", "none"]), default="auto",
-    show_default=True, help="How progress is shown, on standard error.",
-)  # fmt: skip
+progress_option = one_of("--progress", MODES, "How progress is shown, on standard error.")
 threads_option = option("--threads", type=int, help="Threads that compute.  [default: all cores]")
-device_option = option(
-    "--device", type=choice(["auto", *sorted(BACKENDS)]), default="auto", show_default=True,
-    help="Where to compute.",
-)  # fmt: skip
+device_option = one_of("--device", ("auto", *sorted(BACKENDS)), "Where to compute.")
 memory_option = option(
     "--memory", metavar="SIZE",
     help="Memory to work in, such as 1GB.  [default: 2GB, or what the model needs]",
@@ -103,8 +104,8 @@ SOURCE: Options = (
     option("--y-path", metavar="NAME", help="Where in a file the labels are.  [default: guessed]"),
     option("--first-label", is_flag=True,
            help="Take the first of several labels of a svmlight or XMC row."),
-    option("--multilabel", type=choice(["auto", "on", "off"]), default="auto", show_default=True,
-           help="Whether rows have lists of labels; auto: if one has several."),
+    one_of("--multilabel", get_args(Multilabel),
+           "Whether rows have lists of labels; auto: if one has several."),
 )  # fmt: skip
 _COLUMNS: dict[str, Any] = {"multiple": True, "metavar": "COLUMNS"}
 TABLE: Options = (
@@ -130,19 +131,16 @@ TABLE: Options = (
                 "as finnish.  [default: they stay]"),
 )  # fmt: skip
 LAYOUT: Options = (
-    option("--quotes", type=choice(get_args(Quotes)), default="auto", show_default=True,
-           help="Of CSV and TSV: whether cells may stand in quotation marks; auto: where these "
-                "pair up in a line of TSV."),
+    one_of("--quotes", get_args(Quotes),
+           "Of CSV and TSV: whether cells may stand in quotation marks; auto: where these "
+           "pair up in a line of TSV."),
     option("--no-header", "header", flag_value=False, default=True,
            help="Of CSV and TSV: the first line is a row."),
     option("--columns", metavar="NAMES", default="", callback=_names,
            help="Of CSV and TSV without a header: the names of the columns, with commas between.  "
                 "[default: numbers from 1]"),
 )  # fmt: skip
-PARTS: Options = tuple(
-    option(one.flag, type=choice(one.words), default=one.words[0], show_default=True, help=one.help)
-    for one in SWITCHES.values()
-)
+PARTS: Options = tuple(one_of(one.flag, one.words, one.help) for one in SWITCHES.values())
 SHAPE: Options = (
     option("--memory", metavar="SIZE", help="Budget of bytes, such as 12GB or 500MB."),
     option("--buckets", type=int, metavar="B", help="Buckets of each model."),
@@ -153,16 +151,16 @@ SHAPE: Options = (
            help="Of sparse rows: hashed models know the N most frequent features; counts all.  "
                 "[default: all, or as many as pay]"),
     option("--batch-size", type=int, metavar="N", help="Most rows of a batch."),
-    option("--optimizer", type=choice(["auto", *OPTIMIZERS]), default="auto", show_default=True,
-           help="auto: row-wise Adagrad for sparse rows, Adam for dense ones."),
+    one_of("--optimizer", ("auto", *OPTIMIZERS),
+           "auto: row-wise Adagrad for sparse rows, Adam for dense ones."),
     *PARTS,
     option("--time", metavar="TIME",
            help="Time of the whole command, such as 2h: it ends with the best model by then."),
     option("--latency", metavar="TIME",
            help="Most time that a query may be expected to take one thread, such as 200us."),
     device_option,
-    option("--weights", type=choice(["float32", "bfloat16"]), default="float32", show_default=True,
-           help="Type of the weights while they are trained; bfloat16 on a GPU, sparse rows."),
+    one_of("--weights", get_args(Weights),
+           "Type of the weights while they are trained; bfloat16 on a GPU, sparse rows."),
     option("--tf32/--no-tf32", default=None,
            help="Multiply dense rows in TensorFloat-32 while they are trained on, on a GPU.  "
            "[default: where it has that]"),
@@ -173,20 +171,17 @@ TRAINING: Options = (
     option("--epochs", type=int, metavar="E", help="Passes over the rows.  [default: 5; dense 12]"),
     option("--learning-rate", type=float, metavar="X",
            help="Rate at the start.  [default: searched]"),
-    option("--transform", type=choice(["auto", "raw", "binary", "log1p", "l2"]), default="auto",
-           show_default=True, help="What is done to a row's values."),
+    one_of("--transform", ("auto", *TRANSFORMS), "What is done to a row's values."),
     option("--validation", metavar="STORE", help="Store of held-out rows."),
     option("--hold-out-by", metavar="NAMESPACE", default="auto", show_default=True,
            help="Hold out rows that share a feature of this namespace; 'random' rows; or 'auto': "
                 "whole documents where rows are near-duplicates."),
-    option("--label-loss", type=choice(["auto", "logistic", "shared", "each"]), default="auto",
-           show_default=True,
-           help="Of rows with several labels: a sigmoid a bucket, or a softmax whose target they "
-                "share or have in full each."),
-    option("--optimise", type=choice(["precision", "propensity"]), default="precision",
-           show_default=True,
-           help="Of rows with several labels: what choices go by, P@k, or PSP@5, where rare labels "
-                "count more."),
+    one_of("--label-loss", LABEL_LOSSES,
+           "Of rows with several labels: a sigmoid a bucket, or a softmax whose target they "
+           "share or have in full each."),
+    one_of("--optimise", AIMS,
+           "Of rows with several labels: what choices go by, P@k, or PSP@5, where rare labels "
+           "count more."),
 )  # fmt: skip
 RUN: Options = (
     *SHAPE,
@@ -239,8 +234,7 @@ def _faces() -> list[Any]:
 
 
 BAD_ROWS: Options = (
-    option("--on-bad-row", type=choice(["error", "skip"]), default="error", show_default=True,
-           help="What to do with a row that cannot be read."),
+    one_of("--on-bad-row", ("error", "skip"), "What to do with a row that cannot be read."),
     option("--max-bad", type=int, metavar="N",
            help="Most rows that may be skipped.  [default: any number]"),
 )  # fmt: skip

@@ -22,12 +22,9 @@ from streammach.machine import peak_bytes, size_text
               help="Use the first so many of those rows.")  # fmt: skip
 @click.option("--out", metavar="FILE", type=options.PATH,
               help="Where to write.  [default: RUN/report.html]")  # fmt: skip
-@click.option(
-    "--card",
-    metavar="FILE",
-    type=options.PATH,
-    help="Write a card of the model, too, in Markdown: data, figures, use, limits.",
-)
+@click.option("--card", metavar="FILE", type=options.PATH,
+              help="Write a card of the model, too, in Markdown: data, figures, use, "
+                   "limits.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing page or card.")
 @options.shared(
     options.memory_option, options.threads_option, *options.CACHE, options.progress_option

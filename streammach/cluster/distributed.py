@@ -239,7 +239,9 @@ class Tasks:
             with self._tasks.watched():
                 self._submit(1, self._workers.able(plan.projected_bytes))
                 while len(self._done) < self._n:
-                    if self._given < self._n and self._decided():
+                    # The first part decides what the others need.
+                    first = _opened(self._paths[0]) if self._given < self._n else None
+                    if first is not None and first.settings is not None:
                         last = PartNumber(self._n, self._n)
                         able = self._workers.able(last.plan(plan).projected_bytes)
                         for k in range(2, self._n + 1):
@@ -262,11 +264,6 @@ class Tasks:
         first, last = task.number.repetitions(task.plan.n_repetitions)
         of = task.plan.n_repetitions
         self._tell(f"part {task.number}: repetitions {first + 1} to {last} of {of}")
-
-    def _decided(self) -> bool:
-        """Return whether the first part has decided what the others need."""
-        part = _opened(self._paths[0])
-        return part is not None and part.settings is not None
 
     def _look(self, ended: dict[int, tuple[str, int] | StreammachError]) -> None:
         """Tell how far the parts are, of which some ended; raise what one raised."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from streammach.data.formats.registry import TEXT_FORMATS, guess_format
 from streammach.data.matrix import MatrixSource
@@ -27,6 +27,7 @@ from streammach.data.zarr_folders import AnnDataSource
 from streammach.errors import DataError, UsageError, check_word, clean
 from streammach.files.reading import disk_errors
 from streammach.spec.recipe import Recipe
+from streammach.spec.types import Multilabel
 
 MATRIX_SOURCES: dict[str, type[MatrixSource]] = {
     known.form: known for known in (Hdf5Source, NpzSource, NpySource, AnnDataSource)
@@ -54,7 +55,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     """Return the source that a file is, or raise UsageError, DataError or DiskError."""
     options = options or GUESSED
     form = options.form
-    check_word(options.multilabel, ("auto", "on", "off"), "--multilabel")
+    check_word(options.multilabel, get_args(Multilabel), "--multilabel")
     if options.first_label and options.multilabel == "on":
         raise UsageError("rows have one label or several: --first-label, --multilabel on")
     every = (*TEXT_FORMATS, *TABLE_FORMATS, DOCUMENTS, *MATRIX_SOURCES)

@@ -196,14 +196,8 @@ def evaluate(
     confusions : int
         How many of the most frequent confusions are told: of a true label that is not predicted
         and the best one that the row does not have.
-    on_bad_row : str
-        ``error`` or ``skip``: rows of a file that cannot be read are left out, and counted.
-    max_bad : int, optional
-        How many may be skipped; any number otherwise.
-    rejects : path-like, optional
-        Where these are listed; nowhere otherwise.
-    force : bool
-        Whether a list that is there may be replaced.
+    on_bad_row, max_bad, rejects, force : as there
+        As for :func:`streammach.predict`; rows that are left out are listed where `rejects` says.
 
     Raises
     ------

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import say, say_json
-from streammach.cli.options import (
-    debug_option,
-    device_option,
-    epilog,
-    json_option,
-    memory_option,
-    threads_option,
-)
 from streammach.errors import UsageError
 from streammach.machine import size_text
 from streammach.progress import tell
@@ -28,7 +22,7 @@ NEEDED = ("prometheus_client", "starlette", "uvicorn")
 INSTALL = 'pip install "streammach[serve]"'
 
 
-@click.command(epilog=epilog("streammach serve runs/odp --port 8000"))
+@command("streammach serve runs/odp --port 8000")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST",
               help="Address to listen at; another one lets other machines ask.")  # fmt: skip
@@ -44,15 +38,8 @@ INSTALL = 'pip install "streammach[serve]"'
 @click.option("--grace", type=click.FloatRange(min=0, min_open=True), default=10.0,
               show_default=True, metavar="SECONDS",
               help="Time in which what was taken is answered at the end.")  # fmt: skip
-@memory_option
-@device_option
-@threads_option
-@json_option
-@debug_option
-def serve(
-    *, runs: tuple[str, ...], host: str, port: int, queue: int, max_rows: int, deadline: float,
-    grace: float, memory: str | None, device: str, threads: int | None, as_json: bool,
-) -> None:  # fmt: skip
+@options.shared(options.memory_option, options.device_option, options.threads_option)
+def serve(*, runs: tuple[str, ...], host: str, given: Arguments) -> None:
     """Answer requests for predictions over HTTP.
 
     RUN is the folder of a run or of a model, or NAME=FOLDER; a model is called by its name, or by
@@ -71,8 +58,8 @@ def serve(
             raise
         raise UsageError(f"serve needs {', '.join(NEEDED)}", hint=f"Run: {INSTALL}") from None
 
-    limits = ServiceLimits(rows=max_rows, queue=queue, deadline=deadline, grace=grace)
-    folders, place = named_folders(runs), Port(host, port)
+    limits = ServiceLimits(rows=given.max_rows, **given.of(ServiceLimits))
+    folders, place = named_folders(runs), Port(host, given.port)
     if not place.local:
         tell(
             f"streammach: warning: {host} may be reached from other machines; there is neither "
@@ -80,7 +67,7 @@ def serve(
         )
 
     def ready(models: list[About]) -> None:
-        if as_json:
+        if given.as_json:
             say_json({"url": place.url, "models": [msgspec.to_builtins(one) for one in models]})
         else:
             for one in models:
@@ -91,4 +78,4 @@ def serve(
             say(f"{place.url} is ready; Ctrl-C stops it")
         sys.stdout.flush()
 
-    answer(folders, place, limits, Computing(device=device, threads=threads, memory=memory), ready)
+    answer(folders, place, limits, Computing(**given.of(Computing)), ready)

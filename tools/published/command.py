@@ -14,7 +14,7 @@ import click
 from streammach.cli.console import say, say_json
 from streammach.cli.data import convert as convert_command
 from streammach.cli.data import made_text
-from streammach.cli.options import debug_option, epilog, json_option, progress_option
+from streammach.cli.options import PATH, epilog, progress_option, shared
 from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
@@ -117,17 +117,15 @@ def command_of(published: Published, script: str) -> click.Command:
         help=f"Convert {published.name}, downloaded to FOLDER ({published.train_file} and "
              f"{published.test_file}, or both unpacked), into two stores, and check their counts.",
     )  # fmt: skip
-    @click.argument("folder", type=click.Path(path_type=Path))
-    @click.option("--out", metavar="FOLDER", type=click.Path(path_type=Path),
+    @click.argument("folder", type=PATH)
+    @click.option("--out", metavar="FOLDER", type=PATH,
                   help="Where the stores go.  [default: beside the files]")  # fmt: skip
-    @click.option("--train", metavar="FILE", type=click.Path(path_type=Path),
+    @click.option("--train", metavar="FILE", type=PATH,
                   help="The training rows, where they have another name.")  # fmt: skip
-    @click.option("--test", metavar="FILE", type=click.Path(path_type=Path),
+    @click.option("--test", metavar="FILE", type=PATH,
                   help="The test rows, where they have another name.")  # fmt: skip
     @click.option("--sample", is_flag=True, help="Accept fewer rows, classes and features.")
-    @progress_option
-    @json_option
-    @debug_option
+    @shared(progress_option)
     def command(
         *, folder: Path, out: Path | None, train: Path | None, test: Path | None, sample: bool,
         progress: str, as_json: bool, **options: Any,

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
+from streammach.cli import options
+from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import say, say_json
-from streammach.cli.options import debug_option, epilog, json_option, progress_option
 from streammach.errors import UsageError, clean
 from streammach.machine import size_text
 from streammach.progress import ProgressBar
@@ -13,15 +14,12 @@ from tools.synthetic.files import FORMS, Written, destination_of, write_rows
 from tools.synthetic.lists import Lists
 from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows
 
-path_type = click.Path(path_type=Path)
 
-
-@click.command(epilog=epilog("python tools/make_synthetic.py odp train.vw.gz --scale 0.01"))
+@command("python tools/make_synthetic.py odp train.vw.gz --scale 0.01")
 @click.argument("shape_name", metavar="SHAPE", type=click.Choice(list(SHAPES)))
-@click.argument("out", metavar="OUT", type=path_type)
-@click.option("--test", metavar="FILE", type=path_type, help="Also write the test rows, here.")
-@click.option("--part", type=click.Choice(PARTS), default="train", show_default=True,
-              help="Which rows OUT gets.")  # fmt: skip
+@click.argument("out", metavar="OUT", type=options.PATH)
+@click.option("--test", metavar="FILE", type=options.PATH, help="Also write the test rows, here.")
+@options.one_of("--part", PARTS, "Which rows OUT gets.")
 @click.option("--scale", type=float, default=1.0, show_default=True,
               help="Factor of rows, classes and, for odp, features.")  # fmt: skip
 @click.option("--rows", type=int, help="Training rows.  [default: the data's, scaled]")
@@ -36,15 +34,8 @@ path_type = click.Path(path_type=Path)
 @click.option("--format", "form", type=click.Choice(FORMS), default="vw", show_default=True,
               help="Format.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
-@progress_option
-@json_option
-@debug_option
-def make(
-    *, shape_name: str, out: Path, test: Path | None, part: str, scale: float, rows: int | None,
-    test_rows: int | None, classes: int | None, features: int | None, words: float | None,
-    labels: float | None, unlabelled: float | None, form: str, seed: int, progress: str,
-    as_json: bool,
-) -> None:  # fmt: skip
+@options.shared(options.progress_option)
+def make(*, out: Path, test: Path | None, part: str, given: Arguments) -> None:
     """Write made-up rows of a SHAPE to OUT, as text: plain, or gzip where its name ends in .gz.
 
     odp: word counts, sparse, 60 values a row. imagenet: 6,144 features of a network, a third of
@@ -54,19 +45,19 @@ def make(
     """
     if test is not None and part == "test":
         raise UsageError(f"OUT gets the test rows already: {clean(test)}: --test")
-    shape = SHAPES[shape_name].scaled(scale).changed(
-        n_rows=rows, n_test_rows=test_rows, n_classes=classes, n_features=features, words=words,
-        lists=_lists(labels, unlabelled),
+    shape = SHAPES[given.shape_name].scaled(given.scale).changed(
+        n_rows=given.rows, n_test_rows=given.test_rows, n_classes=given.classes,
+        n_features=given.features, words=given.words, lists=_lists(given.labels, given.unlabelled),
     )  # fmt: skip
     jobs = [(part, out)] + ([] if test is None else [("test", test)])
     for number, (_, path) in enumerate(jobs):  # all of them, before the first is begun
         destination_of(path, others=[other for _, other in jobs[:number]])
     done = []
     for name, path in jobs:
-        made = SyntheticRows(shape, part=name, seed=seed)
-        with ProgressBar(progress, "rows") as shown:
-            done.append(write_rows(made, path, xmc=form == "xmc", progress=shown))
-    if as_json:
+        made = SyntheticRows(shape, part=name, seed=given.seed)
+        with ProgressBar(given.progress, "rows") as shown:
+            done.append(write_rows(made, path, xmc=given.form == "xmc", progress=shown))
+    if given.as_json:
         say_json([vars(written) for written in done])
         return
     for written in done:

@@ -26,7 +26,7 @@ from streammach.rows.block import RowBlock
 from streammach.spec.estimators import BLEND, USUAL, rankers
 
 LABELS, EACH = 3, 10
-LEFT_OUT, AMONG = 200, 50  # rows of which a feature is left out; best labels that are looked at
+LEFT_OUT, AMONG = 200, 50  # rows that lose a feature; best labels that are looked at
 
 
 def first_rows(predictor, path, n):

@@ -49,7 +49,7 @@ def in_blocks(
 ) -> NDArray[np.uint8]:
     """Return what classes have in blocks of 64 classes: uint8 (blocks * R * 64,), zeros for none.
 
-    The classes come some at a time, uint8 (n, R), of which all but the last are a multiple of 64.
+    The classes come some at a time, uint8 (n, R): a multiple of 64, but for the last ones.
     """
     out = aligned(n_blocks * n_models * LANES)
     blocks, first = out.reshape(n_blocks, n_models, LANES), 0
@@ -141,7 +141,7 @@ def replace_marked(builder: Any, out: Any, start: Any, mark: Any, data: Any, pos
     out, start, mark : int8 (n,), int64, int8
         The numbers, where the 64 start, and the mark.
     data, position : uint8, int64
-        Bytes, of which as many are read as marks are found, and where these start.
+        Bytes, as many as marks are found, and where these start.
 
     Returns
     -------

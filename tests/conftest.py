@@ -26,7 +26,7 @@ def pytest_configure(config):
     # Shells have what runs behind ignore it, and all that is started from there: no test would end.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Tables of tests have cells of several lines, of which a conversion warns.
+    # Tables of tests have cells of several lines; a conversion warns of these.
     config.addinivalue_line("filterwarnings", "ignore:cells in quotes that span lines")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 MANY = 11  # cases of a test from which on pairs are enough
 LISTED = Path(__file__).parent / "nightly.txt"
-REST = "[*]"  # behind the name of a test of which one case is enough
+REST = "[*]"  # behind the name of a test where one case is enough
 APART = "device"  # an axis with values that each show all pairs of the others
 
 

@@ -115,7 +115,7 @@ class Material:
         return self.data.rows(0, min(n, self.data.n_rows))
 
     def blocks(self):
-        """The rows of the store, of which none is held out."""
+        """The rows of the store; none is held out."""
         step = self.data.facts.block_rows
         for start in range(0, self.data.n_rows, step):
             block = self.data.rows(start, min(start + step, self.data.n_rows))

@@ -150,7 +150,7 @@ class Backend(Ranked, Protocol):
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d', R*B), ``bias`` float32 (R*B,), and
     what the optimiser keeps; batches hold the first d' features alone. Where rows have D more
     columns (:class:`streammach.rows.dense.Waves`) the weights have d' + D rows, and ``projection``
-    is there. Repetitions that do not fit a device together are trained in waves, each of which
+    is there. Repetitions that do not fit a device together are trained in waves, and each
     sees all rows of an epoch. A backend with a `row_cache` is shown all rows once, and is given
     their numbers as batches.
 

@@ -226,7 +226,7 @@ def verify(*, store: Path, deep: bool, given: Arguments) -> None:
 @click.option("--out", required=True, metavar="FILE", type=options.PATH,
               help="The list: .csv, .tsv or .jsonl.")  # fmt: skip
 @click.option("--folds", type=click.IntRange(2), default=3, show_default=True, metavar="N",
-              help="Parts of the rows, each of which is judged by a model of the "
+              help="Parts of the rows: each is judged by a model of the "
                    "others.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing list of suspects.")
 @options.shared(*options.SHAPE, *options.TRAINING, *options.CACHE, options.progress_option)

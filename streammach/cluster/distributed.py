@@ -266,7 +266,7 @@ class Tasks:
         self._tell(f"part {task.number}: repetitions {first + 1} to {last} of {of}")
 
     def _look(self, ended: dict[int, tuple[str, int] | StreammachError]) -> None:
-        """Tell how far the parts are, of which some ended; raise what one raised."""
+        """Tell how far the parts are; raise what one raised that ended."""
         for k in range(self._given):
             if k not in self._done:
                 self._tell_epochs(k)

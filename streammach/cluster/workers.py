@@ -66,7 +66,7 @@ def started_here(devices: Sequence[str], threads: int) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     class Processes(LocalCluster):  # type: ignore[misc]
-        """Processes of which each has a device."""
+        """Processes that each have a device."""
 
         def new_worker_spec(self) -> dict[Any, Any]:
             """Return the next process, by its name."""

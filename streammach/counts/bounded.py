@@ -1,4 +1,4 @@
-"""Exact top-k of counts, alone or beside hashed models, most classes of which are never scored.
+"""Exact top-k of counts, alone or beside hashed models; most classes are never scored.
 
 Classes lie in blocks of 64. No class of a block passes what its largest `base`, its smallest
 `log_values`, the largest sum of its gains and the best buckets of all models would make together in

@@ -136,7 +136,7 @@ class CountScorer:
         return scores
 
     def _sort_all(self, rows: RowBlock, hashed: Hashed | None, best: Best) -> None:
-        """Write the best of rows, of which so many are asked for that all are scored and sorted."""
+        """Write the best of rows where so many are asked for that all are scored and sorted."""
         every, (ids, scores) = np.arange(self.weights.n_classes), best
         step = max(1, SORTED_CELLS // len(every))
         for start in range(0, rows.n_rows, step):

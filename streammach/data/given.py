@@ -170,7 +170,7 @@ def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
 
 @dataclass(frozen=True)
 class GivenLabels:
-    """The labels of rows, as a source has them, and of which type they were."""
+    """The labels of rows, as a source has them, and the type that they had."""
 
     labels: Labels | LabelSets  # the labels
     # `bool`, `int`, `uint` (from 2^63 on), `float`, `str` or `bytes`; of an indicator, whose
@@ -241,7 +241,7 @@ def flattened(lists: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
 
 def kind_of(values: NDArray[Any]) -> str:
-    """Return of which type labels in an array are."""
+    """Return the type of labels in an array."""
     kind = KINDS.get(values.dtype.kind, "str")
     return "uint" if values.dtype == np.uint64 and values.max(initial=0) >= 1 << 63 else kind
 

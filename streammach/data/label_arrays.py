@@ -96,7 +96,7 @@ class Labels:
         return kinds.taken(np.append(kinds.codes, -1)[codes.astype(np.int64)])  # the last: missing
 
     def taken(self, codes: NDArray[np.int64]) -> Labels:
-        """Return rows with these codes: int64 (n,), of which -1 stands for a row without label."""
+        """Return rows with these codes: int64 (n,), -1 for a row without label."""
         missing = len(self.names)
         return Labels(
             np.where(codes < 0, missing, codes).astype(np.int64),
@@ -107,7 +107,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The labels of each row, of which it may have any number."""
+    """The labels of each row, any number of them."""
 
     lists: LabelLists  # numbers of labels
     names: list[bytes] | None = None  # of the labels; None: their numbers, columns of a matrix

@@ -260,7 +260,7 @@ class TreeSource(MatrixSource):
         if name in tree.groups:
             kinds = self._strings(tree, f"{name}/categories")
             return Labels.of_groups(self._whole(tree, f"{name}/codes"), kinds, self.path, name)
-        if "categories" in tree.attributes(name):  # of which these are codes
+        if "categories" in tree.attributes(name):  # these are codes of them
             raise DataError(
                 f"{clean(name, 60)} is stored as an old anndata did, labels are categorical, "
                 "strings or integers",

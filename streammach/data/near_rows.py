@@ -191,7 +191,7 @@ def _roots(parents: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def names_of_documents(dataset: Dataset, most: int) -> Iterator[bytes]:
-    """Yield namespaces of which nearly every row has one value, as few to `most` other rows do."""
+    """Yield namespaces that give nearly every row one value, as few to `most` other rows have."""
     ids, counts = namespace_ids(dataset.features, NAMESPACES), dataset.feature_counts
     for number in range(1, NAMESPACES):
         inside = np.flatnonzero(ids == number)

@@ -45,7 +45,7 @@ def is_piped(path: Path) -> bool:
 
 
 def gzip_error(error: Exception, path: Path, n_bytes: int) -> DataError:
-    """Return what is wrong with a gzip stream of which so many bytes of text could be read."""
+    """Return what is wrong with a gzip stream after so many bytes of text."""
     what = "ends before its end mark" if isinstance(error, EOFError) else "is damaged"
     what = f"the gzip stream {what}, after {n_bytes:,} bytes of text"
     return DataError(what, path=path, hint="Copy the file again.")

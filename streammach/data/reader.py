@@ -30,7 +30,7 @@ from streammach.spec.types import Transform
 from streammach.threads import Workers, ahead, in_pieces
 
 N_SLOTS = 3
-THREAD_BYTES = 1 << 20  # of a thread that decodes: chunks of which a part alone is wanted
+THREAD_BYTES = 1 << 20  # of a thread that decodes: chunks where a part alone is wanted
 POINTER_BYTES = 8  # of a row of a pool that several threads decode
 
 

@@ -166,7 +166,7 @@ class TextFile(Source[TextPiece]):
             self._free.append(piece.buffer)
 
     def take_over(self, other: Source[Any]) -> None:
-        """Share the buffers of a text that was read before, of which some may be in use yet."""
+        """Share the buffers of a text that was read before; some may be in use yet."""
         if isinstance(other, TextFile):
             self._free = other._free
 
@@ -347,7 +347,7 @@ def _taken(
 
 
 def _tags(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> Texts | None:
-    """Return the tags of rows, of which `spans` int64 (n, 2) says where they start and end."""
+    """Return the tags of rows, which start and end where `spans` int64 (n, 2) says."""
     ends = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
     if not ends[-1]:
         return None

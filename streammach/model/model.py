@@ -348,7 +348,7 @@ class Model(RowAnswers, Reported):
             )  # fmt: skip
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the bytes of its own files, of which pickles and copies are made."""
+        """Return the bytes of its own files, from which pickles and copies are made."""
         with temporary_folder() as folder:
             self.save(folder)
             files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

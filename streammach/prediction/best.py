@@ -146,7 +146,7 @@ def _all_numbers(ranking: Ranking) -> Ranking:
 
 
 def _some_numbers(ranking: CandidateRanking) -> CandidateRanking:
-    """Return the same for listed classes, of which there may be fewer than k: those score 0."""
+    """Return the same for listed classes; where these are fewer than k, the rest score 0."""
 
     def rank(block: RowBlock, k: int, lists: CandidateLists) -> Top:
         ids, scores = ranking(block, k, lists)

@@ -138,7 +138,7 @@ class ByClass(Summed):
     def fields(
         self, rows: NDArray[Any], predictions: NDArray[Any], hits: NDArray[Any]
     ) -> dict[str, Any]:
-        """Return the figures of all classes, of which so much is counted: int (K,) each."""
+        """Return the figures of all classes from what is counted of them: int (K,) each."""
         each = EachClass(
             names=self.names, titles=self.titles, rows=rows, predictions=predictions, hits=hits,
             examples=self.examples, p=self.p if self.has_p else None, pairs=self.pairs.counts(),

@@ -23,7 +23,7 @@ from streammach.threads import ahead
 GIVEN_ROWS = 1 << 14  # that are yielded at a time
 PLACE_BYTES = 16  # of a row's place, while rows are sorted
 TAG_COPIES = 2  # of a tag, at most
-SPREAD = 1.5  # parts are ranges of numbers, of which some hold fewer rows than others
+SPREAD = 1.5  # parts are ranges of numbers, and some hold fewer rows than others
 
 
 @dataclass(frozen=True, repr=False)

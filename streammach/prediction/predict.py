@@ -265,7 +265,7 @@ def write_table(
     parts: Iterator[Predictions], goal: Destination | Path | None, output: Output, shape: Shape, *,
     told: Callable[[int], None], at_once: bool = False,
 ) -> int:  # fmt: skip
-    """Write rows, of which a thread ranks the next ones meanwhile; return their number.
+    """Write rows while a thread ranks the next ones; return their number.
 
     With `at_once` each part is written before the next one is begun: rows of a pipe are answered
     when they come.

@@ -109,7 +109,7 @@ class F1:
 def propensities(
     counts: NDArray[np.int64], n_rows: int, *, a: float = DEFAULT_A, b: float = DEFAULT_B
 ) -> NDArray[np.float64]:
-    """Return the propensity of labels of which training rows have so many: float64 (K,).
+    """Return the propensity of labels that so many training rows have: float64 (K,).
 
     ``p = 1 / (1 + C e^(-a ln(n + b)))`` with ``C = (ln N - 1) (b + 1)^a`` (Jain et al., 2016).
 

@@ -145,7 +145,7 @@ class Reliability:
 
     @property
     def means(self) -> tuple[float, float]:
-        """Stated probability and share that is right over all rows, of which there are some."""
+        """Stated probability and share that is right over all rows, one at least."""
         n = sum(b.n_rows for b in self.bins)
         stated = sum(b.n_rows * b.stated for b in self.bins) / n
         return stated, sum(b.n_rows * b.right for b in self.bins) / n

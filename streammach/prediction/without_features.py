@@ -1,4 +1,4 @@
-"""Rows of which a model knows no feature: their classes go by how many training rows have them.
+"""Rows without a feature that a model knows: classes go by how many training rows have them.
 
 Weights say little of such rows. Those of counts are fitted beside features: what a class has before
 any feature may be less for frequent classes, since each feature gives them more.

@@ -212,7 +212,7 @@ def place_rows(
     chosen, room : int64 (m,), int
         The rows that places are found for, and the values that there is room for.
     out_indptr, out_classes, out_importance : int64 (> m,), int32, float32
-        Receive row pointers, of which the first one is set, classes and importance.
+        Receive row pointers, after a first one that is set, classes and importance.
     """
     q = out_indptr[0]
     for k in range(chosen.shape[0]):

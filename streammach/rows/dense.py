@@ -19,7 +19,7 @@ COLUMNS = 1024  # whose weights are turned at once
 
 
 def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
-    """Yield rows in parts of which arrays with so many bytes a row, or a label, stay small."""
+    """Yield rows in parts whose arrays with so many bytes a row, or a label, stay small."""
     step = max(1, PIECE_BYTES // row_bytes)
     labels = None if rows.labels is None else rows.labels.starts
     start = 0

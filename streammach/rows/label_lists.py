@@ -131,7 +131,7 @@ class LabelLists:
 
     @classmethod
     def concat(cls, parts: Sequence[LabelLists]) -> LabelLists:
-        """Return the lists of all parts, of which there is at least one, one after the other."""
+        """Return the lists of all parts, at least one, one after the other."""
         before = np.cumsum([0, *(part.n_labels for part in parts)])
         ends = [p.starts[1:] - p.starts[0] + b for p, b in zip(parts, before[:-1], strict=True)]
         weights = None

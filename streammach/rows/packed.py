@@ -32,7 +32,7 @@ LINE = 64  # bytes
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """A table int8 (d, C) of which rows are unpacked as they are needed."""
+    """A table int8 (d, C) whose rows are unpacked as they are needed."""
 
     data: NDArray[np.uint8]  # uint8 (n,): the bytes of all rows, one after another
     # uint32 or int64 (d + 1,): where each row starts in `data`, and where the last one ends

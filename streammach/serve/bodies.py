@@ -190,7 +190,7 @@ class RequestReader:
         return cells, sum(name not in self._known for name in row), CHARACTER_BYTES * size
 
     def _check_columns(self, number: int, row: Mapping[str, Any]) -> None:
-        """Refuse a row that has columns by name, of which the model knows none."""
+        """Refuse a row that has columns by name and none that the model knows."""
         if row and self._read:
             names = row if self.columns else (name.partition("=")[0] for name in row)
             if self._read.isdisjoint(names):

@@ -41,7 +41,7 @@ def arriving(
 ) -> tuple[Rows, Recipe | None]:
     """Return rows that `partial_fit` is given, and what reads those of a table.
 
-    The first ones, without a model, decide of which kind all are.
+    The first ones, without a model, decide what kind all are.
     """
     X, roles = as_rows(X), _roles(estimator)
     recipe = None if model is None else model.recipe

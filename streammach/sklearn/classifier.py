@@ -139,7 +139,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Parameters
         ----------
         X : array, sparse matrix, DataFrame (n, n_features), or list of str
-            The rows: numbers; or text, and tables of which not all columns are numbers. These
+            The rows: numbers; or text, and tables where not all columns are numbers. These
             become features as in a conversion, and some are held out to choose what is not given.
         y : array (n,), n lists, or array or sparse matrix (n, labels)
             A label for each row, of any type; or a list of labels for each row; or an indicator, a

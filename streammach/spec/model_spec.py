@@ -50,7 +50,7 @@ class ModelShape:
         return self.hashed_features is not UNSET
 
     def wide(self, n_more: int = 0) -> Self:
-        """Return it with as many features as the weight table has rows, of which D are more."""
+        """Return it with as many features as the weight table has rows, D more."""
         n_rows = self.n_hashed_features + n_more
         return replace(self, n_features=n_rows, hashed_features=UNSET)
 

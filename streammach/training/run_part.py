@@ -145,7 +145,7 @@ class RunPart:
 
     @property
     def waves(self) -> int:
-        """In how many groups they were trained, each of which goes through all rows."""
+        """In how many groups they were trained; each goes through all rows."""
         return self.facts.part.waves(self.plan)
 
     @property

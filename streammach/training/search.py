@@ -157,7 +157,7 @@ class Search:
         return replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1))
 
     def _choose_label_loss(self, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
-        """Choose between sigmoids and a softmax, of which the labels share the target or do not."""
+        """Choose between sigmoids and a softmax whose target the labels share, or do not."""
         if self._options.label_loss != "auto":
             return spec, []
         if self._session.clock.left <= 0:

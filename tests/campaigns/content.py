@@ -34,7 +34,7 @@ from tests.campaigns.content_stores import StoreFiles, altered_store
 from tests.campaigns.content_values import Files, any_of
 from tests.campaigns.trials import Failed, Step, Verdict, ended, snapshot
 
-MEMORY = "700MB"  # of which the process that is forked, with all libraries, holds about half
+MEMORY = "700MB"  # the process that is forked, with all libraries, holds about half of it
 USUAL = ("--memory", MEMORY, "--threads", "1", "--progress", "none")
 FAST = ("--epochs", "1", "--learning-rate", "0.5")
 HASHED = (*FAST, "--buckets", "4", "--repetitions", "3", "--transform", "binary")

@@ -81,7 +81,7 @@ def test_as_many_rows_as_there_is_room_for(n_rows, rng):
 
 
 def expected_scores(rows, weights, hashed, search):
-    """All scores, of which some are higher by what neighbours say."""
+    """All scores, some of them higher by what neighbours say."""
     scores = blended_scores(rows, weights, hashed)
     for i, own in enumerate(found_by(search, rows)):
         for label, gained in own.items():

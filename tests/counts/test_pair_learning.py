@@ -18,7 +18,7 @@ from tests.reference import counts as reference
 
 
 def of_some_classes(rng, n=90):
-    """Rows, one of which is the only one of its class."""
+    """Rows; one is the only one of its class."""
     block = block_of(rng, n, D, K)
     classes = block.classes.copy()
     classes[classes == 3] = 4

@@ -20,7 +20,7 @@ from tests.prediction.test_calibration import plain_ece
 
 @pytest.fixture
 def path(tiny):
-    """Rows with labels of which some were never seen in training."""
+    """Rows with labels; some were never seen in training."""
     lines = [*tiny.lines(150, 20), "never |w own1_0", "never |w own2_0"]
     return tiny.text("t.vw", lines)
 

@@ -194,7 +194,7 @@ def test_only_a_table_of_ours_is_replaced(job):
 
 
 def bad_text(job):
-    """Rows of which the second and the tenth cannot be read."""
+    """Rows; the second and the tenth cannot be read."""
     lines = (job / "a.vw").read_text().splitlines()
     lines[1] = lines[9] = "no bar"
     (job / "bad.vw").write_text("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""Rows of which a model knows no feature: classes by frequency, the same through every door."""
+"""Rows without a feature that a model knows: classes by frequency, through every door."""
 
 from dataclasses import replace
 

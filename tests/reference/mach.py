@@ -244,7 +244,7 @@ class LogisticMach(ReferenceMach):
 
 
 class JointListMach(JointMach):
-    """The joint loss of rows with lists of labels, all of which are beside the best classes."""
+    """The joint loss of rows with lists of labels, all beside the best classes."""
 
     def classes(self, z, own):
         scores, order = self.ranked(z)

@@ -32,7 +32,7 @@ def small_sizes(monkeypatch):
 
 
 def scattered(tiny, n_rows):
-    """Rows of classes each of which lies in many places: no line parts them."""
+    """Rows of classes that each lie in many places: no line parts them."""
     places = np.random.default_rng(5).normal(size=(CLASSES * PLACES, D))
     which = tiny.rng.integers(0, len(places), n_rows)
     return places[which] + 0.1 * tiny.rng.normal(size=(n_rows, D)), which % CLASSES

@@ -30,7 +30,7 @@ def copied(block):
 
 
 def weighing(rng, block, most=4):
-    """Rows with whole importances, of which some are 0."""
+    """Rows with whole importances, some of them 0."""
     return replace(block, importance=rng.integers(0, most, block.n_rows).astype(np.float32))
 
 

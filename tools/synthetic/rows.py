@@ -2,7 +2,7 @@
 
 Two kinds: counts, sparse like words of a text, and activations, like what a network's last hidden
 layer gives for a picture. Row i follows from the seed, the part and i alone; both parts of a data
-set share classes and structure. A row may have a list of classes, all of which its features show.
+set share classes and structure. A row may have a list of classes, which its features all show.
 """
 
 from __future__ import annotations

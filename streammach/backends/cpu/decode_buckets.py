@@ -33,7 +33,7 @@ from streammach.simd import prefetch
 from streammach.spec.estimators import SUM
 from streammach.spec.model_spec import ModelSpec
 
-SHARE = 8  # at most an eighth of the classes, of which each takes three to six times as long here
+SHARE = 8  # at most an eighth of the classes: each takes three to six times as long here
 AHEAD = 32  # classes whose codes are asked for together
 GROUP = 32  # buckets whose largest value is kept
 STATE = 8  # numbers that a walk through the classes of a bucket needs

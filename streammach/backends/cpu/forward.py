@@ -77,7 +77,7 @@ class Forward(Ranked):
 
     # `state` holds the optimiser's tables by their names in a checkpoint, `buffers` room that is
     # kept between calls (``x`` and ``plain`` for dense rows, and what steps need); `basis` is what
-    # dense rows are brought to, of which `dense_rows` are multiplied with the weights at a time.
+    # dense rows are brought to; `dense_rows` of them are multiplied with the weights at a time.
     # `in_training` says that it is part of a training although it is given weights.
     dense_rows = LANES
     in_training = False

@@ -23,7 +23,7 @@ TURN_ROWS, TURN_FEATURES = 4, 32
 TOGETHER = 8  # features that all rows have whose gradients are added up together
 YIELDS = 100  # before a thread sleeps that waits for rows: about the time of a turn
 # Places of three counts of turns, each in a cache line of its own: of rows that were begun, of rows
-# that are done, of features, before the first of which the bias comes.
+# that are done, of features; the bias comes before the first of these.
 ROWS, DONE, FEATURES, TURNS = 0, 8, 16, 24
 
 

@@ -179,7 +179,7 @@ def joint_residuals(
 def joint_list_residuals(
     lists: TargetLists, best: RankedClasses, targets: RowTargets, rest: Array, out: RowLosses
 ) -> None:
-    """Do as :func:`joint_residuals` for rows with several labels, all of which are in C.
+    """Do as :func:`joint_residuals` for rows with several labels, which are all in C.
 
     A row's loss is the sum of those of its labels times their shares, whose sum is W; the
     derivative is the sum of ``W p_i - t_i``. Each label is in C, since these sum to 0 only then.

@@ -78,7 +78,7 @@ def _store_floats(
 
 @device
 def mixed(h: Number) -> Any:
-    """Return 32 bits each of which depends on each of `h`."""
+    """Return 32 bits that each depend on each of `h`."""
     a = product(h ^ (h >> np.uint32(16)), np.uint32(FIRST))
     b = product(a ^ (a >> np.uint32(15)), np.uint32(SECOND))
     return np.uint32(b ^ (b >> np.uint32(16)))

@@ -231,7 +231,7 @@ def backward_kernel(
         place = first + local  # of the chunk in a row of the table
         mine = place * CHUNK
         warp, lane = t // WARP, t % WARP
-        # Who keeps the sum of squares of which model: the first of the lanes that have its columns,
+        # Who keeps a model's sum of squares: the first of the lanes that have its columns,
         # or one lane for each of the models that its warp sums.
         head, model = lane // owners * owners, t // owners if in_warp else warp + lane * warps
         keeper = lane == head and t < n_chunks

@@ -40,7 +40,7 @@ class RankedNames:
 
     @classmethod
     def of(cls, names: Names, counts: NDArray[np.int64], first: int = 0) -> RankedNames:
-        """Return names of which the first so many keep their ids."""
+        """Return names; the first so many keep their ids."""
         new = names
         if first:
             start = names.offsets[first]
@@ -95,7 +95,7 @@ class Known:
         )
 
     def ranked(self, names: Names, counts: NDArray[np.int64], known: Names | None) -> RankedNames:
-        """Return the final list of labels or features, of which each occurs so often."""
+        """Return the final list of labels or features, where each occurs so often."""
         if self.fixed and known is self.features:
             return RankedNames(names, counts, np.arange(len(names), dtype=np.int32))
         return RankedNames.of(names, counts, 0 if known is None else len(known))

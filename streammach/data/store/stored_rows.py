@@ -33,7 +33,7 @@ from streammach.rows.names import MAX_NAME
 from streammach.rows.texts import Texts
 
 MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
-MOST_LEFT_OUT = 16  # rows of the sources for each that is there, of which a list is kept
+MOST_LEFT_OUT = 16  # rows of the sources for each that is there, in a list that is kept
 
 
 @kernel()
@@ -126,7 +126,7 @@ class StoredRows:
     ) -> None:
         """Raise StoreError if pointers of rows from `start` on do not lead through an array.
 
-        It has `total` values, of which `most` are of a row.
+        It has `total` values, `most` of them in one row.
         """
         first, last, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
         sound = (start > 0 or first == 0) and (stop < self.root.rows or last == total)

@@ -136,7 +136,7 @@ def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
 
 
 def _decoded(column: Any, words: Any) -> Any:
-    if is_of(words.type, *VIEWS):  # of which older releases take none
+    if is_of(words.type, *VIEWS):  # older releases take none of them
         words = words.cast(arrow().large_binary())
     return words.take(column.indices)
 

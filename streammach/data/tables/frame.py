@@ -30,7 +30,7 @@ LAST_CODE = 0x110000
 IDEOGRAPHS = (
     (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x2FA20), (0x30000, 0x32400),
 )  # fmt: skip
-ASCII = 128  # characters, of which alone the kinds are told where there are no others
+ASCII = 128  # characters: their kinds alone are told where there are no others
 Wrong = dict[int, BadCell]  # what is wrong with rows, by their numbers
 
 

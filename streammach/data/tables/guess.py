@@ -29,8 +29,8 @@ N_BINS = 16
 FIRST_LISTS = 40  # of numbers that are looked at: every format's first bytes hold so many
 LENGTH = 3.0  # of a list of numbers, the square root of its squares' sum, beside words that count 1
 TEXT_WORDS = 2.0  # words of a cell, from which on on average it is text
-# Names of which so large a share is there once say nothing as names: their parts may. From so many
-# cells on, since a few differ by chance.
+# Where so large a share of names is there once, they say nothing as names: their parts may. From so
+# many cells on, since a few differ by chance.
 OFTEN_NEW, FEW_CELLS = 0.5, 50
 USUAL_NUMBER = re.compile(rb"[+-]?(0|[1-9][0-9]*|[0-9]*\.[0-9]+|[0-9]+\.)([eE][+-]?[0-9]+)?")
 EVERY = "*"  # instead of a name: all columns that look like it

@@ -55,7 +55,7 @@ def _is_value(cell: object) -> bool:
 def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:
     """Return whether rows are read by a recipe and not as a matrix of numbers.
 
-    So are strings, and tables of which more was said than their numbers: where labels are one of
+    So are strings, and tables with more than their numbers: where labels are one of
     the columns, a role was named, or a column is not of numbers. Dicts without any of that are
     features by name.
     """

@@ -177,7 +177,7 @@ def test_a_pipe_that_begins_with_blank_lines(tmp_path):
 
 
 def with_bad_cell(form, at, folder):
-    """Write 1,010 rows of text, names and numbers, of which one has a text that is not UTF-8."""
+    """Write 1,010 rows of text, names and numbers; one has a text that is not UTF-8."""
     texts = [f"some words {i % 7}".encode() for i in range(1010)]
     texts[at] = b"caf\xe9 noir"
     path = folder / f"a.{form.removesuffix('.column')}"

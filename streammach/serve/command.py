@@ -39,7 +39,7 @@ INSTALL = 'pip install "streammach[serve]"'
               show_default=True, metavar="SECONDS",
               help="Time in which what was taken is answered at the end.")  # fmt: skip
 @options.shared(options.memory_option, options.device_option, options.threads_option)
-def serve(*, runs: tuple[str, ...], host: str, given: Arguments) -> None:
+def serve(*, runs: tuple[str, ...], host: str, max_rows: int, given: Arguments) -> None:
     """Answer requests for predictions over HTTP.
 
     RUN is the folder of a run or of a model, or NAME=FOLDER; a model is called by its name, or by
@@ -58,7 +58,7 @@ def serve(*, runs: tuple[str, ...], host: str, given: Arguments) -> None:
             raise
         raise UsageError(f"serve needs {', '.join(NEEDED)}", hint=f"Run: {INSTALL}") from None
 
-    limits = ServiceLimits(rows=given.max_rows, **given.of(ServiceLimits))
+    limits = ServiceLimits(rows=max_rows, **given.of(ServiceLimits))
     folders, place = named_folders(runs), Port(host, given.port)
     if not place.local:
         tell(

@@ -86,7 +86,7 @@ class Signatures:
         self._salts = keys(STREAM, np.arange(2 * HASHES)).astype(np.uint32).reshape(2, HASHES)
         self._salts[1] |= 1
         self.least = SURE * math.log2(max(n, 2))
-        self._room, self._known = room, list[Signed]()
+        self._room, self._every = room, list[Signed]()
 
     @staticmethod
     def footprint(facts: DataFacts, n_known: int) -> int:
@@ -164,17 +164,17 @@ class Signatures:
     def _signed(self) -> Iterator[Signed]:
         """Yield the rows of the store, some at a time; from memory, if there is room, again."""
         n, step = self._dataset.n_rows, self._dataset.facts.block_rows
-        if self._known and self._known[-1][0] + len(self._known[-1][1]) == n:
-            yield from self._known
+        if self._every and self._every[-1][0] + len(self._every[-1][1]) == n:
+            yield from self._every
             return
-        self._known.clear()
+        self._every.clear()
         for start in range(0, n, step):
             block = self._dataset.rows(start, min(start + step, n))
             for first in range(0, block.n_rows, TOGETHER):
                 rows = block.part(first, min(first + TOGETHER, block.n_rows))
                 signed = start + first, rows.classes.astype(np.int32), *self.of(rows)
                 if n * SIGNED_BYTES <= self._room:
-                    self._known.append(signed)
+                    self._every.append(signed)
                 yield signed
 
 

@@ -34,7 +34,9 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         **reader,
         **parts,
         **({"smaller model": smaller} if smaller > 0 else {}),
-        "near-duplicates": max(-_after_search(facts, config), 0),
+        "near-duplicates": max(  # before rows are read for batches
+            Signatures.footprint(facts, batching.held_out_rows) - sum((reader | parts).values()), 0
+        ),
         "held-out rows": _held_out(facts, batching),
         "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
         "rows": facts.held_bytes,
@@ -57,13 +59,8 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
 
 def spare_bytes(facts: DataFacts, config: RunConfig) -> int:
     """Return what a search for near-duplicates may take beside what it needs, since it is first."""
-    return max(_after_search(facts, config), 0)
-
-
-def _after_search(facts: DataFacts, config: RunConfig) -> int:
-    """Return how many bytes more than it what comes after it takes, before rows are read."""
     later = sum((_reader(facts, config) | _parts(facts, config)).values())
-    return later - Signatures.footprint(facts, config.batching.held_out_rows)
+    return max(later - Signatures.footprint(facts, config.batching.held_out_rows), 0)
 
 
 def kernels(facts: DataFacts, config: RunConfig) -> tuple[object, ...]:

@@ -131,8 +131,8 @@ class Build:
         names = words.label_names(), fixed or words.feature_names()
         del words
         intake.forget()  # the tables go before names are put into order
-        labels = self._known.ranked(names[0], counts[0], self._known.labels)
-        features = self._known.ranked(names[1], counts[1], self._known.features)
+        labels = self._known.ranked_labels(names[0], counts[0])
+        features = self._known.ranked_features(names[1], counts[1])
         once, n_met = int(np.count_nonzero(features.counts == 1)), len(features.names)
         features = self._frequent(features)
         _warn_of_spellings(labels.names)

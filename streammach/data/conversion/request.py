@@ -94,11 +94,15 @@ class Known:
             self.labels, self.features, add_features=not self.fixed, columns=self.columns
         )
 
-    def ranked(self, names: Names, counts: NDArray[np.int64], known: Names | None) -> RankedNames:
-        """Return the final list of labels or features, where each occurs so often."""
-        if self.fixed and known is self.features:
+    def ranked_labels(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
+        """Return the final list of labels, where each occurs so often."""
+        return RankedNames.of(names, counts, 0 if self.labels is None else len(self.labels))
+
+    def ranked_features(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
+        """Return the final list of features, where each occurs so often."""
+        if self.fixed:
             return RankedNames(names, counts, np.arange(len(names), dtype=np.int32))
-        return RankedNames.of(names, counts, 0 if known is None else len(known))
+        return RankedNames.of(names, counts, 0 if self.features is None else len(self.features))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,8 +62,8 @@ class Tally(msgspec.Struct, kw_only=True):
     """What was read so far, of all sources, as spills keep it.
 
     ``source`` is the number of the source that is being read, ``place``, ``lines``, ``source_rows``
-    and ``source_bad`` how far that is, ``left_bytes`` what rows of importance 0 take of it, of
-    which ``left`` were left out of all sources and count as bad ones; ``finished`` holds the
+    and ``source_bad`` how far that is, ``left_bytes`` what rows of importance 0 take of it;
+    ``left`` of these were left out of all sources and count as bad ones; ``finished`` holds the
     fingerprints of those before it, ``source_lengths`` the rows of these, bad ones too.
     ``n_columns`` and ``column_names`` tell the columns of all sources so far: -1 before the first
     one, 0 where they are not the same.

@@ -59,8 +59,8 @@ def doubts_of(
 
     Of a row with n labels the other is the class at place n + 1, since the first n may all be
     right. The first records tell the weakest label of each row; the others tell further labels with
-    such odds, and classes that are none of the row's labels but so probable. Odds are 0 for rows of
-    which the model knows no feature.
+    such odds, and classes that are none of the row's labels but so probable. Odds are 0 for rows
+    without a feature that the model knows.
     """
     model, lists, n = predictor.model, block.lists, np.arange(block.n_rows)
     map_, longest, found = (
@@ -73,8 +73,10 @@ def doubts_of(
         block, longest, model.calibrated, allowed=Allowed(seen, only=lists)
     )
     hits, last = lists.matched(ids), (own >= 0).sum(axis=1) - 1
-    first, others, empty = (~hits).argmax(axis=1), ~hits.all(axis=1), lists.lengths == 0
-    others &= model.dense | (np.diff(block.indptr) > 0)  # else it knows nothing of the row
+    first, empty = (~hits).argmax(axis=1), lists.lengths == 0
+    others = hits.sum(axis=1) < hits.shape[1]
+    if not model.dense:  # it knows nothing of these rows
+        others[block.empty] = False
     if model.listed:
         probable = label_probabilities(scores, map_)
         p_own = label_probabilities(own_scores, map_, scores)
@@ -148,7 +150,7 @@ def duplicates(dataset: Dataset, groups: NDArray[np.int32]) -> NDArray[np.int32]
         bits, lists = block.values.astype(np.float32).view(np.uint32), block.lists
         rows[start:stop] = _sums(block.indptr, keys(STREAM, block.features, bits))
         labels[start:stop] = _sums(lists.starts, keys(STREAM, lists.classes))
-        empty = start + np.flatnonzero(np.diff(block.indptr) == 0)
+        empty = start + block.empty
         rows[empty] = keys(STREAM, STREAM, empty)
     return outvoted(rows, labels)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,29 +29,34 @@ FREQUENCY_BYTES = 24  # of a class: its score and its place, and what makes them
 class WithoutFeatures:
     """The scores of rows without features by a ranking, in place of its own."""
 
-    scores: NDArray[np.float32]  # float32 (K,)
+    _model: Model
+    _ranker: Ranker
 
     @classmethod
     def of(cls, model: Model, ranker: Ranker) -> Self | None:
-        """Return them; None where rows are dense, or the model does not know the training rows.
+        """Return them; None where rows are dense, or the model does not know the training rows."""
+        unknown = model.label_counts is None and model.counts is None
+        return None if model.dense or unknown else cls(model, ranker)
+
+    @cached_property
+    def scores(self) -> NDArray[np.float32]:
+        """Scores of all classes, made when the first such row comes: float32 (K,).
 
         They are shares of the training rows, or where scores are logarithms, logarithms by the
         scale of the calibration, so that probabilities differ as the shares do. Of a model of rows
         with one label the shares of their values stand for those of the rows.
         """
-        if model.dense:
-            return None
+        model = self._model
         if model.label_counts is not None:
             rows, total = model.label_counts.astype(np.float64), float(model.n_rows)
-        elif model.counts is not None:
+        else:
+            assert model.counts is not None, "of() asks for one of both"
             rows = np.exp(model.counts.log_values.astype(np.float64))
             total = float(rows.sum())
-        else:
-            return None
         shares = np.maximum(rows, LEAST_ROWS) / max(total, 1.0)
-        if ranker == BLEND or ESTIMATORS[ranker].logarithms:
+        if self._ranker == BLEND or ESTIMATORS[self._ranker].logarithms:
             shares = np.log(shares) / model.calibration.beta
-        return cls(shares.astype(np.float32))
+        return shares.astype(np.float32)
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -63,7 +68,7 @@ class WithoutFeatures:
 
         def rank(block: RowBlock, k: int) -> Top:
             ids, scores = ranking(block, k)
-            empty = _empty(block)
+            empty = block.empty
             if len(empty):
                 ids[empty] = self.order[: ids.shape[1]]
                 scores[empty] = self.scores[ids[empty]]
@@ -76,7 +81,7 @@ class WithoutFeatures:
 
         def rank(block: RowBlock, k: int, lists: CandidateLists) -> Top:
             ids, scores = ranking(block, k, lists)
-            for i in _empty(block):
+            for i in block.empty:
                 some = slice(lists.first[i], lists.last[i])
                 own = self.scores[lists.classes[some]]
                 labels, own = best_first(lists.labels[None, some], own[None], len(own))
@@ -86,8 +91,3 @@ class WithoutFeatures:
             return ids, scores
 
         return rank
-
-
-def _empty(block: RowBlock) -> NDArray[Any]:
-    """Return the rows without features: int64 (m,)."""
-    return np.flatnonzero(block.indptr[1:] == block.indptr[:-1])

@@ -97,6 +97,11 @@ class RowBlock:
         return self if labels is None else replace(self, labels=labels, classes=labels.first)
 
     @property
+    def empty(self) -> NDArray[np.intp]:
+        """The rows without features: (m,)."""
+        return np.flatnonzero(np.diff(self.indptr) == 0)
+
+    @property
     def lists(self) -> LabelLists:
         """The labels of each row as a list; an unknown class is one label."""
         return LabelLists.single(self.classes) if self.labels is None else self.labels

@@ -163,7 +163,7 @@ def planned_rows(
             rows = opened.enter_context(Dataset.open(store))
             if given.class_weight is not None:
                 rows = weighed(rows, given.class_weight)
-        speed()
+        speed(again=not (apart or given.resume))  # those plan as they did
         fixed = _constraints(out, given, apart=apart)
         if run is None or isinstance(rows, Path):
             yield rows, choose(rows, fixed), shown, None

@@ -48,9 +48,9 @@ BYTE = 2e-9  # written to disk: a checkpoint an epoch, another and the model at 
 # Of dense rows: points that one epoch loses, 21 (objects) and 1 (embeddings); the share of a search
 # that may be left out.
 EPOCHS_POINTS, SEARCH_ELASTIC = 10.0, 0.7
-# Forms of the model that are judged at the end, by fewer rows, rows that judge, a byte that is
-# compressed.
-FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 20e-9
+# Forms of the model that are judged at the end, by fewer rows, rows that judge; a byte of the whole
+# model, whose small form is compressed.
+FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 2e-9
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -201,6 +201,7 @@ def _finish(
 ) -> None:
     """Make the model, without hashed ones where there is no training; save what was measured."""
     shape, folder = session.plan.model, session.request.folder
+    pace.finish(hashed=spec is not None)
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
     session.findings = session.findings.within(*stage, pace.judges, pace.model_size)
     model, reasons = finalize(session, spec, pace.model_size, pace.judges)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from streammach.clock import Clock
 from streammach.model.checkpoint import RunPosition
@@ -13,6 +15,7 @@ from streammach.planning.cost import (
     BYTE,
     JUDGES,
     TRANSFORM_TRIALS,
+    Cost,
     cost,
     making_smaller,
     query,
@@ -47,15 +50,11 @@ def timetable(
 ) -> dict[str, float]:  # fmt: skip
     """Return the seconds of each stage, in their order."""
     scale, parts = 1 / (config.placement.threads * speed), planned(config)
-    seconds, found = cost(facts, config, speed), {HELD_OUT: OPENING}
+    seconds, found = _expected(facts, config, options, speed), {HELD_OUT: OPENING}
     for part in parts:
         found |= part.stages_ahead(facts, config, scale)
     if not config.shape.unhashed:
-        epochs = PLANNED_EPOCHS[config.dense]
-        share = (epochs if options.epochs is None else options.epochs) / epochs
-        share_open = open_trials(facts, config, options) / search_trials(facts, config)
-        found[SEARCH] = seconds.search * share_open
-        found[EPOCHS] = seconds.epochs * share
+        found |= {SEARCH: seconds.search, EPOCHS: seconds.epochs}
     for within in (True, False):
         for part in parts:
             if part.changes_weights == within:
@@ -66,6 +65,18 @@ def timetable(
     if options.model_size == "auto":
         found[SMALLER] = seconds.smaller
     return found | {LEARNING: 0.0, WRITING: CLOSING}
+
+
+def _expected(facts: DataFacts, config: RunConfig, options: TrainingOptions, speed: float) -> Cost:
+    """Return what a training takes where some of its options are given."""
+    found = cost(facts, config, speed)
+    if config.shape.unhashed:
+        return found
+    epochs = found.epochs
+    if options.epochs is not None:
+        epochs *= options.epochs / PLANNED_EPOCHS[config.dense]
+    share_open = open_trials(facts, config, options) / search_trials(facts, config)
+    return replace(found, search=found.search * share_open, epochs=epochs)
 
 
 def open_trials(facts: DataFacts, config: RunConfig, options: TrainingOptions) -> float:
@@ -83,24 +94,35 @@ class Pace:
     def __init__(self, plan: Plan, options: TrainingOptions, clock: Clock, stages: Stages) -> None:
         self._plan, self._options, self._clock, self._stages = plan, options, clock, stages
         speed = known_speed()
-        expected = cost(plan.facts, plan.config, speed)
+        expected = _expected(plan.facts, plan.config, options, speed)
         closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
         wanted = (options.judge_rows,) if options.judge_rows else (MOST_ROWS, FEW_ROWS)
         # The size of the model, whole without the time to make it small; rows that judge how small.
         self.model_size, self.judges = options.model_size, wanted[0]
-        if clock.seconds is not None and self.model_size == "auto":
-            took = {n: making_smaller(plan.facts, plan.config, n, speed) for n in wanted}
-            fitting = [n for n in wanted if took[n] <= SMALLER_SHARE * clock.seconds]
-            self.judges = fitting[0] if fitting else wanted[-1]
-            fits = took[self.judges] <= QUICK_SHARE * clock.seconds
-            self.model_size = "auto" if fits else "full"
-            closing += took[self.judges] if fits else 0.0
+        self._smaller = {n: making_smaller(plan.facts, plan.config, n, speed) for n in wanted}
+        if clock.seconds is not None:
+            self._allow(SMALLER_SHARE * clock.seconds, QUICK_SHARE * clock.seconds)
         self._expected, self._closing, self._beside = expected, closing, 0.0
         self._ahead: dict[str, int] = {}  # what was done ahead, as options
 
+    def _allow(self, usual: float, quick: float = math.inf) -> None:
+        """Let many rows judge for `usual` seconds at most, or few for `quick` ones, or none."""
+        if self.model_size == "auto":
+            fitting = [n for n, seconds in self._smaller.items() if seconds <= usual]
+            self.judges = fitting[0] if fitting else min(self._smaller)
+            self.model_size = "auto" if self._smaller[self.judges] <= quick else "full"
+
+    def finish(self, *, hashed: bool) -> None:
+        """Let fewer rows judge where less time is left than was thought."""
+        if self._clock.limited:
+            left = self._clock.left - (self._finish if hashed else 0.0)
+            left = left / self._stages.slowness - self._closing
+            self._allow(min(left, self._smaller[self.judges]))
+
     @property
     def _whole(self) -> Clock:
-        return self._clock.without(self._closing * self._stages.slowness)
+        smaller = self._smaller[self.judges] if self.model_size == "auto" else 0.0
+        return self._clock.without((self._closing + smaller) * self._stages.slowness)
 
     def take(self, ahead: dict[str, Ahead]) -> None:
         """Take note of what was done ahead, and of what it says of stages to come."""
@@ -160,7 +182,8 @@ class Pace:
 
     @property
     def _epoch(self) -> float:
-        return self._expected.epochs / PLANNED_EPOCHS[self._plan.config.dense]
+        epochs = self._options.epochs or PLANNED_EPOCHS[self._plan.config.dense]
+        return self._expected.epochs / epochs
 
     @property
     def _finish(self) -> float:

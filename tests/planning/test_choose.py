@@ -183,12 +183,14 @@ def test_a_shape_too_large_comes_with_others_that_fit():
         assert size_text(found.projected_bytes) == size
 
 
-def test_speed_is_measured_once_and_kept(tmp_path, monkeypatch):
-    times = iter([speed.REFERENCE / 2])
+def test_speed_is_measured_and_kept_and_that_of_a_busy_machine_replaced(tmp_path, monkeypatch):
+    times = iter(speed.REFERENCE / n for n in (2, 1, 2.1, 3))
     monkeypatch.setattr(speed, "_path", lambda: tmp_path / "cache" / "speed.json")
     monkeypatch.setattr(speed, "measure", lambda: next(times))
     assert speed.known_speed() == 1.0
     assert speed.speed() == speed.speed() == speed.known_speed() == pytest.approx(2.0)
+    for found in (2.0, 2.0, 3.0):  # of those that are slower or hardly faster none is kept
+        assert speed.speed(again=True) == speed.speed() == pytest.approx(found)
     (tmp_path / "cache" / "speed.json").write_text("{")
     assert speed.known_speed() == 1.0
     monkeypatch.setattr(speed, "_machine", lambda: "another")

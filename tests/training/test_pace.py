@@ -1,6 +1,7 @@
 """What is left of a limited time, and of a budget while kernels compile."""
 
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -24,13 +25,14 @@ def paced(tiny, monkeypatch):
     with sm.Dataset.open(tiny.store()) as data:
         plan = sm.plan(data, **PLANNED)
 
-        def made(seconds, many, few, slowness=1.0):
+        def made(seconds, many, few, slowness=1.0, spent=0.0):
             took = {MOST_ROWS: many, FEW_ROWS: few}
             monkeypatch.setattr(
                 "streammach.training.pace.making_smaller", lambda facts, config, n, speed: took[n]
             )
             stages = SimpleNamespace(slowness=slowness)
-            return Pace(plan, sm.TrainingOptions(), Clock(seconds), stages)
+            clock = Clock(seconds, time.monotonic() - spent)
+            return Pace(plan, sm.TrainingOptions(), clock, stages)
 
         yield made
 
@@ -58,6 +60,17 @@ def test_what_follows_is_reckoned_as_slow_as_what_was(paced):
     left_for_the_end = [60 - pace.epochs.seconds for pace in (usual, busy)]
     assert left_for_the_end[1] == pytest.approx(3 * left_for_the_end[0])
     assert busy.search.seconds < usual.search.seconds
+
+
+@pytest.mark.parametrize(("spent", "slowness", "judges"), [
+    (30, 1.0, MOST_ROWS), (55, 1.0, FEW_ROWS), (45, 1.0, MOST_ROWS), (45, 4.0, FEW_ROWS),
+    (70, 1.0, FEW_ROWS),
+])  # fmt: skip
+def test_fewer_rows_judge_where_time_has_become_short(paced, spent, slowness, judges):
+    pace = paced(60, 8, 2, slowness, spent)
+    assert pace.judges == MOST_ROWS
+    pace.finish(hashed=False)
+    assert (pace.model_size, pace.judges) == ("auto", judges)
 
 
 def test_stages_say_how_slow_they_were(monkeypatch):

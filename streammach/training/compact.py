@@ -44,6 +44,7 @@ from streammach.training.session import Session
 
 LEAST_ROWS = 50  # fewer say nothing
 LOSES = 0.5  # standard errors that a form may lose, by all that makes it small
+LEFT_OUT = 0.001  # of a figure, by what is left out: an error of few rows is large
 MOST_HALVINGS = 6  # of the pairs
 LOST = "narrower weights lose more than half a standard error on held-out rows"
 NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
@@ -245,12 +246,13 @@ def choose(judge: Judge) -> SmallForm:
     """Return the smallest form that loses no more than it may.
 
     Neither of the score by which all choices are made, nor of the top-5 accuracy alone; of lists of
-    labels nor of PSP@5, since pairs of rare labels add little to precision.
+    labels nor of PSP@5, since pairs of rare labels add little to precision. Narrower weights come
+    first; then what is left out may lose :data:`LEFT_OUT` against them.
     """
     form, n, rows = judge.whole, 1, judge.known_rows
     whole = small = judge.reached(form)
     best = [one.selection_score for one in whole]
-    least = 0.0
+    least, floors = 0.0, [0.0 for _ in whole]
     if whole[0].psp_5 is None:
         least = whole[0].top_5_accuracy - LOSES * judge.top_5_error
     for smaller in judge.ways:
@@ -258,14 +260,17 @@ def choose(judge: Judge) -> SmallForm:
             judge.session.at(n, max(FORMS, n) + 1)
             found, n = judge.reached(other), n + 1
             free = all(
-                one.selection_score >= score - LOSES * before.error(rows)
-                for one, score, before in zip(found, best, whole, strict=True)
+                one.selection_score >= max(score - LOSES * before.error(rows), floor)
+                for one, score, before, floor in zip(found, best, whole, floors, strict=True)
             )
             if free and found[0].top_5_accuracy >= least:
                 form, small = other, found
                 best = [max(a, one.selection_score) for a, one in zip(best, found, strict=True)]
             elif smaller is not _types:  # what keeps less of the same loses no less
                 break
+        if smaller is _types:
+            floors = [one.selection_score - LEFT_OUT for one in small]
+            least = max(least, small[0].top_5_accuracy - LEFT_OUT) if least else least
     if form == judge.whole:
         return SmallForm(form=form, evidence=f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)

@@ -206,17 +206,25 @@ def names_of_documents(dataset: Dataset, most: int) -> Iterator[bytes]:
 def are_documents(dataset: Dataset, rows: RowBlock, groups: NDArray[np.integer]) -> bool:
     """Return whether groups of rows, each whole, tell classes, are none, and are alike beside that.
 
-    Rows of a column that decides the class, as a product's name does, share nothing more.
+    Rows of a column that decides the class, as a product's name does, share nothing more. Of a list
+    each label is told where another row of the group has it.
     """
     _, of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    alike = _of_class(dataset, groups, rows.classes, np.ones(len(groups)))
-    told = _beyond_chance(dataset, alike, sizes[of])
-    if told.mean() < TELLS or _mostly(dataset, rows.classes, alike).mean() > TELLS:
+    own, classes = rows.lists.rows, rows.lists.classes
+    groups = groups[own]
+    alike = _of_class(dataset, groups, classes, np.ones(len(groups)))
+    others = sizes[of][own] - 1
+    if dataset.listed:
+        chance = 1 - (1 - dataset.label_counts[classes] / dataset.n_rows) ** others
+        told = ((alike > 1) - chance).sum() / max((1 - chance).sum(), 1e-9)
+    else:
+        told = _beyond_chance(dataset, alike, others + 1).mean()
+    if told < TELLS or _mostly(dataset, classes, alike).mean() > TELLS:
         return False
-    order = np.lexsort((groups, rows.classes))
-    signs, total = Signatures(dataset, rows).of(rows.take(order))
+    order = np.lexsort((groups, classes))
+    signs, total = (of_rows[own[order]] for of_rows in Signatures(dataset, rows).of(rows))
     equal = (signs[1:] == signs[:-1]).mean(1) * (total[1:] > 0)
-    together, same = (np.diff(ids[order]) == 0 for ids in (groups, rows.classes))
+    together, same = (np.diff(ids[order]) == 0 for ids in (groups, classes))
     apart = np.append(equal[same & ~together], 0.0).mean()
     return bool(equal[together].mean() - apart >= ALIKE)
 

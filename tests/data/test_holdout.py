@@ -69,6 +69,27 @@ def lists_of_labels(rng):
     return *documents(rng, lists=True), NEAR
 
 
+def named_lists_of_labels(rng):
+    """Rows of a package share words, and each has some of the package's labels."""
+    rows, of = [], []
+    for package in range(100):
+        own, usual = words(rng, 40), rng.choice(60, 8, replace=False)
+        for _ in range(15):
+            labels = ",".join(f"c{y}" for y in rng.choice(usual, 3, replace=False))
+            kept = [str(word) for word in rng.choice(own, 12, replace=False)]
+            rows.append(row(labels, kept, f" |doc p{package}"))
+            of.append(package)
+    return rows, of, NAMED
+
+
+def lists_of_a_category(rng):
+    """A seller's labels are those of all: its name is a feature as others are."""
+    sold = rng.integers(0, 100, 1500)
+    label = [",".join(f"c{y}" for y in rng.choice(60, 3, replace=False)) for _ in sold]
+    rows = [row(y, words(rng, 8), f" |doc s{s}") for y, s in zip(label, sold, strict=True)]
+    return rows, None, RANDOM
+
+
 def some_near_duplicates(rng):
     rows, of = documents(rng, 100)
     more, alone = documents(rng, 1000, 1, first=100)
@@ -155,7 +176,8 @@ def a_continuum_and_others(rng):
     return rows + a_continuum(rng)[0][:500], None, APART
 
 
-KINDS = [near_duplicates, named_documents, lists_of_labels, some_near_duplicates, exact_duplicates,
+KINDS = [near_duplicates, named_documents, lists_of_labels, named_lists_of_labels,
+         lists_of_a_category, some_near_duplicates, exact_duplicates,
          documents_of_two_labels, nothing_alike, few_alike, one_feature, a_column_that_decides,
          few_categories, a_category_of_many_values, names_without_classes,
          classes_that_are_documents, same_words_other_labels, a_continuum,

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import UsageError
 from streammach.figures import Reached
 from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training import finalize
-from tests.builders import Stop, changed, held_out
+from tests.builders import changed, held_out
 
 FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
 
@@ -71,39 +71,6 @@ def test_predictions_are_the_same_one_by_one(stores, tiny):
             one = predictor.topk_ids(rows.part(i, i + 1), 7)
             assert ids[i].tolist() == one[0][0].tolist()
             assert scores[i].view(np.int32).tolist() == one[1][0].view(np.int32).tolist()
-
-
-COUNTED, BESIDE = "counted", "beside hashed models"
-
-
-@pytest.mark.parametrize(
-    ("when", "message"),
-    [
-        (COUNTED, r"what was found is saved.*resume=True"),
-        (BESIDE, r"the trained epochs are saved.*resume=True"),
-    ],
-)
-def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, when, message):
-    data, _ = stores
-    whole = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "whole")
-    texts = []
-    stop = Stop(monkeypatch, on_message=lambda text: texts.append(text) or text.startswith(when))
-    with pytest.raises(Interrupted, match=message):
-        sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[stop]).fit(
-            data, tiny.folder / "run"
-        )
-    monkeypatch.undo()
-    steps = []
-
-    class Watch:
-        def on_progress(self, state):
-            steps.append(state.step)
-
-    trainer = sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[Watch()])
-    trainer.fit(data, tiny.folder / "run", resume=True)
-    assert bool(steps) == (when == COUNTED)
-    again = (tiny.folder / "run/model/model.safetensors").read_bytes()
-    assert again == (whole.path / "model/model.safetensors").read_bytes()
 
 
 def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):

@@ -11,13 +11,13 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.data.convert import convert
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import UsageError
 from streammach.model.shrink import Size, shrink, shrink_to
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.parts.counts import neighbour_fit
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
-from tests.builders import Stop, fit, listed_lines
+from tests.builders import fit, listed_lines
 
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
 
@@ -70,20 +70,6 @@ def similar(monkeypatch):
     monkeypatch.setattr(
         neighbour_fit, "_fit", lambda *given: msgspec.structs.replace(fit_them(*given), weight=1.0)
     )
-
-
-def test_a_run_is_the_same_for_any_threads_and_resumed(stores, tiny, monkeypatch):
-    options = {"n_buckets": 8, "n_repetitions": 4, "counts": "on"}
-    with sm.Dataset.open(stores[0]) as data:
-        whole = fit(data, tiny.folder / "one", sm.plan(data, threads=1, **options), **FIXED)
-        two = fit(data, tiny.folder / "two", sm.plan(data, threads=2, **options), **FIXED)
-        assert model_bytes(whole) == model_bytes(two)
-        stop = Stop(monkeypatch, on_progress=lambda state: state.epoch == 2)
-        plan = sm.plan(data, threads=2, **options)
-        with pytest.raises(Interrupted):
-            fit(data, tiny.folder / "cut", plan, callbacks=[stop], **FIXED)
-        resumed = fit(data, tiny.folder / "cut", plan, resume=True, **FIXED)
-    assert model_bytes(resumed) == model_bytes(whole)
 
 
 def test_similar_rows_are_all_rows_in_the_end(stores, similar, tiny):

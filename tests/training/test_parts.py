@@ -13,7 +13,7 @@ from streammach.cli.main import main
 from streammach.data.class_weights import weighed
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.training.run_part import PartNumber, RunPart
-from tests.builders import Stop, TinyData, batch_of, block_of, listed_lines, open_backend, spec_of
+from tests.builders import Stop, TinyData, batch_of, block_of, open_backend, spec_of
 from tests.builders import training as spec_for
 
 SHAPE = {"n_buckets": 7, "n_repetitions": 5, "threads": 1}
@@ -95,25 +95,6 @@ def test_early_stopping_ends_the_same_epoch(data, tmp_path):
     assert (merged.result.best_epoch, merged.result.stopped) == (
         joint.result.best_epoch, joint.result.stopped
     )  # fmt: skip
-    assert files_of(merged) == files_of(joint)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_any_optimizer(optimizer, data, tmp_path):
-    made = trainer(data, optimizer=optimizer, options={**FIXED, "learning_rate": 0.05})
-    joint = made.fit(data, tmp_path / "joint")
-    merged = sm.merge(tmp_path / "run", parts_of(made, data, tmp_path, 2))
-    assert files_of(merged) == files_of(joint)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "shared"])
-def test_lists_of_labels(loss, tiny):
-    lines = tiny.text("a.vw", listed_lines(tiny.rng, 900))
-    sm.convert(lines, tiny.folder / "a.zarr", multilabel="on")
-    with sm.Dataset.open(tiny.folder / "a.zarr") as data:
-        made = trainer(data, options={**FIXED, "label_loss": loss}, counts="on")
-        joint = made.fit(data, tiny.folder / "joint")
-        merged = sm.merge(tiny.folder / "run", parts_of(made, data, tiny.folder, 2))
     assert files_of(merged) == files_of(joint)
 
 

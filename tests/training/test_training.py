@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import (
-    DiskError,
-    DivergedError,
-    Interrupted,
-    LockedError,
-    MismatchError,
-    UsageError,
-)
+from streammach.errors import DiskError, DivergedError, LockedError, MismatchError, UsageError
 from streammach.files.folders import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.prediction.evaluate import evaluate
@@ -26,7 +19,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, decided
 from tests.builders import fit as train
-from tests.builders import held_out, stop_after
+from tests.builders import held_out
 
 
 def fit(data, out, *, plan=None, **options):
@@ -127,49 +120,6 @@ def test_dense_data_go_through_matrix_products(tiny):
         run = sm.Trainer(chosen).fit(dense, tiny.folder / "run")
     assert run.settings.training.optimizer == "adam"
     assert run.result.validation["logsum"].accuracy > 0.9
-
-
-@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
-def test_the_number_of_threads_does_not_change_a_byte(optimizer, data, tiny):
-    runs = []
-    for threads in (1, 2):
-        plan = sm.plan(data, n_buckets=8, n_repetitions=6, threads=threads, optimizer=optimizer)
-        runs.append(
-            fit(data, tiny.folder / f"run{threads}", plan=plan, **{**FIXED, "learning_rate": 0.05})
-        )
-    assert model_bytes(runs[0]) == model_bytes(runs[1])
-
-
-@pytest.mark.parametrize("steps", [1, 17, 54, 55, 90])
-def test_an_interrupted_run_resumes_to_the_same_bytes(steps, data, tiny, monkeypatch):
-    undisturbed = fit(data, tiny.folder / "whole", **FIXED)
-    stop = stop_after(steps, monkeypatch)
-    with pytest.raises(Interrupted, match=f"saved step {steps}"):
-        fit(data, tiny.folder / "run", callbacks=[stop], **FIXED)
-    monkeypatch.undo()
-    resumed = fit(data, tiny.folder / "run", resume=True, **FIXED)
-    assert model_bytes(resumed) == model_bytes(undisturbed)
-    assert [h.loss for h in resumed.result.history] == pytest.approx(
-        [h.loss for h in undisturbed.result.history], rel=1e-12
-    )
-
-
-def test_a_run_killed_between_checkpoints_resumes_to_the_same_bytes(data, tiny, monkeypatch):
-    undisturbed = fit(data, tiny.folder / "whole", **FIXED)
-
-    class Crash(BaseException):
-        pass
-
-    class CrashAt:
-        def on_progress(self, state):
-            if state.step == 77:
-                raise Crash
-
-    with pytest.raises(Crash):
-        fit(data, tiny.folder / "run", callbacks=[CrashAt()], checkpoint_minutes=1e-9, **FIXED)
-    assert (tiny.folder / "run/checkpoints/step-76").is_dir()
-    resumed = fit(data, tiny.folder / "run", resume=True, **FIXED)
-    assert model_bytes(resumed) == model_bytes(undisturbed)
 
 
 def test_the_best_epoch_is_kept(data, tiny, monkeypatch):

@@ -116,15 +116,6 @@ def test_counts_alone_are_a_model(stores, tiny):
         sm.Predictor(model, estimator="logsum")
 
 
-def test_threads_do_not_change_a_byte(stores, tiny):
-    data, _ = stores
-    runs = [
-        fit(data, tiny.folder / f"run{n}", sm.plan(data, n_repetitions=0, threads=n))
-        for n in (1, 3)
-    ]
-    assert model_bytes(runs[0]) == model_bytes(runs[1])
-
-
 def test_few_held_out_rows_leave_the_usual_weights(tiny):
     with tiny.dataset("small.zarr", n_rows=300, n_classes=10) as data:
         run = fit(data, tiny.folder / "run", sm.plan(data, n_repetitions=0))

@@ -5,12 +5,10 @@ import pytest
 
 import streammach as sm
 from streammach.clock import Clock
-from streammach.errors import Interrupted
 from streammach.parts.whitening import part
 from streammach.parts.whitening.part import Spread, basis_of
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
-from streammach.training.callbacks import Callback
 from streammach.training.search import Search
 from tests.builders import held_out, session_of
 
@@ -81,17 +79,6 @@ def test_a_rate_is_searched_for_whitened_rows(stores, tiny):
     assert len({rate for white, rate in tried if white}) >= 3
     assert len(tried) == len(set(tried))
     assert (True, run.settings.training.learning_rate) in tried
-
-
-class StopAt(Callback):
-    """Ends the training like a signal in some epoch."""
-
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch_end(self, state):
-        if state.epoch == self.epoch:
-            raise Interrupted("stopped")
 
 
 def test_held_out_rows_are_not_looked_at(stores, monkeypatch):

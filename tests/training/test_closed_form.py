@@ -10,7 +10,6 @@ from streammach.clock import Clock
 from streammach.errors import UsageError
 from streammach.parts.discriminant import class_sums as discriminant
 from streammach.parts.discriminant import part as closed_form
-from streammach.prediction.evaluate import evaluate
 from streammach.rows import dense
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transformed
@@ -42,8 +41,7 @@ def fit(data, out, **options):
 
 
 def reached(run, test):
-    with sm.Predictor(run.model) as predictor:
-        return evaluate(predictor, test).accuracy
+    return sm.evaluate(run.model, test).accuracy
 
 
 def test_it_is_added_where_it_helps(stores, tiny):

@@ -186,8 +186,7 @@ def test_a_run_leaves_what_held_out_rows_say_is_free(data, tiny):
     test = tiny.store("test.zarr", n_rows=600, n_classes=120, namespace=True, like=data.path)
     found = []
     for run in (small, whole):
-        with sm.Predictor(run.model) as predictor:
-            found.append(sm.evaluate(predictor, test))
+        found.append(sm.evaluate(run.model, test))
     assert found[0].accuracy > found[1].accuracy - 0.03
     assert small.model.calibration != whole.model.calibration  # fitted to the form
 

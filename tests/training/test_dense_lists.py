@@ -8,7 +8,6 @@ from streammach.data.convert import convert
 from streammach.parts.discriminant import part as closed_form
 from streammach.parts.fourier import part as fourier
 from streammach.prediction import ranking
-from streammach.prediction.evaluate import evaluate
 from tests.builders import fit
 
 K, D = 20, 12
@@ -44,8 +43,7 @@ def planned(data, **options):
 
 
 def reached(model, test):
-    with sm.Predictor(model) as predictor:
-        return evaluate(predictor, test).sets.precision
+    return sm.evaluate(model, test).sets.precision
 
 
 HASHED = {"n_buckets": 4, "n_repetitions": 5}

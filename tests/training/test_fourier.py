@@ -14,7 +14,6 @@ from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
 from streammach.parts.fourier import part
-from streammach.prediction.evaluate import evaluate
 from streammach.rows.dense import Basis, Waves, expanded
 from streammach.rows.transforms import transformed
 from streammach.training.search import Search
@@ -50,8 +49,7 @@ def planned(data, **options):
 
 
 def reached(model, test):
-    with sm.Predictor(model) as predictor:
-        return evaluate(predictor, test).accuracy
+    return sm.evaluate(model, test).accuracy
 
 
 @pytest.fixture

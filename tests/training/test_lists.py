@@ -17,7 +17,7 @@ from streammach.model.size import size_in_file, size_in_memory
 from streammach.parts.counts import neighbour_fit
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
-from tests.builders import fit, listed_lines
+from tests.builders import fit, listed_lines, model_files
 
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
 
@@ -28,10 +28,6 @@ def stores(tiny, rng):
     convert(tiny.text("a.vw", listed_lines(rng, 1500)), train, multilabel="on")
     convert(tiny.text("b.vw", listed_lines(rng, 300)), test, like=train)
     return train, test
-
-
-def model_bytes(run):
-    return [(run.path / "model" / n).read_bytes() for n in ("model.json", "model.safetensors")]
 
 
 @pytest.mark.parametrize("counts", ["off", "on"])
@@ -80,7 +76,7 @@ def test_similar_rows_are_all_rows_in_the_end(stores, similar, tiny):
             for name, plan in zip(("one", "two"), plans, strict=True)
         )
         model, rows = run.model, data.rows(0, data.n_rows)
-    assert model_bytes(run) == model_bytes(two)
+    assert model_files(run) == model_files(two)
     assert any("similar training rows" in reason for reason in run.reasons)
     near = model.near
     assert len(near.norms) == rows.n_rows  # held-out ones, too
@@ -140,7 +136,17 @@ def test_commands_take_lists(stores, tiny, capsys):
 def test_commands_say_precision_of_lists(stores, tiny, capsys):
     train, test = map(str, stores)
     run, small, swept = (str(tiny.folder / name) for name in ("run", "small", "swept"))
-    given = ["--memory", "600MB", "--epochs", "2", "--repetitions", "4", "--buckets"]
+    given = [
+        "--memory",
+        "600MB",
+        "--counts",
+        "off",
+        "--epochs",
+        "2",
+        "--repetitions",
+        "4",
+        "--buckets",
+    ]
     fixed = ["--learning-rate", "0.5", "--transform", "binary"]
     said = {}
     for name, arguments in {

@@ -51,9 +51,7 @@ def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
 
 
 def test_a_given_rate_is_kept_for_both_losses(data, plan, tiny):
-    run = sm.Trainer(plan, TrainingOptions(epochs=2, transform="raw", learning_rate=0.03)).fit(
-        data, tiny.folder / "run"
-    )
+    run = fit(data, tiny.folder / "run", plan, epochs=2, transform="raw", learning_rate=0.03)
     assert [(t.loss, t.learning_rate) for t in run.settings.trials] == [
         ("independent", 0.03), ("joint", 0.03)
     ]  # fmt: skip

@@ -8,6 +8,7 @@ import json
 import re
 from contextlib import ExitStack
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.parts.fourier import part as fourier
 from streammach.training.compact import Judge
-from tests.builders import Stop, TinyData, listed_lines
+from tests.builders import Stop, TinyData, listed_lines, model_files
 
 HASHED = {"n_buckets": 4, "n_repetitions": 4}
 PLAIN = {**HASHED, "counts": "off"}
@@ -78,7 +79,7 @@ class Trainings:
         return self.opened.enter_context(sm.Dataset.open(store))
 
     def _whole(self, kind):
-        return model_of(self.fit(kind, self.folder / kind))
+        return model_files(self.fit(kind, self.folder / kind))
 
     def trainer(self, kind, *, threads=1, **how):
         store, plan, options = KINDS[kind]
@@ -101,10 +102,6 @@ def all_kept(monkeypatch):
     monkeypatch.setattr("streammach.model.findings.LEAST_SECONDS", 0.0)
     monkeypatch.setattr(alone, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(fourier, "SIZES", {96: 0.0})
-
-
-def model_of(run):
-    return {file.name: file.read_bytes() for file in sorted((run.path / "model").iterdir())}
 
 
 def again(made, kind, folder, patch):
@@ -187,7 +184,7 @@ CASES |= {f"{moment} of {stage}-{kind}": (kind, interrupted(on_stage=at(stage, m
 @pytest.mark.parametrize("case", CASES)
 def test_it_gives_the_same_bytes(case, made, tmp_path, monkeypatch):
     kind, way = CASES[case]
-    assert model_of(way(made, kind, tmp_path / "run", monkeypatch)) == made.whole(kind)
+    assert model_files(way(made, kind, tmp_path / "run", monkeypatch)) == made.whole(kind)
 
 
 def calls_of(monkeypatch, owner, name):
@@ -208,16 +205,9 @@ def test_what_was_found_is_not_found_again(made, tmp_path, monkeypatch):
             made.fit("hashed", tmp_path / "run", callbacks=[stop])
     told, steps, fits = [], [], calls_of(monkeypatch, Fitting, "fitted")
     judged = calls_of(monkeypatch, Judge, "_measured")
-
-    class Watch:
-        def on_message(self, text):
-            told.append(text)
-
-        def on_progress(self, state):
-            steps.append(state.step)
-
-    run = made.fit("hashed", tmp_path / "run", resume=True, callbacks=[Watch()])
-    assert model_of(run) == made.whole("hashed")
+    watch = SimpleNamespace(on_message=told.append, on_progress=steps.append)
+    run = made.fit("hashed", tmp_path / "run", resume=True, callbacks=[watch])
+    assert model_files(run) == made.whole("hashed")
     assert (fits, judged, steps) == ([], [], [])
     assert not [text for text in told if text.startswith(("counted", "learnt"))]
 
@@ -243,7 +233,7 @@ def test_learning_goes_on_within_a_pass(made, tmp_path, monkeypatch):
     place = tmp_path / "run/checkpoints/kept/learnt" / DOCUMENT
     assert json.loads(place.read_text())["found"]["seen"] == sum(lessons) == 600
     again = made.fit("alone", tmp_path / "run", resume=True)
-    assert model_of(again) == model_of(whole)
+    assert model_files(again) == model_files(whole)
     assert sum(lessons) == learnt
 
 

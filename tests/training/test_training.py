@@ -13,22 +13,17 @@ import streammach as sm
 from streammach.errors import DiskError, DivergedError, LockedError, MismatchError, UsageError
 from streammach.files.folders import locked
 from streammach.model.checkpoint import Checkpoints
-from streammach.prediction.evaluate import evaluate
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, decided
 from tests.builders import fit as train
-from tests.builders import held_out
+from tests.builders import held_out, model_files
 
 
 def fit(data, out, *, plan=None, **options):
     plan = plan or sm.plan(data, n_buckets=8, n_repetitions=6, threads=2)
     return train(data, out, plan, **options)
-
-
-def model_bytes(run):
-    return [(run.path / "model" / n).read_bytes() for n in ("model.json", "model.safetensors")]
 
 
 FIXED = {"epochs": 3, "learning_rate": 0.5, "transform": "binary"}
@@ -52,8 +47,7 @@ def test_a_run_learns_and_leaves_its_files(data, tiny):
         "training.json",
     ]
     test = tiny.store("test.zarr", n_rows=300, like=data.path, namespace=True)
-    with sm.Predictor(run.model) as predictor:
-        assert evaluate(predictor, test).accuracy > 0.9
+    assert sm.evaluate(run.model, test).accuracy > 0.9
     events = [
         json.loads(line)["event"] for line in (run.path / "log.jsonl").read_text().splitlines()
     ]
@@ -298,7 +292,7 @@ def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny):
     assert right(with_them) > right(without)
     assert with_them.result.validation == without.result.validation
     elsewhere = {"validation": tiny.store("v.zarr", n_rows=90, like=data.path, namespace=True)}
-    assert model_bytes(ran("v2", 2, **elsewhere)) == model_bytes(ran("v0", 0, **elsewhere))
+    assert model_files(ran("v2", 2, **elsewhere)) == model_files(ran("v0", 0, **elsewhere))
 
 
 def test_wrong_ways_to_hold_out_are_refused(data):
@@ -315,8 +309,7 @@ def test_tiny_data_train_too(n_rows, tiny):
     sm.convert(tiny.text("t.vw", lines), tiny.folder / "t.zarr")
     with sm.Dataset.open(tiny.folder / "t.zarr") as data:
         run = sm.Trainer(sm.plan(data, memory="600MB")).fit(data, tiny.folder / "run")
-    with sm.Predictor(run.model) as predictor:
-        assert evaluate(predictor, tiny.folder / "t.zarr").accuracy > 0.9
+    assert sm.evaluate(run.model, tiny.folder / "t.zarr").accuracy > 0.9
 
 
 def test_no_thread_is_left(data, tiny):

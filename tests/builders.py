@@ -118,6 +118,15 @@ def fit(data, out, plan, *, resume=False, callbacks=None, checkpoint_minutes=10.
     return trainer.fit(data, out, resume=resume)
 
 
+def model_files(run):
+    """The bytes of the files of a run's model, by name."""
+    return {file.name: file.read_bytes() for file in sorted((run.path / "model").iterdir())}
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def held_out(data, plan, **where):
     return hold_out(data, plan.config.batching, TrainingOptions(**where))
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import stat
 import zlib
 
 import numpy as np
@@ -22,7 +23,15 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")
 
 
+def synced(handle, real=os.fsync):
+    """Files of tests need not outlive a loss of power; what is no file or folder is as ever."""
+    mode = os.fstat(handle).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        real(handle)
+
+
 def pytest_configure(config):
+    os.fsync = synced  # half of the time of a small conversion
     # Shells have what runs behind ignore it, and all that is started from there: no test would end.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,6 +10,7 @@ import pytest
 from streammach.errors import DiskError
 from streammach.files import folders, writing
 from streammach.files.folders import MARKER, SCRATCH, commit_folder, remove_folder, scratch
+from tests.builders import names_in
 
 
 def left_by_a_killed_process(folder, marker=SCRATCH):
@@ -17,10 +18,6 @@ def left_by_a_killed_process(folder, marker=SCRATCH):
     (folder / "content/inside").mkdir(parents=True)
     (folder / ".content.0123abcd.tmp").touch()
     (folder / MARKER).write_bytes(marker)
-
-
-def names_in(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_what_a_killed_process_left_of_a_removed_folder_goes_with_the_next(tmp_path):

@@ -15,8 +15,8 @@ import pytest
 import streammach as sm
 from streammach.errors import Interrupted, StreammachError
 from streammach.training.run_part import RunPart
-from tests.builders import TinyData
-from tests.training.test_parts import files_of, rows_alike, trainer
+from tests.builders import TinyData, model_files
+from tests.training.test_parts import rows_alike, trainer
 
 distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
 
@@ -38,7 +38,7 @@ def made(data):
 
 @pytest.fixture(scope="module")
 def joint(made, data, tmp_path_factory):
-    return files_of(made.fit(data, tmp_path_factory.mktemp("joint") / "run"))
+    return model_files(made.fit(data, tmp_path_factory.mktemp("joint") / "run"))
 
 
 def train(made, data, client, out, **how):
@@ -112,7 +112,7 @@ def killed_at_random(made, data, joint, folder, seed, turns):
                 seconds = time.monotonic() - began
             else:
                 timer.join()
-            assert files_of(run) == joint, (seed, turn, delay)
+            assert model_files(run) == joint, (seed, turn, delay)
             assert not (folder / f"run{turn}.parts").exists()
 
 
@@ -141,7 +141,7 @@ def test_a_worker_that_is_lost(number, made, data, joint, tmp_path):
         thread.join()
         assert [process.poll() for process in started].count(-signal.SIGKILL) == 1
         assert len(client.run(os.getpid)) == 1
-    assert files_of(run) == joint
+    assert model_files(run) == joint
 
 
 def test_a_scheduler_that_is_killed(made, data, joint, tmp_path):
@@ -155,7 +155,7 @@ def test_a_scheduler_that_is_killed(made, data, joint, tmp_path):
     assert epochs_of(tmp_path / "run.parts/part-1") >= 1
     with separate(3, tmp_path / "second") as (client, _):
         run = train(made, data, client, tmp_path / "run", resume=True)
-    assert files_of(run) == joint
+    assert model_files(run) == joint
 
 
 def test_a_training_that_is_interrupted(made, data, joint, tmp_path):
@@ -167,5 +167,5 @@ def test_a_training_that_is_interrupted(made, data, joint, tmp_path):
             train(made, data, client, tmp_path / "run")
         assert not [*part.parent.glob("*/.lock")]
         run = train(made, data, client, tmp_path / "run", resume=True)
-    assert files_of(run) == joint
+    assert model_files(run) == joint
     assert not part.parent.exists()

@@ -15,9 +15,9 @@ from streammach.cluster.ranges import cuts
 from streammach.cluster.worker import RowsTask, do_range, document_digest
 from streammach.cluster.workers import VERSION, ClusterWorkers
 from streammach.errors import BudgetError, MismatchError
-from tests.builders import TinyData, listed_lines
+from tests.builders import TinyData, listed_lines, model_files, names_in
 from tests.cluster.test_train import Told
-from tests.training.test_parts import files_of, trainer
+from tests.training.test_parts import trainer
 
 distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
 
@@ -71,10 +71,6 @@ def small(monkeypatch):
     """Blocks of a few rows, so that a few hundred make many."""
     monkeypatch.setattr("streammach.prediction.room.READ_ROWS", 64)
     monkeypatch.setattr("streammach.cluster.ranges.LEAST_ROWS", 16)
-
-
-def names_in(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -277,7 +273,7 @@ def test_a_run_of_four_workers(place, client, tmp_path):
             options=made.options,
             tell=told.append,
         )
-    assert files_of(run) == files_of(joint)
+    assert model_files(run) == model_files(joint)
     assert sum("done by" in line for line in told) == 4
 
 

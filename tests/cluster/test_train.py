@@ -26,8 +26,8 @@ from streammach.cluster.workers import (
 )
 from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.training.run_part import PartNumber
-from tests.builders import TinyData
-from tests.training.test_parts import files_of, rows_alike, trainer
+from tests.builders import TinyData, model_files
+from tests.training.test_parts import rows_alike, trainer
 
 distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
 dask = pytest.importorskip("dask")
@@ -63,7 +63,7 @@ def test_a_run_of_two_workers(counts, data, client, tmp_path):
     run = sm.distributed.train(
         data.path, made.plan, client, out=tmp_path / "run", options=made.options, tell=told.append
     )
-    assert files_of(run) == files_of(joint)
+    assert model_files(run) == model_files(joint)
     assert run.settings.training == joint.settings.training
     assert sorted(path.name for path in tmp_path.iterdir()) == ["joint", "run"]
     for k in (1, 2):
@@ -147,7 +147,7 @@ def test_the_command_on_a_cluster(data, client, tmp_path, capsys):
     train = ["train", str(data.path), "--out", str(tmp_path / "run"), *SMALL]
     assert main([*train, "--dask", client.scheduler.address]) == 0
     assert "held-out accuracy" in capsys.readouterr().out
-    assert files_of(sm.Run.open(tmp_path / "run")) == files_of(joint)
+    assert model_files(sm.Run.open(tmp_path / "run")) == model_files(joint)
     assert not (tmp_path / "run.parts").exists()
 
 
@@ -157,7 +157,7 @@ def test_the_command_with_processes_of_this_machine(data, tmp_path, capsys):
     assert main([*train, str(tmp_path / "joint")]) == 0
     assert main([*train, str(tmp_path / "run"), "--devices", "cpu,cpu"]) == 0
     runs = [sm.Run.open(tmp_path / name) for name in ("joint", "run")]
-    assert files_of(runs[0]) == files_of(runs[1])
+    assert model_files(runs[0]) == model_files(runs[1])
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_more_parts_than_workers(n, data, client, tmp_path):
     run = sm.distributed.train(
         data.path, made.plan, client, out=tmp_path / "run", options=made.options, parts=n
     )
-    assert files_of(run) == files_of(joint)
+    assert model_files(run) == model_files(joint)
 
 
 def test_what_is_there_already(data, client, tmp_path):
@@ -232,7 +232,7 @@ def test_what_is_there_already(data, client, tmp_path):
     with pytest.raises(MismatchError, match="begun in 3 parts, not in 2"):
         trained(resume=True, parts=2)
     run = trained(resume=True)
-    assert files_of(run) == files_of(joint)
+    assert model_files(run) == model_files(joint)
     assert [path.name for path in folder.iterdir()] == ["mine"]
     with pytest.raises(UsageError, match="it holds a run already"):
         trained()

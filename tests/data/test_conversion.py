@@ -15,7 +15,8 @@ from streammach.data.store.opening import STORE
 from streammach.errors import BudgetError, DataError, DiskError, Interrupted, StoreError, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.folders import SCRATCH
-from tests.data.test_convert import names_in, rows_by_name
+from tests.builders import names_in
+from tests.data.test_convert import rows_by_name
 
 
 @pytest.fixture

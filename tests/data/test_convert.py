@@ -12,11 +12,7 @@ from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, LockedError, UsageError
 from streammach.files.folders import locked
-from tests.builders import rows_by_name
-
-
-def names_in(folder):
-    return sorted(p.name for p in folder.iterdir())
+from tests.builders import names_in, rows_by_name
 
 
 def test_rows_survive_with_their_names(tiny):

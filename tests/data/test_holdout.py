@@ -17,7 +17,6 @@ from streammach.data.memory_rows import given
 from streammach.data.near_kernels import HASHES, LEAST
 from streammach.data.near_rows import SIGNED_BYTES, Signatures
 from streammach.errors import MismatchError
-from streammach.prediction.evaluate import evaluate
 from streammach.spec.config import Batching
 from streammach.spec.training import TrainingOptions
 from streammach.threads import Workers
@@ -336,8 +335,7 @@ def test_held_out_figures_are_those_of_new_documents(tiny, rng):
         flattered = {}
         for by in ("random", "auto"):
             run = fit(data, tiny.folder / by, plan, hold_out_by=by, **QUICK)
-            with sm.Predictor(run.model) as predictor:
-                reached = evaluate(predictor, tiny.folder / "new.zarr").accuracy
+            reached = sm.evaluate(run.model, tiny.folder / "new.zarr").accuracy
             flattered[by] = run.result.best.accuracy - reached
     assert flattered["random"] > 0.2
     assert abs(flattered["auto"]) < 0.1

@@ -8,9 +8,9 @@ from streammach.cli.main import main
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError
-from tests.builders import listed_lines
+from tests.builders import listed_lines, names_in
 from tests.data.test_conversion import mixed_lines, room
-from tests.data.test_convert import names_in, rows_by_name
+from tests.data.test_convert import rows_by_name
 
 __all__ = ["room"]
 

@@ -8,6 +8,7 @@ from streammach.rows.layouts import ends
 from streammach.rows.names import Names
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights
+from streammach.spec.model_spec import ModelSpec
 from tests.builders import spec_of, training
 
 
@@ -27,10 +28,11 @@ def counts_of(rng, d=12, k=30, *, longest=5, n_wide=2):
 
 
 def model_of(rng, d=12, k=30, n_buckets=8, n_repetitions=3, **changes):
-    """A model; with counts it ranks by both."""
-    columns = n_buckets * n_repetitions
+    """A model; with counts it ranks by both, without repetitions by counts alone."""
+    columns, spec = n_buckets * n_repetitions, spec_of(k, d, n_buckets, n_repetitions or 1)
     fields = {
-        "spec": spec_of(k, d, n_buckets, n_repetitions), "training": training(), "dense": False,
+        "spec": spec if columns else ModelSpec.unhashed_of(spec.shape),
+        "training": training(), "dense": False,
         "estimator": "logsum" if changes.get("counts") is None else "blend",
         "calibration": Calibration(1.5, -3.0), "store": "digest", "majority": 2, "validation": {},
         "labels": Names.of(f"label {i}" for i in range(k)),

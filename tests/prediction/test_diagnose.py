@@ -10,7 +10,6 @@ from streammach.model.shrink import Size, shrink
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.sums import deciles, macro_recall
-from streammach.spec.training import TrainingOptions
 from tests.builders import TinyData, fit, listed_lines
 
 
@@ -23,7 +22,7 @@ def made(tmp_path_factory):
     with sm.Dataset.open(train) as data:
         plan = sm.plan(data, n_buckets=4, n_repetitions=6)
         options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
-        run = sm.Trainer(plan, TrainingOptions(**options)).fit(data, tiny.folder / "run")
+        run = fit(data, tiny.folder / "run", plan, **options)
     return run.model, test
 
 
@@ -34,8 +33,7 @@ def found(made):
 
 def test_all_rows_agree_with_evaluate(made, found):
     model, test = made
-    with sm.Predictor(model) as predictor:
-        whole = evaluate(predictor, test)
+    whole = sm.evaluate(model, test)
     assert (found.n_rows, found.n_unseen) == (whole.n_rows, whole.n_unseen)
     assert found.n_unseen > 0
     assert (found.accuracy, found.top_5_accuracy) == pytest.approx(
@@ -112,8 +110,7 @@ def of_lists(listed):
 
 def test_lists_agree_with_evaluate(listed, of_lists):
     (model, test), found = listed, of_lists
-    with sm.Predictor(model) as predictor:
-        whole = evaluate(predictor, test)
+    whole = sm.evaluate(model, test)
     assert (found.n_rows, found.n_unseen) == (300, whole.n_unseen)
     assert found.n_unseen > 0
     assert found.sets == whole.sets

@@ -12,7 +12,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, UsageError
-from tests.builders import TinyData
+from tests.builders import TinyData, names_in
 
 NAMES = ("a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "a.jsonl.gz")
 
@@ -33,10 +33,6 @@ def job(done, tmp_path, monkeypatch):
     monkeypatch.setattr("streammach.prediction.room.READ_ROWS", 16)
     monkeypatch.setattr("streammach.prediction.order.GIVEN_ROWS", 16)
     return tmp_path / "job"
-
-
-def names_in(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 class Stop:

@@ -19,10 +19,11 @@ from tests.model.models import counts_of, model_of
 D, K = 12, 30
 
 
-@pytest.fixture(params=["hashed", "blend", "dense"])
+@pytest.fixture(params=["hashed", "blend", "dense", "alone"])
 def model(request, rng):
-    counts = counts_of(rng, D, K) if request.param == "blend" else None
-    return model_of(rng, D, K, counts=counts, dense=request.param == "dense")
+    counts = counts_of(rng, D, K) if request.param in ("blend", "alone") else None
+    shape = {"n_repetitions": 0 if request.param == "alone" else 3}
+    return model_of(rng, D, K, counts=counts, dense=request.param == "dense", **shape)
 
 
 def rows_of(block):

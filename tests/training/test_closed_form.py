@@ -7,15 +7,14 @@ import pytest
 
 import streammach as sm
 from streammach.clock import Clock
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import UsageError
 from streammach.parts.discriminant import class_sums as discriminant
 from streammach.parts.discriminant import part as closed_form
-from streammach.prediction.evaluate import evaluate
 from streammach.rows import dense
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transformed
 from streammach.spec.training import TrainingOptions
-from tests.builders import Stop, dense_block
+from tests.builders import dense_block
 
 SHORT = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
 
@@ -42,8 +41,7 @@ def fit(data, out, **options):
 
 
 def reached(run, test):
-    with sm.Predictor(run.model) as predictor:
-        return evaluate(predictor, test).accuracy
+    return sm.evaluate(run.model, test).accuracy
 
 
 def test_it_is_added_where_it_helps(stores, tiny):
@@ -96,21 +94,6 @@ def test_it_is_left_out_where_it_does_not(stores, tiny, monkeypatch):
     assert any(r.startswith("closed form left out: share 0") for r in run.result.reasons)
     assert np.array_equal(run.model.weights, off.model.weights)
     assert np.array_equal(run.model.bias, off.model.bias)
-
-
-def test_an_interruption_meanwhile_resumes_to_the_same_bytes(stores, tiny, monkeypatch):
-    data, _ = stores
-    whole = fit(data, tiny.folder / "whole")
-    plan = sm.plan(data, memory="1GB", threads=1, whitening="off")
-    with monkeypatch.context() as patch:
-        stop = Stop(patch, on_message=lambda text: True)
-        with pytest.raises(Interrupted, match="trained epochs are saved"):
-            sm.Trainer(plan, TrainingOptions(**SHORT), callbacks=[stop]).fit(
-                data, tiny.folder / "run"
-            )
-    run = sm.Trainer(plan, TrainingOptions(**SHORT)).fit(data, tiny.folder / "run", resume=True)
-    name = "model/model.safetensors"
-    assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
 
 
 def test_sparse_rows_and_hashed_models_have_none(tiny, stores):

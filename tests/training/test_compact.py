@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import UsageError
 from streammach.figures import Reached
 from streammach.machine import parse_size
 from streammach.model.findings import Findings
@@ -20,8 +20,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.training import compact
 from streammach.training.compact import Form, Judge, choose
 from streammach.training.pace import MOST_ROWS
-from tests.builders import block_of, fit, stop_after
-from tests.training.test_training import model_bytes
+from tests.builders import block_of, fit
 
 FIXED = {"epochs": 2, "learning_rate": 0.3, "transform": "binary"}
 
@@ -193,8 +192,7 @@ def test_a_run_leaves_what_held_out_rows_say_is_free(data, tiny):
     test = tiny.store("test.zarr", n_rows=600, n_classes=120, namespace=True, like=data.path)
     found = []
     for run in (small, whole):
-        with sm.Predictor(run.model) as predictor:
-            found.append(sm.evaluate(predictor, test))
+        found.append(sm.evaluate(run.model, test))
     assert found[0].accuracy > found[1].accuracy - 0.03
     assert small.model.calibration != whole.model.calibration  # fitted to the form
 
@@ -229,21 +227,3 @@ def test_other_sizes_are_refused():
     for wrong in ("half", "", "-3MB"):
         with pytest.raises(UsageError, match="is not auto, full or a size"):
             TrainingOptions(model_size=wrong)
-
-
-def test_threads_and_interruptions_change_no_byte(data, tiny, monkeypatch):
-    runs = [fit(data, tiny.folder / f"run{n}", planned(data, threads=n), **FIXED) for n in (1, 3)]
-    assert model_bytes(runs[0]) == model_bytes(runs[1])
-    assert runs[0].result.reasons == runs[1].result.reasons
-    real, stop = compact.choose, stop_after(-1, monkeypatch)
-
-    def interrupted(judge):
-        stop.signals.requested = True
-        return real(judge)
-
-    monkeypatch.setattr("streammach.training.compact.choose", interrupted)
-    with pytest.raises(Interrupted):
-        fit(data, tiny.folder / "again", planned(data), callbacks=[stop], **FIXED)
-    monkeypatch.undo()
-    again = fit(data, tiny.folder / "again", planned(data), resume=True, **FIXED)
-    assert model_bytes(again) == model_bytes(runs[0])

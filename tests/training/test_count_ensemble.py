@@ -1,17 +1,18 @@
 """Counts beside the hashed models: kept where they pay, resumed, the same for any threads."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import UsageError
 from streammach.figures import Reached
 from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.prediction.evaluate import evaluate
-from streammach.spec.training import TrainingOptions
 from streammach.training import finalize
-from tests.builders import Stop, changed, held_out
+from tests.builders import changed, fit, held_out
 
 FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
 
@@ -37,13 +38,12 @@ def reached(run, test, estimator=None):
 def test_counts_make_a_narrow_model_better(stores, tiny):
     data, test = stores
     told = []
-
-    class Watch:
-        def on_message(self, text):
-            told.append(text)
-
-    run = sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[Watch()]).fit(
-        data, tiny.folder / "run"
+    run = fit(
+        data,
+        tiny.folder / "run",
+        narrow(data),
+        callbacks=[SimpleNamespace(on_message=told.append)],
+        **FIXED,
     )
     assert run.model.estimator == "blend"
     both, alone = reached(run, test), reached(run, test, "logsum")
@@ -52,64 +52,17 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
     assert run.result.validation["blend"].accuracy > run.result.validation["logsum"].accuracy
     assert any("counts kept" in reason for reason in run.result.reasons)
     assert any(text.startswith("counted") for text in told)
-    off = sm.Trainer(narrow(data, counts="off"), TrainingOptions(**FIXED)).fit(
-        data, tiny.folder / "off"
-    )
+    off = fit(data, tiny.folder / "off", narrow(data, counts="off"), **FIXED)
     assert off.model.counts is None
     assert np.array_equal(off.model.weights, run.model.weights)
     with pytest.raises(UsageError, match="no counts to blend"):
         sm.Predictor(off.model, estimator="blend")
 
 
-def test_predictions_are_the_same_one_by_one(stores, tiny):
-    data, _ = stores
-    run = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
-    rows = data.rows(0, 40)
-    with sm.Predictor(run.model) as predictor:
-        ids, scores = predictor.topk_ids(rows, 7)
-        for i in range(40):
-            one = predictor.topk_ids(rows.part(i, i + 1), 7)
-            assert ids[i].tolist() == one[0][0].tolist()
-            assert scores[i].view(np.int32).tolist() == one[1][0].view(np.int32).tolist()
-
-
-COUNTED, BESIDE = "counted", "beside hashed models"
-
-
-@pytest.mark.parametrize(
-    ("when", "message"),
-    [
-        (COUNTED, r"what was found is saved.*resume=True"),
-        (BESIDE, r"the trained epochs are saved.*resume=True"),
-    ],
-)
-def test_a_run_interrupted_while_counting_goes_on(stores, tiny, monkeypatch, when, message):
-    data, _ = stores
-    whole = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "whole")
-    texts = []
-    stop = Stop(monkeypatch, on_message=lambda text: texts.append(text) or text.startswith(when))
-    with pytest.raises(Interrupted, match=message):
-        sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[stop]).fit(
-            data, tiny.folder / "run"
-        )
-    monkeypatch.undo()
-    steps = []
-
-    class Watch:
-        def on_progress(self, state):
-            steps.append(state.step)
-
-    trainer = sm.Trainer(narrow(data), TrainingOptions(**FIXED), callbacks=[Watch()])
-    trainer.fit(data, tiny.folder / "run", resume=True)
-    assert bool(steps) == (when == COUNTED)
-    again = (tiny.folder / "run/model/model.safetensors").read_bytes()
-    assert again == (whole.path / "model/model.safetensors").read_bytes()
-
-
 def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):
     data, _ = stores
     monkeypatch.setattr(Fitting, "judged", lambda *_: Reached(0.0, 0.01))
-    run = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
+    run = fit(data, tiny.folder / "run", narrow(data), **FIXED)
     assert run.model.counts is None
     assert run.model.estimator in ("logsum", "mean", "median", "min")
     assert any("counts left out: held-out accuracy / top-5 0.000" in r for r in run.result.reasons)
@@ -117,7 +70,7 @@ def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):
 
 def test_too_few_held_out_rows_leave_the_counts_out(tiny):
     with tiny.dataset("small.zarr", n_rows=200, n_classes=10) as data:
-        run = sm.Trainer(narrow(data), TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
+        run = fit(data, tiny.folder / "run", narrow(data), **FIXED)
     assert run.plan.config.size_of("counts") > 0
     assert run.model.counts is None
     assert any("10 held-out rows are too few" in reason for reason in run.result.reasons)
@@ -128,10 +81,7 @@ def test_where_not_all_pairs_fit_some_are_kept(stores, tiny):
     whole = narrow(data)
     half = changed(whole, sizes={"counts": whole.config.size_of("counts") // 2})
     runs = [
-        sm.Trainer(p, TrainingOptions(**FIXED)).fit(
-            data, tiny.folder / f"{p.config.size_of('counts')}"
-        )
-        for p in (whole, half)
+        fit(data, tiny.folder / f"{p.config.size_of('counts')}", p, **FIXED) for p in (whole, half)
     ]
     assert runs[1].model.n_pairs <= half.config.size_of("counts") < runs[0].model.n_pairs
     assert reached(runs[1], test).accuracy > reached(runs[1], test, "logsum").accuracy + 0.05
@@ -144,7 +94,7 @@ def test_of_more_pairs_than_planned_those_are_kept_that_add_most(stores, tiny, m
     data, _ = stores
     plan = changed(narrow(data), sizes={"counts": 100})
     monkeypatch.setattr(alone, "pair_room", lambda _: 100)
-    run = sm.Trainer(plan, TrainingOptions(**FIXED)).fit(data, tiny.folder / "run")
+    run = fit(data, tiny.folder / "run", plan, **FIXED)
     assert run.model.counts is not None
     assert 0 < run.model.n_pairs <= 100
     assert "more pairs than it says" in (run.path / "log.jsonl").read_text()
@@ -160,7 +110,7 @@ def test_probabilities_are_calibrated_on_rows_that_were_not_counted(stores, tiny
 
     monkeypatch.setattr(finalize, "fit_calibration", watched)
     plan = narrow(data)
-    run = sm.Trainer(plan, TrainingOptions(**FIXED, last_passes=0)).fit(data, tiny.folder / "run")
+    run = fit(data, tiny.folder / "run", plan, **FIXED, last_passes=0)
     held = held_out(data, plan)
     with sm.Predictor(run.model) as predictor:
         after = predictor.topk_ids(held.rows, 5)[1]

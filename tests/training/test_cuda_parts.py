@@ -8,9 +8,8 @@ import streammach as sm
 from streammach.backends.registry import choose_device
 from streammach.cli.main import main
 from streammach.errors import DeviceError, UsageError
-from tests.builders import changed
+from tests.builders import changed, model_files
 from tests.training.test_cuda_runs import FIXED, MODEL, store
-from tests.training.test_training import model_bytes
 
 try:
     choose_device("cuda")
@@ -41,7 +40,7 @@ def test_merged_parts_have_the_bytes_of_one_run(waves, data, plan, joint, tmp_pa
     parts = [trainer.fit_part(data, tmp_path / f"part{k}", (k, 2)) for k in (1, 2)]
     assert [part.waves for part in parts] == ([1, 2] if waves == 3 else [1, 1])
     merged = sm.merge(tmp_path / "run", [part.path for part in parts])
-    assert model_bytes(merged) == model_bytes(joint)
+    assert model_files(merged) == model_files(joint)
     assert merged.result.validation == joint.result.validation
 
 
@@ -61,4 +60,4 @@ def test_processes_of_this_machine_with_a_gpu_each(data, joint, tmp_path, capsys
     train = ["train", str(data.path), "--out", str(tmp_path / "run"), *shape, *fixed]
     devices = "0,1" if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else "0"
     assert main([*train, "--devices", devices]) == 0, capsys.readouterr().err
-    assert model_bytes(sm.Run.open(tmp_path / "run")) == model_bytes(joint)
+    assert model_files(sm.Run.open(tmp_path / "run")) == model_files(joint)

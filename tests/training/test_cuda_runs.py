@@ -29,12 +29,12 @@ from tests.builders import (
     block_of,
     changed,
     config_of,
+    model_files,
     open_backend,
     spec_of,
     stop_after,
 )  # fmt: skip
 from tests.builders import fit as train
-from tests.training.test_training import model_bytes
 
 try:
     choose_device("cuda")
@@ -144,7 +144,7 @@ def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
     streamed = changed(plan, resident=False)
     options = {"transform": transform, "epochs": 2}
     found = [fit(data, tmp_path / n, p, **options) for n, p in (("k", plan), ("s", streamed))]
-    assert model_bytes(found[0]) == model_bytes(found[1])
+    assert model_files(found[0]) == model_files(found[1])
     assert found[0].settings == found[1].settings
     for name, first, then in (("there", plan, streamed), ("back", streamed, plan)):
         stop = stop_after(4, monkeypatch)
@@ -152,7 +152,7 @@ def test_rows_that_stay_on_the_device_give_the_bytes_of_streamed_ones(
             fit(data, tmp_path / name, first, callbacks=[stop], **options)
         monkeypatch.undo()
         resumed = fit(data, tmp_path / name, then, resume=True, **options)
-        assert model_bytes(resumed) == model_bytes(found[0])
+        assert model_files(resumed) == model_files(found[0])
 
 
 def store_of_lists(folder, n_noise):
@@ -176,7 +176,7 @@ def test_lists_that_stay_on_the_device_give_the_bytes_of_streamed_ones(loss, tmp
     assert not plan.config.dense
     streamed, options = changed(plan, resident=False), {"epochs": 1}
     found = [fit(data, tmp_path / n, p, **options) for n, p in (("k", plan), ("s", streamed))]
-    assert model_bytes(found[0]) == model_bytes(found[1])
+    assert model_files(found[0]) == model_files(found[1])
     assert found[0].settings == found[1].settings
     assert 0 < found[0].result.device_peak_bytes <= found[0].result.device_projected_bytes
     on_cpu = fit(data, tmp_path / "c", sm.plan(data, device="cpu", loss=loss, **MODEL), **options)
@@ -208,7 +208,7 @@ def test_a_run_on_a_device_that_copies_late_gives_the_same_bytes(
 ):
     monkeypatch.setattr("streammach.backends.cuda.backend.open_memory", LateMemory)
     late = fit(data, tmp_path / "late", changed(plan, resident=resident, waves=2))
-    assert model_bytes(late) == model_bytes(run)
+    assert model_files(late) == model_files(run)
     assert [h.loss for h in late.result.history] == pytest.approx(
         [h.loss for h in run.result.history], rel=1e-6
     )
@@ -236,7 +236,7 @@ def test_a_run_in_waves_and_an_interrupted_one_give_the_same_bytes(
         fit(data, tmp_path / "run", in_waves, callbacks=[stop])
     monkeypatch.undo()
     resumed = fit(data, tmp_path / "run", in_waves, resume=True)
-    assert model_bytes(resumed) == model_bytes(run)
+    assert model_files(resumed) == model_files(run)
     assert [h.loss for h in resumed.result.history] == pytest.approx(
         [h.loss for h in run.result.history], rel=1e-6
     )
@@ -264,7 +264,7 @@ def test_bfloat16_weights_take_half_and_resume_to_the_same_bytes(
     monkeypatch.undo()
     with pytest.raises(MismatchError):
         fit(data, tmp_path / "run", plan, resume=True)
-    assert model_bytes(fit(data, tmp_path / "run", in_waves, resume=True)) == model_bytes(whole)
+    assert model_files(fit(data, tmp_path / "run", in_waves, resume=True)) == model_files(whole)
 
 
 def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path, monkeypatch):
@@ -279,7 +279,7 @@ def test_dense_rows_in_waves_resume_to_the_same_bytes(tmp_path_factory, tmp_path
         fit(data, tmp_path / "run", plan, callbacks=[stop])
     monkeypatch.undo()
     resumed = fit(data, tmp_path / "run", plan, resume=True)
-    assert model_bytes(resumed) == model_bytes(undisturbed)
+    assert model_files(resumed) == model_files(undisturbed)
     together = fit(data, tmp_path / "together", whole).model.weights
     assert np.abs(resumed.model.weights - together).max() <= 1e-4 * np.abs(together).max()
 
@@ -290,7 +290,7 @@ def test_threads_of_the_host_change_no_byte(n_noise, tmp_path_factory, tmp_path)
     plan = changed(sm.plan(data, device="cuda", closed_form="off", **MODEL), resident=False)
     assert plan.config.dense == (n_noise == 10)
     runs = [fit(data, tmp_path / str(n), changed(plan, threads=n)) for n in (1, 3)]
-    assert model_bytes(runs[0]) == model_bytes(runs[1])
+    assert model_files(runs[0]) == model_files(runs[1])
 
 
 def test_a_run_in_tf32_is_resumed_as_one_alone(tmp_path_factory, tmp_path, monkeypatch):
@@ -308,7 +308,7 @@ def test_a_run_in_tf32_is_resumed_as_one_alone(tmp_path_factory, tmp_path, monke
     monkeypatch.undo()
     with pytest.raises(MismatchError):
         fit(data, tmp_path / "run", plain, resume=True)
-    assert model_bytes(fit(data, tmp_path / "run", fast, resume=True)) == model_bytes(whole[1])
+    assert model_files(fit(data, tmp_path / "run", fast, resume=True)) == model_files(whole[1])
 
 
 def test_a_run_goes_on_with_the_other_device(data, plan, run, tmp_path, monkeypatch):

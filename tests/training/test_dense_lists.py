@@ -8,7 +8,6 @@ from streammach.data.convert import convert
 from streammach.parts.discriminant import part as closed_form
 from streammach.parts.fourier import part as fourier
 from streammach.prediction import ranking
-from streammach.prediction.evaluate import evaluate
 from tests.builders import fit
 
 K, D = 20, 12
@@ -44,12 +43,7 @@ def planned(data, **options):
 
 
 def reached(model, test):
-    with sm.Predictor(model) as predictor:
-        return evaluate(predictor, test).sets.precision
-
-
-def model_bytes(run):
-    return [path.read_bytes() for path in sorted((run.path / "model").iterdir())]
+    return sm.evaluate(model, test).sets.precision
 
 
 HASHED = {"n_buckets": 4, "n_repetitions": 5}
@@ -80,20 +74,6 @@ def test_a_joint_loss_that_is_asked_for_is_the_only_one(stores, tiny):
         assert run.settings.training.label_share == "shared"
         found.append(run.result.history[-1].loss)
     assert found[0] == pytest.approx(found[1], rel=1e-5)
-
-
-def test_sparse_lists_learn_jointly_to_the_same_bytes_with_any_threads(tiny):
-    lines = [f"{i % 9},{(i * 7) % 9} | a{i % 9} a{(i * 7) % 9} n{i % 50}" for i in range(600)]
-    convert(tiny.text("s.vw", lines), tiny.folder / "s.zarr", multilabel="on")
-    found = []
-    with sm.Dataset.open(tiny.folder / "s.zarr") as data:
-        for threads in (1, 2):
-            plan = sm.plan(
-                data, n_buckets=4, n_repetitions=5, counts="off", loss="joint", threads=threads
-            )
-            run = fit(data, tiny.folder / f"run{threads}", plan, learning_rate=0.5, epochs=2)
-            found.append(model_bytes(run))
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("shape", [{}, HASHED])

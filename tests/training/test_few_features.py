@@ -9,12 +9,11 @@ from msgspec import UNSET
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import UsageError
 from streammach.model.shrink import Size, frequent, of_features, shrink
 from streammach.prediction.predictor import Predictor
 from streammach.spec.facts import HEADS
-from tests.builders import TinyData, fit, listed_lines, stop_after
-from tests.training.test_parts import files_of, parts_of
+from tests.builders import TinyData, fit, listed_lines
 
 FIRST, EPOCHS = 40, 2
 SHAPE = {"n_buckets": 7, "n_repetitions": 5, "hashed_features": FIRST}
@@ -52,22 +51,6 @@ def ranked(model, rows, estimator=None):
     with Predictor(model, estimator=estimator, threads=1) as predictor:
         ids, scores = predictor.ranked(rows, 4)
     return ids.tolist(), scores.tolist()
-
-
-def test_a_run_keeps_its_bytes_whatever_it_went_through(run, data, tmp_path, monkeypatch):
-    wanted, spec = files_of(run), run.settings.training
-    options = {**FIXED, "transform": spec.transform}
-    counts = "off" if run.model.counts is None else "on"
-    two = sm.plan(data, counts=counts, threads=2, **SHAPE)
-    assert files_of(fit(data, tmp_path / "two", two, **options)) == wanted
-    trainer = sm.Trainer(run.plan, sm.TrainingOptions(**options))
-    shares = parts_of(trainer, data, tmp_path, 2)
-    assert files_of(sm.merge(tmp_path / "merged", shares)) == wanted
-    stop = stop_after(9, monkeypatch)
-    with pytest.raises(Interrupted):
-        fit(data, tmp_path / "again", two, callbacks=[stop], **options)
-    monkeypatch.undo()
-    assert files_of(fit(data, tmp_path / "again", two, resume=True, **options)) == wanted
 
 
 def test_hashed_models_see_their_features_and_counts_see_all(run, data):

@@ -8,18 +8,16 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import Interrupted, ModelError, UsageError
+from streammach.errors import ModelError, UsageError
 from streammach.files.reading import crc32c
 from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
 from streammach.parts.fourier import part
-from streammach.prediction.evaluate import evaluate
 from streammach.rows.dense import Basis, Waves, expanded
 from streammach.rows.transforms import transformed
 from streammach.training.search import Search
 from tests.builders import block_of, fit
-from tests.training.test_whitened import StopAt
 
 D, CLASSES, PLACES, MORE = 6, 8, 8, 96
 SHORT = {"epochs": 4, "learning_rate": 0.02, "transform": "raw"}
@@ -51,8 +49,7 @@ def planned(data, **options):
 
 
 def reached(model, test):
-    with sm.Predictor(model) as predictor:
-        return evaluate(predictor, test).accuracy
+    return sm.evaluate(model, test).accuracy
 
 
 @pytest.fixture
@@ -130,18 +127,6 @@ def test_where_they_do_not_pay_the_model_is_as_without(stores, tiny, monkeypatch
     assert {bool(trial.bandwidth) for trial in found.settings.trials} == {False, True}
     for file in (tiny.folder / "off" / "model").iterdir():
         assert file.read_bytes() == (tiny.folder / "run" / "model" / file.name).read_bytes()
-
-
-def test_what_was_interrupted_goes_on_to_the_same_bytes(stores, tiny):
-    data, _ = stores
-    plan, fixed = planned(data, whitening="off"), {**SHORT, "checkpoint_minutes": 0}
-    whole = fit(data, tiny.folder / "whole", plan, **fixed)
-    with pytest.raises(Interrupted):
-        fit(data, tiny.folder / "run", plan, callbacks=[StopAt(1)], **fixed)
-    again = fit(data, tiny.folder / "run", plan, resume=True, **fixed)
-    assert again.settings.training.bandwidth
-    for name, array in whole.model.arrays().items():
-        np.testing.assert_array_equal(again.model.arrays()[name], array)
 
 
 def test_a_loaded_model_scores_as_its_arrays_say(run, rng):

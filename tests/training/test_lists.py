@@ -11,13 +11,13 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.data.convert import convert
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import UsageError
 from streammach.model.shrink import Size, shrink, shrink_to
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.parts.counts import neighbour_fit
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
-from tests.builders import Stop, fit, listed_lines
+from tests.builders import fit, listed_lines, model_files
 
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
 
@@ -28,10 +28,6 @@ def stores(tiny, rng):
     convert(tiny.text("a.vw", listed_lines(rng, 1500)), train, multilabel="on")
     convert(tiny.text("b.vw", listed_lines(rng, 300)), test, like=train)
     return train, test
-
-
-def model_bytes(run):
-    return [(run.path / "model" / n).read_bytes() for n in ("model.json", "model.safetensors")]
 
 
 @pytest.mark.parametrize("counts", ["off", "on"])
@@ -72,20 +68,6 @@ def similar(monkeypatch):
     )
 
 
-def test_a_run_is_the_same_for_any_threads_and_resumed(stores, tiny, monkeypatch):
-    options = {"n_buckets": 8, "n_repetitions": 4, "counts": "on"}
-    with sm.Dataset.open(stores[0]) as data:
-        whole = fit(data, tiny.folder / "one", sm.plan(data, threads=1, **options), **FIXED)
-        two = fit(data, tiny.folder / "two", sm.plan(data, threads=2, **options), **FIXED)
-        assert model_bytes(whole) == model_bytes(two)
-        stop = Stop(monkeypatch, on_progress=lambda state: state.epoch == 2)
-        plan = sm.plan(data, threads=2, **options)
-        with pytest.raises(Interrupted):
-            fit(data, tiny.folder / "cut", plan, callbacks=[stop], **FIXED)
-        resumed = fit(data, tiny.folder / "cut", plan, resume=True, **FIXED)
-    assert model_bytes(resumed) == model_bytes(whole)
-
-
 def test_similar_rows_are_all_rows_in_the_end(stores, similar, tiny):
     with sm.Dataset.open(stores[0]) as data:
         plans = [sm.plan(data, threads=n, counts="on", n_repetitions=0) for n in (1, 2)]
@@ -94,7 +76,7 @@ def test_similar_rows_are_all_rows_in_the_end(stores, similar, tiny):
             for name, plan in zip(("one", "two"), plans, strict=True)
         )
         model, rows = run.model, data.rows(0, data.n_rows)
-    assert model_bytes(run) == model_bytes(two)
+    assert model_files(run) == model_files(two)
     assert any("similar training rows" in reason for reason in run.reasons)
     near = model.near
     assert len(near.norms) == rows.n_rows  # held-out ones, too
@@ -154,7 +136,17 @@ def test_commands_take_lists(stores, tiny, capsys):
 def test_commands_say_precision_of_lists(stores, tiny, capsys):
     train, test = map(str, stores)
     run, small, swept = (str(tiny.folder / name) for name in ("run", "small", "swept"))
-    given = ["--memory", "600MB", "--epochs", "2", "--repetitions", "4", "--buckets"]
+    given = [
+        "--memory",
+        "600MB",
+        "--counts",
+        "off",
+        "--epochs",
+        "2",
+        "--repetitions",
+        "4",
+        "--buckets",
+    ]
     fixed = ["--learning-rate", "0.5", "--transform", "binary"]
     said = {}
     for name, arguments in {

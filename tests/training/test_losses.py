@@ -51,9 +51,7 @@ def test_held_out_rows_choose_the_joint_loss_where_it_pays(data, plan, tiny):
 
 
 def test_a_given_rate_is_kept_for_both_losses(data, plan, tiny):
-    run = sm.Trainer(plan, TrainingOptions(epochs=2, transform="raw", learning_rate=0.03)).fit(
-        data, tiny.folder / "run"
-    )
+    run = fit(data, tiny.folder / "run", plan, epochs=2, transform="raw", learning_rate=0.03)
     assert [(t.loss, t.learning_rate) for t in run.settings.trials] == [
         ("independent", 0.03), ("joint", 0.03)
     ]  # fmt: skip
@@ -102,14 +100,3 @@ def test_what_cannot_be_trained_jointly_is_refused(data, plan):
     assert "2 waves" in PART.excluded(waves)
     with pytest.raises(UsageError, match="'both' is not one of auto, joint, independent: loss"):
         sm.plan(data, n_buckets=8, n_repetitions=4, loss="both")
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_joint_training_repeats_to_the_bit(threads, data, plan, tiny):
-    plan = planned(data, threads=threads, loss="joint")
-    fixed = {"epochs": 2, "transform": "raw", "learning_rate": 0.03}
-    weights = []
-    for name in ("one", "two"):
-        run = sm.Trainer(plan, TrainingOptions(**fixed)).fit(data, tiny.folder / name)
-        weights.append(run.model.weights)
-    np.testing.assert_array_equal(*weights)

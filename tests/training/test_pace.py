@@ -14,6 +14,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.stages import Stages
 from streammach.training.pace import FEW_ROWS, MOST_ROWS, Pace
 from streammach.training.trainer import Trainer
+from tests.builders import fit
 
 SHAPE = {"n_buckets": 4, "n_repetitions": 3}
 PLANNED = {"memory": "1GB", "n_buckets": 8, "n_repetitions": 6, "threads": 1}
@@ -122,4 +123,4 @@ def test_a_first_training_is_refused_without_room_to_compile(tiny, monkeypatch, 
     second = Trainer(tight, options).fit(store, tmp_path / "again").result  # all is kept
     assert second.projected_bytes == least
     with pytest.raises(BudgetError, match="compiles"):  # a kind of its own
-        Trainer(tight, TrainingOptions(epochs=1, transform="l2")).fit(store, tmp_path / "other")
+        fit(store, tmp_path / "other", tight, epochs=1, transform="l2")

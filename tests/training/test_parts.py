@@ -13,15 +13,11 @@ from streammach.cli.main import main
 from streammach.data.class_weights import weighed
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.training.run_part import PartNumber, RunPart
-from tests.builders import Stop, TinyData, batch_of, block_of, listed_lines, open_backend, spec_of
+from tests.builders import Stop, TinyData, batch_of, block_of, model_files, open_backend, spec_of
 from tests.builders import training as spec_for
 
 SHAPE = {"n_buckets": 7, "n_repetitions": 5, "threads": 1}
 FIXED = {"epochs": 2, "learning_rate": 0.5, "transform": "binary"}
-
-
-def files_of(run):
-    return {file.name: file.read_bytes() for file in sorted((run.path / "model").iterdir())}
 
 
 def trainer(data, *, callbacks=None, options=None, **plan):
@@ -76,7 +72,7 @@ def test_merged_parts_have_the_bytes_of_one_run(counts, data, tmp_path):
         (tmp_path / f"of{n}").mkdir()
         paths = parts_of(made, data, tmp_path / f"of{n}", n, handed_on=n == 5)
         merged = sm.merge(tmp_path / f"run{n}", paths[::-1])
-        assert files_of(merged) == files_of(joint), n
+        assert model_files(merged) == model_files(joint), n
         assert merged.settings == joint.settings
         assert merged.result.validation == joint.result.validation
         known = [(e.accuracy, e.selection_score) for e in merged.result.history]
@@ -95,26 +91,7 @@ def test_early_stopping_ends_the_same_epoch(data, tmp_path):
     assert (merged.result.best_epoch, merged.result.stopped) == (
         joint.result.best_epoch, joint.result.stopped
     )  # fmt: skip
-    assert files_of(merged) == files_of(joint)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_any_optimizer(optimizer, data, tmp_path):
-    made = trainer(data, optimizer=optimizer, options={**FIXED, "learning_rate": 0.05})
-    joint = made.fit(data, tmp_path / "joint")
-    merged = sm.merge(tmp_path / "run", parts_of(made, data, tmp_path, 2))
-    assert files_of(merged) == files_of(joint)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "shared"])
-def test_lists_of_labels(loss, tiny):
-    lines = tiny.text("a.vw", listed_lines(tiny.rng, 900))
-    sm.convert(lines, tiny.folder / "a.zarr", multilabel="on")
-    with sm.Dataset.open(tiny.folder / "a.zarr") as data:
-        made = trainer(data, options={**FIXED, "label_loss": loss}, counts="on")
-        joint = made.fit(data, tiny.folder / "joint")
-        merged = sm.merge(tiny.folder / "run", parts_of(made, data, tiny.folder, 2))
-    assert files_of(merged) == files_of(joint)
+    assert model_files(merged) == model_files(joint)
 
 
 def test_rows_held_out_in_a_store_and_weights_of_classes(data, tiny):
@@ -127,7 +104,7 @@ def test_rows_held_out_in_a_store_and_weights_of_classes(data, tiny):
         sm.merge(tiny.folder / "run", paths)
     moved = other.rename(tiny.folder / "moved.zarr")
     merged = sm.merge(tiny.folder / "run", paths, data=view, validation=moved)
-    assert files_of(merged) == files_of(joint)
+    assert model_files(merged) == model_files(joint)
 
 
 def test_no_row_held_out(tiny):
@@ -138,7 +115,7 @@ def test_no_row_held_out(tiny):
     ))  # fmt: skip
     joint = made.fit(data, tiny.folder / "joint")
     merged = sm.merge(tiny.folder / "run", parts_of(made, data, tiny.folder, 2))
-    assert files_of(merged) == files_of(joint)
+    assert model_files(merged) == model_files(joint)
     assert merged.result.best_epoch == 1
     data.close()
 
@@ -194,7 +171,7 @@ def test_a_part_that_was_interrupted_goes_on(data, tmp_path, monkeypatch):
     before = (part.path / "log.jsonl").read_bytes()
     assert made.fit_part(data, part.path, (1, 2), resume=True) == again
     assert (part.path / "log.jsonl").read_bytes() == before
-    assert files_of(sm.merge(tmp_path / "run", [again.path, other.path])) == files_of(joint)
+    assert model_files(sm.merge(tmp_path / "run", [again.path, other.path])) == model_files(joint)
 
 
 def test_a_part_that_a_callback_ends_is_not_finished(data, tmp_path):
@@ -217,7 +194,7 @@ def test_a_merge_that_was_interrupted_goes_on(way, data, tmp_path, monkeypatch):
         run = sm.merge(tmp_path / "run", paths, resume=True)
     else:  # it is a run like any other: its epochs can be trained here
         run = made.fit(data, tmp_path / "run", resume=True)
-    assert files_of(run) == files_of(joint)
+    assert model_files(run) == model_files(joint)
 
 
 def test_parts_of_different_runs_are_not_merged(data, pair, tmp_path):
@@ -366,7 +343,7 @@ def test_what_the_first_part_counted_is_needed(data, tmp_path):
     with pytest.raises(MismatchError, match="part 1/2 is not finished: no counts"):
         sm.merge(tmp_path / "run", paths, resume=True)
     assert made.fit_part(data, paths[0], (1, 2), resume=True).left == ""
-    assert files_of(sm.merge(tmp_path / "run", paths, resume=True)) == files_of(joint)
+    assert model_files(sm.merge(tmp_path / "run", paths, resume=True)) == model_files(joint)
 
 
 def test_the_commands(data, tmp_path, capsys):
@@ -397,7 +374,7 @@ def test_the_commands(data, tmp_path, capsys):
     assert "part 2/2 is missing. Name all parts of a run." in capsys.readouterr().err
     assert main(["merge", run, two, one, "--progress", "none"]) == 0
     assert main([*train, "--out", str(tmp_path / "joint")]) == 0
-    assert files_of(sm.Run.open(run)) == files_of(sm.Run.open(tmp_path / "joint"))
+    assert model_files(sm.Run.open(run)) == model_files(sm.Run.open(tmp_path / "joint"))
     view = ["--class-weight", "balanced"]
     for name, n in ((one, "1/2"), (two, "2/2")):
         assert main([*train, "--out", f"{name}-weighed", "--part", n, *view]) == 0

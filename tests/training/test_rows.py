@@ -12,6 +12,7 @@ import scipy.sparse
 import streammach as sm
 from streammach.data.memory_rows import Labelled
 from streammach.errors import BudgetError, DataError, UsageError
+from tests.builders import fit
 
 pandas = pytest.importorskip("pandas")
 PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05}
@@ -37,7 +38,7 @@ def test_the_weights_are_those_of_a_training_on_a_store(tmp_path, data, options)
     store, fixed = stored(tmp_path, *data), {"epochs": 4}
     run = sm.train(*data, memory="1GB", out=tmp_path / "run", **fixed, **options)
     plan = sm.plan(store, memory="1GB", **options)
-    other = sm.Trainer(plan, sm.TrainingOptions(**fixed)).fit(store, tmp_path / "other")
+    other = fit(store, tmp_path / "other", plan, **fixed)
     files = [run.path / "model/model.safetensors" for run in (run, other)]
     assert files[0].read_bytes() == files[1].read_bytes()
     documents = [

@@ -20,7 +20,7 @@ from streammach.parts.counts.as_before import LESS, RAREST, as_before, raise_tot
 from streammach.planning.constraints import Constraints
 from streammach.rows.pairs import ends
 from streammach.training.onward import OLD_SHARE, begin_classes
-from tests.builders import block_of, listed_lines
+from tests.builders import block_of, fit, listed_lines
 
 HASHED = {"n_buckets": 8, "n_repetitions": 4}
 STILL = {"learning_rate": 1e-30, "last_passes": 0, "model_size": "full"}
@@ -72,7 +72,7 @@ def day(tiny, make, name, n, classes, **options):
 
 def trained(store, out, shape, **options):
     made = sm.plan(store, memory="900MB", threads=1, **shape)
-    return sm.Trainer(made, sm.TrainingOptions(epochs=2, **options)).fit(store, out)
+    return fit(store, out, made, epochs=2, **options)
 
 
 def gone_on(store, before, out, memory="900MB", **options):

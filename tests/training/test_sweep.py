@@ -8,7 +8,6 @@ import pytest
 import streammach as sm
 from streammach.errors import BudgetError, Interrupted, MismatchError, UsageError
 from streammach.planning.constraints import Constraints
-from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training.events import LOG, RunLog, read_log
 from streammach.training.sweep import SWEEP, frontier, open_sweep, sweep
@@ -54,8 +53,7 @@ def test_every_point_is_trained_once(stores, tiny):
         assert (run.plan.n_buckets, run.plan.n_repetitions) == (point.buckets, point.repetitions)
         assert point.held_out.accuracy == run.result.validation[point.estimator].accuracy
         assert (point.model_bytes, point.peak_bytes) == (run.model.n_bytes, run.result.peak_bytes)
-        with sm.Predictor(run.model) as predictor:
-            assert point.test.accuracy == evaluate(predictor, test).accuracy
+        assert point.test.accuracy == sm.evaluate(run.model, test).accuracy
     marks = frontier([(p.model_bytes, p.test.accuracy) for p in found.points])
     assert [p.frontier for p in found.points] == marks
     told.clear()

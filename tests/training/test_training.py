@@ -10,32 +10,20 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import (
-    DiskError,
-    DivergedError,
-    Interrupted,
-    LockedError,
-    MismatchError,
-    UsageError,
-)
+from streammach.errors import DiskError, DivergedError, LockedError, MismatchError, UsageError
 from streammach.files.folders import locked
 from streammach.model.checkpoint import Checkpoints
-from streammach.prediction.evaluate import evaluate
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, decided
 from tests.builders import fit as train
-from tests.builders import held_out, stop_after
+from tests.builders import held_out, model_files
 
 
 def fit(data, out, *, plan=None, **options):
     plan = plan or sm.plan(data, n_buckets=8, n_repetitions=6, threads=2)
     return train(data, out, plan, **options)
-
-
-def model_bytes(run):
-    return [(run.path / "model" / n).read_bytes() for n in ("model.json", "model.safetensors")]
 
 
 FIXED = {"epochs": 3, "learning_rate": 0.5, "transform": "binary"}
@@ -59,8 +47,7 @@ def test_a_run_learns_and_leaves_its_files(data, tiny):
         "training.json",
     ]
     test = tiny.store("test.zarr", n_rows=300, like=data.path, namespace=True)
-    with sm.Predictor(run.model) as predictor:
-        assert evaluate(predictor, test).accuracy > 0.9
+    assert sm.evaluate(run.model, test).accuracy > 0.9
     events = [
         json.loads(line)["event"] for line in (run.path / "log.jsonl").read_text().splitlines()
     ]
@@ -127,49 +114,6 @@ def test_dense_data_go_through_matrix_products(tiny):
         run = sm.Trainer(chosen).fit(dense, tiny.folder / "run")
     assert run.settings.training.optimizer == "adam"
     assert run.result.validation["logsum"].accuracy > 0.9
-
-
-@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
-def test_the_number_of_threads_does_not_change_a_byte(optimizer, data, tiny):
-    runs = []
-    for threads in (1, 2):
-        plan = sm.plan(data, n_buckets=8, n_repetitions=6, threads=threads, optimizer=optimizer)
-        runs.append(
-            fit(data, tiny.folder / f"run{threads}", plan=plan, **{**FIXED, "learning_rate": 0.05})
-        )
-    assert model_bytes(runs[0]) == model_bytes(runs[1])
-
-
-@pytest.mark.parametrize("steps", [1, 17, 54, 55, 90])
-def test_an_interrupted_run_resumes_to_the_same_bytes(steps, data, tiny, monkeypatch):
-    undisturbed = fit(data, tiny.folder / "whole", **FIXED)
-    stop = stop_after(steps, monkeypatch)
-    with pytest.raises(Interrupted, match=f"saved step {steps}"):
-        fit(data, tiny.folder / "run", callbacks=[stop], **FIXED)
-    monkeypatch.undo()
-    resumed = fit(data, tiny.folder / "run", resume=True, **FIXED)
-    assert model_bytes(resumed) == model_bytes(undisturbed)
-    assert [h.loss for h in resumed.result.history] == pytest.approx(
-        [h.loss for h in undisturbed.result.history], rel=1e-12
-    )
-
-
-def test_a_run_killed_between_checkpoints_resumes_to_the_same_bytes(data, tiny, monkeypatch):
-    undisturbed = fit(data, tiny.folder / "whole", **FIXED)
-
-    class Crash(BaseException):
-        pass
-
-    class CrashAt:
-        def on_progress(self, state):
-            if state.step == 77:
-                raise Crash
-
-    with pytest.raises(Crash):
-        fit(data, tiny.folder / "run", callbacks=[CrashAt()], checkpoint_minutes=1e-9, **FIXED)
-    assert (tiny.folder / "run/checkpoints/step-76").is_dir()
-    resumed = fit(data, tiny.folder / "run", resume=True, **FIXED)
-    assert model_bytes(resumed) == model_bytes(undisturbed)
 
 
 def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
@@ -348,7 +292,7 @@ def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny):
     assert right(with_them) > right(without)
     assert with_them.result.validation == without.result.validation
     elsewhere = {"validation": tiny.store("v.zarr", n_rows=90, like=data.path, namespace=True)}
-    assert model_bytes(ran("v2", 2, **elsewhere)) == model_bytes(ran("v0", 0, **elsewhere))
+    assert model_files(ran("v2", 2, **elsewhere)) == model_files(ran("v0", 0, **elsewhere))
 
 
 def test_wrong_ways_to_hold_out_are_refused(data):
@@ -365,8 +309,7 @@ def test_tiny_data_train_too(n_rows, tiny):
     sm.convert(tiny.text("t.vw", lines), tiny.folder / "t.zarr")
     with sm.Dataset.open(tiny.folder / "t.zarr") as data:
         run = sm.Trainer(sm.plan(data, memory="600MB")).fit(data, tiny.folder / "run")
-    with sm.Predictor(run.model) as predictor:
-        assert evaluate(predictor, tiny.folder / "t.zarr").accuracy > 0.9
+    assert sm.evaluate(run.model, tiny.folder / "t.zarr").accuracy > 0.9
 
 
 def test_no_thread_is_left(data, tiny):

@@ -5,14 +5,11 @@ import pytest
 
 import streammach as sm
 from streammach.clock import Clock
-from streammach.errors import Interrupted
 from streammach.parts.whitening import part
 from streammach.parts.whitening.part import Spread, basis_of
-from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
-from streammach.training.callbacks import Callback
 from streammach.training.search import Search
-from tests.builders import held_out, session_of
+from tests.builders import fit, held_out, session_of
 
 D, CLASSES = 12, 30
 SHORT = {"epochs": 2, "learning_rate": 0.01, "transform": "raw"}
@@ -40,19 +37,14 @@ def planned(data, **options):
 
 
 def reached(run, test):
-    with sm.Predictor(run.model) as predictor:
-        return evaluate(predictor, test).accuracy
+    return sm.evaluate(run.model, test).accuracy
 
 
 @pytest.mark.parametrize("shape", [{}, {"n_buckets": 8, "n_repetitions": 5}])
 def test_rows_are_whitened_where_held_out_rows_like_it(stores, tiny, shape):
     data, test = stores
-    run = sm.Trainer(planned(data, **shape), TrainingOptions(**SHORT)).fit(
-        data, tiny.folder / "run"
-    )
-    off = sm.Trainer(planned(data, whitening="off", **shape), TrainingOptions(**SHORT)).fit(
-        data, tiny.folder / "o"
-    )
+    run = fit(data, tiny.folder / "run", planned(data, **shape), **SHORT)
+    off = fit(data, tiny.folder / "o", planned(data, whitening="off", **shape), **SHORT)
     assert run.settings.training.whitened
     assert not off.settings.training.whitened
     said = "rows whitened: held-out accuracy / top-5"
@@ -66,7 +58,7 @@ def test_rows_are_whitened_where_held_out_rows_like_it(stores, tiny, shape):
 def test_rows_stay_plain_where_it_does_not_pay(stores, tiny, monkeypatch):
     data, _ = stores
     monkeypatch.setattr(Search, "_noise", lambda self, trial: 1.0)  # no gain is that large
-    run = sm.Trainer(planned(data), TrainingOptions(**SHORT)).fit(data, tiny.folder / "run")
+    run = fit(data, tiny.folder / "run", planned(data), **SHORT)
     assert not run.settings.training.whitened
     assert {trial.whitened for trial in run.settings.trials} == {False, True}
     assert any(reason.startswith("rows plain: ") for reason in run.settings.reasons)
@@ -74,24 +66,11 @@ def test_rows_stay_plain_where_it_does_not_pay(stores, tiny, monkeypatch):
 
 def test_a_rate_is_searched_for_whitened_rows(stores, tiny):
     data, _ = stores
-    run = sm.Trainer(planned(data), TrainingOptions(epochs=2, transform="raw")).fit(
-        data, tiny.folder / "run"
-    )
+    run = fit(data, tiny.folder / "run", planned(data), epochs=2, transform="raw")
     tried = [(t.whitened, t.learning_rate) for t in run.settings.trials]
     assert len({rate for white, rate in tried if white}) >= 3
     assert len(tried) == len(set(tried))
     assert (True, run.settings.training.learning_rate) in tried
-
-
-class StopAt(Callback):
-    """Ends the training like a signal in some epoch."""
-
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch_end(self, state):
-        if state.epoch == self.epoch:
-            raise Interrupted("stopped")
 
 
 def test_held_out_rows_are_not_looked_at(stores, monkeypatch):

@@ -10,6 +10,7 @@ import streammach as sm
 from streammach.data.source_options import Layout, SourceOptions, TableOptions
 from streammach.data.sources import open_source
 from streammach.errors import StreammachError, UsageError
+from tests.builders import fit
 from tests.data.test_lists import lists_by_name
 
 TEXTS = ['the "quoted title of a book', "maps, and seas", "salt\tno", "nothing"]
@@ -52,7 +53,7 @@ def test_a_model_of_texts_predicts_lines_of_text(tmp_path):
     sm.convert(tmp_path / "a.tsv", tmp_path / "a.zarr")
     with sm.Dataset.open(tmp_path / "a.zarr") as data:
         plan = sm.plan(data, memory="1GB", n_buckets=4, n_repetitions=2)
-        sm.Trainer(plan, sm.TrainingOptions(epochs=1)).fit(data, tmp_path / "run")
+        fit(data, tmp_path / "run", plan, epochs=1)
     texts = [line.split("\t")[0] for line in lines[:7]]
     said = {}
     for name, rows in {

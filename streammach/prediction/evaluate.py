@@ -18,6 +18,7 @@ from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_tables import is_table
+from streammach.data.tables.values import canonical
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
@@ -31,6 +32,7 @@ from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1, SetMetri
 from streammach.prediction.sums import Decile
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import FigureTable, Reported
@@ -266,7 +268,11 @@ def _labelled_rows(
         block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
         block = predictor.rows.block(rows[0], unknown=unknown)
-        block = with_labels(block, given_labels(rows[1]).labels, predictor.model.labels)
+        given = given_labels(rows[1]).labels
+        if recipe is not None and recipe.label is not None and given.names is not None:
+            given = replace(given, names=[*map(canonical, given.names)])  # as cells are called
+        block = with_labels(block, given, predictor.model.labels)
+        block = canonicalize(block, None, predictor.model.says)
     seen.rows += block.n_rows
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
     return block if block.numbers is not None else replace(block, numbers=np.arange(block.n_rows))

@@ -28,6 +28,7 @@ from streammach.data.given import (
     given_labels,
     given_rows,
     given_weights,
+    of_objects,
     some_of,
     without_weightless,
 )
@@ -38,7 +39,9 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
+from streammach.data.tables.cells import Listed
 from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table
+from streammach.data.tables.values import FALSE, TRUE, is_missing
 from streammach.errors import BudgetError, DataError, UsageError
 from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
@@ -234,7 +237,7 @@ def _table(
     found = _matrix(block, vocabulary)
     assert found.names is not None, "names of features"
     return Labelled(
-        found, _labels(block, vocabulary) if by_column else given_labels(labels),
+        found, _labels(block, vocabulary, table) if by_column else given_labels(labels),
         given_weights(own, block.n_rows), recipe=recipe,
         libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
     )  # fmt: skip
@@ -249,10 +252,26 @@ def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
     return Given(matrix, vocabulary.feature_names(), spaced=True)
 
 
-def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
+def _labels(block: RowBlock, vocabulary: Vocabulary, table: MemorySource) -> GivenLabels:
     names = vocabulary.label_names()
     raws = [names.raw(i) for i in range(len(names))]
-    kind = "int" if names.kind == "integer" else "str"
+    kind = _kind(table, raws)
     if block.labels is not None:
         return GivenLabels(LabelSets(block.labels.sorted(), raws), kind)
     return GivenLabels(Labels(block.classes.astype(np.int64), raws), kind)
+
+
+def _kind(table: MemorySource, raws: list[bytes]) -> str:
+    """Return the type of the labels in a column, by its first cells and the names of all."""
+    assert table.recipe.label is not None, "labels are in a column"
+    cells = next(iter(table.first_rows())).values(table.recipe.label)
+    rows = [cell if isinstance(cell, Listed) else (cell,) for cell in cells]
+    flat = [label for row in rows for label in row if not is_missing(label)]
+    kind = of_objects(np.fromiter(flat, object, len(flat)))[1]
+    if kind == "bool" and {*raws} <= {TRUE, FALSE}:
+        return kind
+    sign = b"" if kind == "uint" else b"-"
+    whole = all(raw.removeprefix(sign).isdigit() for raw in raws)
+    if not whole or any(isinstance(label, str | bytes) for label in flat):
+        return "str"
+    return kind if kind in ("uint", "float") else "int"

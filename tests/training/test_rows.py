@@ -14,6 +14,7 @@ from streammach.data.memory_rows import Labelled
 from streammach.errors import BudgetError, DataError, UsageError
 
 pandas = pytest.importorskip("pandas")
+pyarrow = pytest.importorskip("pyarrow")
 PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05}
 
 
@@ -100,6 +101,30 @@ def test_labels_come_back_in_their_type(data, to):
         y[0].item() if hasattr(y[0], "item") else y[0]
     )
     assert (model.predict(x) == y).mean() > 0.9
+
+
+VALUES = [
+    (True, False), (2**53 + 1, 2**53 + 2), (2**63 + 1, 2**63 + 2), (1.0, 2.0), ("1", "2"),
+    ("007", "8"), ("true", "3.0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "dicts"])
+@pytest.mark.parametrize("values", VALUES)
+def test_labels_of_a_column_come_back_in_their_type(values, form):
+    rows = [{"t": f"word{i % 2}", "y": values[i % 2]} for i in range(60)]
+    frame = pandas.DataFrame(rows)
+    table = {"pandas": frame, "arrow": pyarrow.Table.from_pandas(frame), "dicts": rows}[form]
+    model = sm.train(table, "y", text="t", epochs=3).model
+    said = {"true": "True", "3.0": "3"}  # what these are called in tables
+    first, second = (said.get(value, value) for value in values)
+    found = model.predict(table).tolist()
+    assert found == [first, second] * 30
+    assert {*map(type, found)} == {type(first)}
+    assert {*model.predict(table, only=values[:1]).tolist()} == {first}
+    assert {*model.predict(table, never=values[:1]).tolist()} == {second}
+    texts, y = [row["t"] for row in rows], [row["y"] for row in rows]
+    assert sm.evaluate(model, texts, y).accuracy == sm.evaluate(model, table).accuracy == 1
 
 
 def test_sets_of_labels(data, rng):

@@ -160,8 +160,12 @@ def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
     """Return a weight for each row, of an array or a number; None where all are 1; or DataError."""
     if weights is None:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = np.asarray(weights, np.float32)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.asarray(weights, np.float32)
+    except (TypeError, ValueError):
+        hint = "A column of a table with them is named by weight."
+        raise DataError("weights of rows are no numbers: sample_weight", hint=hint) from None
     if found.ndim == 0:
         found = np.full(n_rows, found)
     if found.shape != (n_rows,):

@@ -34,7 +34,8 @@ def check_numbers(record: Any) -> None:
         if isinstance(value, np.generic):
             value = value.item()
             object.__setattr__(record, one.name, value)
-        if one.type in WHOLE and not isinstance(value, int | None):
+        whole = isinstance(value, int | None) and not isinstance(value, bool)
+        if one.type in WHOLE and not whole:
             raise UsageError(f"'{clean(value, 40)}' is no whole number: {one.name}")
 
 

@@ -288,11 +288,11 @@ def train(
     }
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
     data = given(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
-    data = replace(data, seed=seed, class_weights=class_weight)
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
     known = {*OF_TRAINING, *OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
     constraints = Constraints.of({"seed": seed, "memory": memory, **options}, "train", known)
-    clock = Clock(constraints.seconds)
+    seed, clock = constraints.seed, Clock(constraints.seconds)
+    data = replace(data, seed=seed, class_weights=class_weight)
     with ExitStack() as closing:
         if validation is not None:
             if isinstance(y, str) and is_table(validation):

@@ -276,6 +276,15 @@ def test_a_misspelt_option_is_named_with_the_nearest(function, option, nearest, 
 
 
 def test_what_cannot_be_is_refused(tmp_path, data):
+    for wrong in ("w", [None, "x"]):
+        with pytest.raises(DataError, match="weights of rows are no numbers: sample_weight"):
+            sm.train(*data, sample_weight=wrong)
+    for wrong in (1.01, -1, np.nan):
+        with pytest.raises(UsageError, match="is no share from 0 to 1: threshold"):
+            sm.train(*data, **PLAIN, seed=np.int32(3)).model.predict(data[0], threshold=wrong)
+    for wrong in (1.5, True, "2"):
+        with pytest.raises(UsageError, match="is no whole number: ngrams"):
+            sm.train(["a b"], ["a"], ngrams=wrong)
     with pytest.raises(UsageError, match="no pair of rows and labels, and no path: validation"):
         sm.train(*data, validation=data[0])
     with pytest.raises(UsageError, match="is not a size"):

@@ -272,7 +272,8 @@ def _labelled_rows(
         if recipe is not None and recipe.label is not None and given.names is not None:
             given = replace(given, names=[*map(canonical, given.names)])  # as cells are called
         block = with_labels(block, given, predictor.model.labels)
-        block = canonicalize(block, None, predictor.model.says)
+        if predictor.model.says is not None:
+            block = canonicalize(block, None, predictor.model.says)
     seen.rows += block.n_rows
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
     return block if block.numbers is not None else replace(block, numbers=np.arange(block.n_rows))

@@ -145,7 +145,7 @@ class _Rankings:
             given, values = np.asarray(scores[0]), np.asarray(scores[1], np.float64)
             if given.ndim != 2 or given.shape != values.shape:
                 raise DataError(f"labels have the shape {given.shape}, their scores {values.shape}")
-            there = given != ""
+            there = given.astype(object) != ""
             own = given_labels(given[there], strict=False).labels
             assert isinstance(own, Labels), "they are no lists"
             codes = np.full(given.shape, len(own.names))

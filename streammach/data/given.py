@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,12 @@ from streammach.data.label_arrays import Labels, LabelSets, column_names, raw_na
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_tables import all_numbers
 from streammach.data.tables.table_source import distinct
-from streammach.data.tables.values import is_missing
+from streammach.data.tables.values import canonical, is_missing
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.arrays import MOST_IMPORTANCE, csr_array, is_sparse
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Label, Names, values_of
+from streammach.spec.recipe import Recipe
 
 NUMBERS = "biuf"
 FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"
@@ -212,6 +213,14 @@ def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
         return GivenLabels(labels, kind)
     own = LabelLists(starts, labels.codes.astype(np.int32)).sorted()
     return GivenLabels(LabelSets(own, labels.names), kind)
+
+
+def as_cells(given: GivenLabels, recipe: Recipe) -> GivenLabels:
+    """Return labels of an array as those of a recipe's column of labels are called."""
+    if recipe.label is None or given.labels.names is None:
+        return given
+    labels = replace(given.labels, names=[*map(canonical, given.labels.names)])
+    return replace(given, labels=labels)
 
 
 def as_array(y: Any) -> NDArray[Any]:

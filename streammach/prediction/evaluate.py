@@ -13,12 +13,11 @@ import numpy as np
 
 from streammach.backends.protocol import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
-from streammach.data.given import given_labels
+from streammach.data.given import as_cells, given_labels
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_tables import is_table
-from streammach.data.tables.values import canonical
 from streammach.errors import DataError, UsageError, clean
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
@@ -268,10 +267,9 @@ def _labelled_rows(
         block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
         block = predictor.rows.block(rows[0], unknown=unknown)
-        given = given_labels(rows[1]).labels
-        if recipe is not None and recipe.label is not None and given.names is not None:
-            given = replace(given, names=[*map(canonical, given.names)])  # as cells are called
-        block = with_labels(block, given, predictor.model.labels)
+        given = given_labels(rows[1])
+        given = given if recipe is None else as_cells(given, recipe)
+        block = with_labels(block, given.labels, predictor.model.labels)
         if predictor.model.says is not None:
             block = canonicalize(block, None, predictor.model.says)
     seen.rows += block.n_rows

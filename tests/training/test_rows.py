@@ -169,6 +169,27 @@ def test_weights_and_held_out_rows_of_ones_own(data):
     assert (run.model.predict(x[y == 3]) == 3).mean() < 0.5
 
 
+@pytest.mark.parametrize("form", ["table", "frames", "texts"])
+@pytest.mark.parametrize("y", ["column", "array"])
+def test_held_out_rows_of_ones_own_are_read_as_those_of_the_training(form, y, rng):
+    n = rng.random(900)
+    table = pandas.DataFrame({"t": "red shoe", "n": n, "y": np.where(n * 8 % 2 < 1, "true", "c")})
+    rows, own = table[:700], table[700:]
+    own = own[own["n"] > 0.6]  # bins of these would be other ones
+    if form == "texts":
+        own = own.assign(n=own["n"].map(str), y=own["y"].tolist())
+    options = {"text": "t", "number": "n", "epochs": 5, "n_buckets": 2, "n_repetitions": 4}
+    pair = own[["t", "n"]], own["y"]
+    options["validation"] = own if form == "table" and y == "column" else pair
+    data = (rows, "y") if y == "column" else (rows[["t", "n"]], rows["y"])
+    run = sm.train(*data, **options)
+    found = sm.evaluate(run.model, *pair)
+    assert found.n_unseen == 0
+    best = run.result.best
+    assert best.accuracy == pytest.approx(found.accuracy, abs=0.06)
+    assert best.accuracy > 0.8
+
+
 @pytest.fixture(scope="module")
 def texts():
     """A table of text with its labels, and a model of it."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.label_arrays import label_name
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
 from streammach.files.reading import lines_in
@@ -29,7 +30,7 @@ def weighed(dataset: Dataset, weights: ClassWeights) -> Dataset:
         return dataset.weighed((dataset.n_rows / (dataset.n_classes * counts)).astype(np.float32))
     place = ""
     if isinstance(weights, Mapping):
-        named = {str(label).encode(): value for label, value in weights.items()}
+        named = {label_name(label): value for label, value in weights.items()}
     else:
         place = clean(weights, 300)
         named = _of_file(Path(weights))

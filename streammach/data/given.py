@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,15 +13,18 @@ from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, LabelSets, column_names, raw_name
 from streammach.data.store.held import PLACE
+from streammach.data.tables.memory_tables import all_numbers
 from streammach.data.tables.table_source import distinct
+from streammach.data.tables.values import canonical, is_missing
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.arrays import MOST_IMPORTANCE, csr_array, is_sparse
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Label, Names, values_of
+from streammach.spec.recipe import Recipe
 
 NUMBERS = "biuf"
 FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"
-WHAT = "the labels"
+WHAT = "the array of labels"
 OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (
     ((bool, np.bool_), np.bool_, "bool"),
     ((int, np.integer), np.int64, "int"),
@@ -78,7 +81,9 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
         found = list(rows.columns)
         if names is None and all(isinstance(name, str) for name in found):
             names = found
-        rows = rows.to_numpy()
+        table, rows = rows, rows.to_numpy()
+        if rows.dtype.kind == "O" and all_numbers(table):  # such as of truth values and integers
+            rows = table.astype(float).to_numpy()
     matrix = rows.tocsr() if is_sparse(rows) else np.asarray(rows)
     if matrix.ndim < 2:
         what = f"rows are expected, here is one, or none: {FORMS}"
@@ -156,8 +161,12 @@ def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
     """Return a weight for each row, of an array or a number; None where all are 1; or DataError."""
     if weights is None:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = np.asarray(weights, np.float32)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.asarray(weights, np.float32)
+    except (TypeError, ValueError):
+        hint = "A column of a table with them is named by weight."
+        raise DataError("weights of rows are no numbers: sample_weight", hint=hint) from None
     if found.ndim == 0:
         found = np.full(n_rows, found)
     if found.shape != (n_rows,):
@@ -192,7 +201,7 @@ def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
         matrix = y.tocsr()
         sets = LabelSets.of_csr(matrix.indptr, matrix.indices, matrix.data, PLACE, WHAT)
         return GivenLabels(sets, "int")
-    values = np.asarray(y)
+    values = as_array(y)
     if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
         return GivenLabels(LabelSets.of_dense(values, PLACE, WHAT), "int")
     values, kind = of_objects(values) if values.dtype.kind == "O" else (values, kind_of(values))
@@ -206,6 +215,23 @@ def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
     return GivenLabels(LabelSets(own, labels.names), kind)
 
 
+def as_cells(given: GivenLabels, recipe: Recipe) -> GivenLabels:
+    """Return labels of an array as those of a recipe's column of labels are called."""
+    if recipe.label is None or given.labels.names is None:
+        return given
+    labels = replace(given.labels, names=[*map(canonical, given.labels.names)])
+    return replace(given, labels=labels)
+
+
+def as_array(y: Any) -> NDArray[Any]:
+    """Return labels as an array: of objects where NumPy makes texts of NaN, floats of integers."""
+    values = np.asarray(y)
+    odd = values.ndim == 1 and values.dtype.kind in "Uf" and isinstance(y, list | tuple)
+    if odd and (any(map(is_missing, y)) or not any(isinstance(x, float | str) for x in y)):
+        return np.fromiter(y, object, len(y))
+    return values
+
+
 def _row_of(place: int, starts: NDArray[np.int64] | None) -> int:
     return place if starts is None else int(np.searchsorted(starts, place, "right")) - 1
 
@@ -216,7 +242,7 @@ def listed(y: Any) -> Sequence[Any] | None:
         y = np.asarray(y)[:, 0]
     if getattr(y, "ndim", 1) != 1 or getattr(getattr(y, "dtype", None), "kind", "O") != "O":
         return None
-    ways = (getattr(y, way, None) for way in ("to_pylist", "to_list", "tolist"))
+    ways = (getattr(y, way, None) for way in ("to_pylist", "tolist", "to_list"))
     rows = next((way() for way in ways if way is not None), y)
     if not isinstance(rows, list | tuple) or not any(isinstance(row, LISTS) for row in rows):
         return None
@@ -257,7 +283,7 @@ def whole_numbers(found: list[int]) -> NDArray[Any]:
 def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
     """Return an array of objects as one of their own type, and what that is."""
     found = values.tolist()
-    if values.ndim > 1:
+    if values.ndim != 1:
         return values, "str"
     for types, dtype, kind in OBJECTS:
         if found and all(isinstance(value, types) for value in found):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from streammach.data.near_rows import are_documents, clusters, names_of_documents
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.root import check_recipe
 from streammach.errors import UsageError, clean
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
@@ -157,6 +158,7 @@ def check_held_out(options: TrainingOptions) -> None:
 
 def _from_store(dataset: Dataset, room: Batching, path: str) -> HeldOut:
     with Dataset.open(path) as other:
+        check_recipe(other.root, dataset.root.recipe, other.path)
         features = ids_of_features(dataset.features, dataset.columns, other.features, other.columns)
         labels = dataset.labels.ids_of(other.labels)
         nnz_rows = max(1, room.held_out_nnz * other.n_rows // max(other.nnz, 1))

@@ -168,6 +168,12 @@ def raw_name(name: Any) -> bytes:
     return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
 
 
+def label_name(label: Any) -> bytes:
+    """Return the name of a label: whole floats are called as integers are."""
+    whole = isinstance(label, float | np.floating) and float(label).is_integer()
+    return raw_name(int(label) if whole else label)
+
+
 def column_names(names: Iterable[Any], n_columns: int, path: Path, what: str) -> Names:
     """Return the names of a matrix's columns, or raise DataError."""
     raws, wrong = [raw_name(name) for name in names], ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 from numpy.typing import NDArray
@@ -25,9 +26,11 @@ from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
 from streammach.data.given import (
     Given,
     GivenLabels,
+    as_cells,
     given_labels,
     given_rows,
     given_weights,
+    of_objects,
     some_of,
     without_weightless,
 )
@@ -38,7 +41,9 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
+from streammach.data.tables.cells import Listed
 from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table
+from streammach.data.tables.values import FALSE, TRUE, is_missing
 from streammach.errors import BudgetError, DataError, UsageError
 from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
@@ -190,28 +195,31 @@ class Labelled:
 def given(
     rows: Any, labels: Any, weights: Any = None, *, columns: Any = None,
     options: TableOptions | None = None, bad_rows: BadRows | None = None,
+    recipe: Recipe | None = None,
 ) -> Labelled:  # fmt: skip
     """Return what people gave to train on: the one place that tells what it is.
 
     Rows are those of a matrix, array, DataFrame, Arrow table, list of dicts or of strings; labels
-    are array (n,), n lists, matrix (n, labels), or the name of a column.
+    are array (n,), n lists, matrix (n, labels), or the name of a column. A `recipe` reads a table
+    as another one was read.
     """
     options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
     if weights is not None and (np.asarray(weights) == 0).any():
         rows, labels, weights = without_weightless(rows, labels, weights)
-    if columns is not None or not is_recipe_table(rows, labels, options):
+    if columns is not None or not (recipe or is_recipe_table(rows, labels, options)):
         if options != TableOptions() or isinstance(labels, str):
             what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
             raise UsageError(what)
         found = given_rows(rows, columns)
         own, skip = given_labels(labels, strict=not bad_rows.skip), bad_rows.skip
         return Labelled(found, own, given_weights(weights, found.n_rows), skip=skip)
-    return _table(rows, labels, weights, options, bad_rows)
+    return _table(rows, labels, weights, options, bad_rows, recipe)
 
 
 def _table(
-    rows: Any, labels: Any, weights: Any, options: TableOptions, bad_rows: BadRows
-) -> Labelled:
+    rows: Any, labels: Any, weights: Any, options: TableOptions, bad_rows: BadRows,
+    recipe: Recipe | None,
+) -> Labelled:  # fmt: skip
     """Read a table by its recipe, as a conversion does."""
     by_column = isinstance(labels, str)
     if options.weight is not None and not by_column:
@@ -220,7 +228,8 @@ def _table(
         if isinstance(rows, list | tuple) and isinstance(rows[0], str):
             raise UsageError("strings have no columns: the labels are an array of their own")
         options = replace(options, label=labels)
-    how = SourceOptions(table=options, multilabel="auto" if by_column else "off")
+        recipe = recipe and msgspec.structs.replace(recipe, label=labels)
+    how = SourceOptions(table=options, multilabel="auto" if by_column else "off", recipe=recipe)
     table = MemorySource(rows, how, labelled=by_column)
     recipe, vocabulary, compiling = table.recipe, Vocabulary(), compiler_bytes(*KIND)
     block = table.block(vocabulary, label_needed=by_column, bad_rows=bad_rows)
@@ -234,7 +243,8 @@ def _table(
     found = _matrix(block, vocabulary)
     assert found.names is not None, "names of features"
     return Labelled(
-        found, _labels(block, vocabulary) if by_column else given_labels(labels),
+        found,
+        _labels(block, vocabulary, table) if by_column else as_cells(given_labels(labels), recipe),
         given_weights(own, block.n_rows), recipe=recipe,
         libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
     )  # fmt: skip
@@ -249,10 +259,26 @@ def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
     return Given(matrix, vocabulary.feature_names(), spaced=True)
 
 
-def _labels(block: RowBlock, vocabulary: Vocabulary) -> GivenLabels:
+def _labels(block: RowBlock, vocabulary: Vocabulary, table: MemorySource) -> GivenLabels:
     names = vocabulary.label_names()
     raws = [names.raw(i) for i in range(len(names))]
-    kind = "int" if names.kind == "integer" else "str"
+    kind = _kind(table, raws)
     if block.labels is not None:
         return GivenLabels(LabelSets(block.labels.sorted(), raws), kind)
     return GivenLabels(Labels(block.classes.astype(np.int64), raws), kind)
+
+
+def _kind(table: MemorySource, raws: list[bytes]) -> str:
+    """Return the type of the labels in a column, by its first cells and the names of all."""
+    assert table.recipe.label is not None, "labels are in a column"
+    cells = next(iter(table.first_rows())).values(table.recipe.label)
+    rows = [cell if isinstance(cell, Listed) else (cell,) for cell in cells]
+    flat = [label for row in rows for label in row if not is_missing(label)]
+    kind = of_objects(np.fromiter(flat, object, len(flat)))[1]
+    if kind == "bool" and {*raws} <= {TRUE, FALSE}:
+        return kind
+    sign = b"" if kind == "uint" else b"-"
+    whole = all(raw.removeprefix(sign).isdigit() for raw in raws)
+    if not whole or any(isinstance(label, str | bytes) for label in flat):
+        return "str"
+    return kind if kind in ("uint", "float") else "int"

@@ -96,7 +96,7 @@ def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
     if head.startswith(NPZ_MAGIC):
         return _label_matrix(path).asked(multilabel, path, "it")
     values = load_npy(path) if head == NPY_MAGIC else text_labels(path)
-    return labels_in(values, multilabel, path, "the labels")
+    return labels_in(values, multilabel, path, "the array of labels")
 
 
 def labels_in(

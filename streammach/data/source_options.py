@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from streammach.data.tokenizers import tokenizer, tokenizer_name
 from streammach.errors import UsageError, check_word, clean
+from streammach.spec.documents import check_numbers
 from streammach.spec.recipe import MOST_CHARS, MOST_NGRAMS, Recipe
 from streammach.spec.types import Multilabel, Quotes
 
@@ -53,6 +54,9 @@ class TableOptions:
     chars: str | None = None
     language: str | None = None
     tokenizer: Callable[[str], Iterable[str]] | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
     @property
     def of_texts(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def read_small(path: Path, limit: int) -> bytes:
 
 
 def lines_in(path: str | os.PathLike[str]) -> list[bytes]:
-    """Return the lines of a text of 1 GiB at most, with LF or CRLF, plain or gzip.
+    """Return the lines of a text of 1 GiB at most, with LF or CRLF, plain or gzip, without a mark.
 
     Raises DataError or DiskError.
     """
@@ -93,7 +93,7 @@ def lines_in(path: str | os.PathLike[str]) -> list[bytes]:
                 text = file.read(MAX_TEXT)
         except (OSError, EOFError, zlib.error):
             raise DataError("the gzip stream is damaged", path=path) from None
-    return text.replace(b"\r\n", b"\n").split(b"\n")
+    return text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").split(b"\n")
 
 
 def sha256(pieces: Iterable[Buffer]) -> str:

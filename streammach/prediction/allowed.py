@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.given import listed
-from streammach.data.label_arrays import raw_name
+from streammach.data.label_arrays import label_name
+from streammach.data.tables.values import canonical
 from streammach.errors import UsageError, clean
 from streammach.files.reading import lines_in
 from streammach.model.model import Model
@@ -196,10 +197,13 @@ class KnownLabels:
 
     def _ids(self, labels: SomeLabels) -> list[int]:
         """Return the ids by which labels are said; those that are not known are left out."""
-        raws = [raw_name(label) for label in labels]
+        raws = [label_name(label) for label in labels]
         ids = np.asarray(self._index.ids(raws), np.int64)
-        if (ids < 0).any():  # a URI may stand without its brackets
-            ids = np.where(ids < 0, self._index.ids([b"<%b>" % raw for raw in raws]), ids)
+        recipe, ways = self._model.recipe, [b"<%b>".__mod__]  # a URI may stand without its brackets
+        if recipe is not None and recipe.label is not None:
+            ways.append(canonical)  # as cells of tables are called
+        for way in ways if (ids < 0).any() else ():
+            ids = np.where(ids < 0, self._index.ids([way(raw) for raw in raws]), ids)
         says = self._model.says
         found = np.unique(ids if says is None else np.where(ids < 0, -1, says[ids]))
         known: list[int] = found[found >= 0].tolist()

@@ -13,7 +13,7 @@ import numpy as np
 
 from streammach.backends.protocol import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
-from streammach.data.given import given_labels
+from streammach.data.given import as_cells, given_labels
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
@@ -31,6 +31,7 @@ from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1, SetMetri
 from streammach.prediction.sums import Decile
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
+from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import FigureTable, Reported
@@ -266,7 +267,11 @@ def _labelled_rows(
         block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
         block = predictor.rows.block(rows[0], unknown=unknown)
-        block = with_labels(block, given_labels(rows[1]).labels, predictor.model.labels)
+        given = given_labels(rows[1])
+        given = given if recipe is None else as_cells(given, recipe)
+        block = with_labels(block, given.labels, predictor.model.labels)
+        if predictor.model.says is not None:
+            block = canonicalize(block, None, predictor.model.says)
     seen.rows += block.n_rows
     seen.unknown_values += 0 if unknown is None else int(unknown.sum())
     return block if block.numbers is not None else replace(block, numbers=np.arange(block.n_rows))

@@ -101,10 +101,20 @@ class Explainer:
             if len(there):
                 features = given.features[first:last].astype(np.int64)
                 values = given.values[first:last].astype(np.float64)
-                terms = self.terms(features, values, ids[i, there])
+                terms = self.terms(features, values, self._best(features, values, ids[i, there]))
                 for j, place in enumerate(there.tolist()):
                     _write(terms, j, features, values, out[i, place])
         return out
+
+    def _best(self, features: Ids, values: Numbers, ids: Ids) -> Ids:
+        """Return the classes that labels have their scores from: of merged ones the best."""
+        says = self._model.says
+        if says is None:
+            return ids
+        own = np.flatnonzero(np.isin(says, ids))
+        own = own[np.argsort(self.terms(features, values, own).scores, kind="stable")]
+        best = dict(zip(says[own].tolist(), own.tolist(), strict=True))  # the last one stays
+        return np.array([best[i] for i in ids.tolist()])
 
     def terms(self, features: Ids, values: Numbers, ids: Ids) -> Terms:
         """Return what the scores of classes int64 (k,) are made of, for transformed values (m,)."""

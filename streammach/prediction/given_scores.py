@@ -145,9 +145,12 @@ class _Rankings:
             given, values = np.asarray(scores[0]), np.asarray(scores[1], np.float64)
             if given.ndim != 2 or given.shape != values.shape:
                 raise DataError(f"labels have the shape {given.shape}, their scores {values.shape}")
-            own = given_labels(given.reshape(-1), strict=False).labels
+            there = given.astype(object) != ""
+            own = given_labels(given[there], strict=False).labels
             assert isinstance(own, Labels), "they are no lists"
-            return cls(values, own.names, own.codes.reshape(given.shape))
+            codes = np.full(given.shape, len(own.names))
+            codes[there] = own.codes
+            return cls(values, [*own.names, b""], codes)
         if labels is None and hasattr(scores, "columns"):
             labels = list(scores.columns)
         matrix = scores.tocsr() if is_sparse(scores) else np.asarray(scores)

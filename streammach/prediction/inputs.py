@@ -15,6 +15,7 @@ from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
+from streammach.data.store.root import check_recipe
 from streammach.data.tables.document_folder import is_document_folder
 from streammach.data.zarr_folders import is_matrix_folder
 from streammach.errors import UsageError
@@ -139,6 +140,7 @@ class StoreRows:
     ) -> None:
         features = labels = None
         other = dataset.digest != model.store or len(dataset.features) != len(model.features)
+        check_recipe(dataset.root, model.recipe, dataset.path)
         if other:
             features = ids_of_features(
                 model.features, model.columns, dataset.features, dataset.columns

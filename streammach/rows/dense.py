@@ -92,7 +92,7 @@ def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -
     # the result: with some of those bits the flag of an invalid operation is set although every
     # number is right (OpenBLAS 0.3.31, sgemv, wrong by less than 3e-7 with finite operands). So the
     # flag says nothing. Numbers that are not finite are found in losses and weights.
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         found: NDArray[Any] = np.matmul(a, b, out=out)
     return found
 

@@ -30,7 +30,8 @@ from streammach.serve.messages import DEFAULT_K, About, ModelColumn, RowPredicti
 OTHERS = "models that are served"
 NOT_KEPT = (OTHERS, "requests", "values", "rows")  # of the ledger: what no model takes for itself
 DIGITS = 16  # of a version
-SAMPLES = {"number": 1.0, "names": ["a"], "pairs": {"a": 1.0}}  # cells, by role; else text
+# Cells, by role; else text.
+SAMPLES = {"number": 1.0, "date": "2024-01-31", "names": ["a"], "pairs": {"a": 1.0}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +163,9 @@ class Served:
             features = model.features
             row: Row = {features.raw(0).decode("utf-8", "replace"): 1.0} if len(features) else {}
         else:
-            row = {c.name: SAMPLES.get(c.role, "a") for c in model.recipe.columns if not c.width}
+            row = {
+                c.name: [1.0] * c.width or SAMPLES.get(c.role, "a") for c in model.recipe.columns
+            }
         for n in (1, 3, self._limits.batch):  # one row, a few, and all that wait
             first = int(np.flatnonzero(model.says >= 0)[0]) if model.says is not None else 0
             for only in (None, [model.labels[first]]):

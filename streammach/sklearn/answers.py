@@ -138,10 +138,9 @@ def check_room(n_rows: int, n_classes: int, memory: str | int) -> None:
 
 def check_classes(wanted: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
     """Return the places of some classes among all, or raise UsageError for one that is unknown."""
-    asked = np.asarray(wanted, classes.dtype if classes.dtype.kind != "O" else object).ravel()
-    found = np.searchsorted(classes, asked)
-    inside = np.minimum(found, len(classes) - 1)
-    wrong = [name for name, i in zip(asked, inside, strict=True) if classes[i] != name]
+    places = {label: i for i, label in enumerate(classes.tolist())}
+    asked = np.asarray(wanted, object).ravel().tolist()
+    wrong = [label for label in asked if label not in places]
     if wrong:
         raise UsageError(f"{wrong[0]!r} is no class that was trained on: classes")
-    return inside
+    return np.array([places[label] for label in asked], np.int64)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
-from streammach.data.given import listed, without_weightless
+from streammach.data.given import as_array, listed, without_weightless
 from streammach.data.memory_rows import given
 from streammach.data.source_options import TableOptions, several
 from streammach.data.tables.memory_tables import as_rows, is_recipe_table, is_table
@@ -89,7 +89,7 @@ def _take_columns(estimator: Any, recipe: Recipe) -> None:
 
 def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return rows of a table, labels and weights without rows of weight 0."""
-    y = np.asarray(y) if listed(y) is None and not hasattr(y, "tocsr") else y
+    y = as_array(y) if listed(y) is None and not hasattr(y, "tocsr") else y
     return (X, y, None) if sample_weight is None else without_weightless(X, y, sample_weight)
 
 

@@ -21,8 +21,8 @@ from streammach.progress import Wanted
 from streammach.rows.block import RowBlock
 from streammach.sklearn.answers import Answers, check_classes, check_room
 from streammach.sklearn.arrivals import arriving, checked, names_of
-from streammach.sklearn.fits import threads_of, trained
-from streammach.sklearn.passes import Passes, new_labels
+from streammach.sklearn.fits import parameters_of, threads_of, trained
+from streammach.sklearn.passes import Passes, alike, new_labels
 from streammach.sklearn.rows import in_form, places
 from streammach.training.onward import Start
 
@@ -165,13 +165,13 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         classes = rows.targets.classes
         if self.warm_start and hasattr(self, "_answers_"):
             start = Start(self._answers_.model)
-            if classes.dtype.kind != self.classes_.dtype.kind:
+            if not alike(classes.dtype, self.classes_.dtype):
                 raise ValueError("warm_start=True: labels have another type than those before: y")
             classes = np.unique(np.concatenate([self.classes_, classes]))
         self.classes_: NDArray[Any] = classes
         self._sets_ = rows.targets.form
         self._passes_: Passes | None = None
-        given = self.get_params(deep=False)
+        given = parameters_of(self)
         run = trained(given, rows.canonical(), names_of(self), start, len(classes))
         with run:
             self._answers_: Answers = self._answering(run.model)
@@ -221,7 +221,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             known = self.classes_[self._answers_.places]
         rows, recipe = arriving(self, X, y, sample_weight, model)
         labels, ids = new_labels(known, form, rows.targets, classes)
-        given, losses = self.get_params(deep=False), [] if model is None else self.loss_curve_
+        given, losses = parameters_of(self), [] if model is None else self.loss_curve_
         if model is None:
             passes = Passes.begin(given, rows, labels, names_of(self), recipe)
         else:
@@ -393,6 +393,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             return
         self._passes_ = None
         if learning is not None:
-            self._passes_ = Passes.restored(model, self.get_params(deep=False), learning)
+            self._passes_ = Passes.restored(model, parameters_of(self), learning)
             model = self._passes_.stream.model
         self._answers_ = self._answering(model, where)

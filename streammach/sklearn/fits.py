@@ -54,6 +54,12 @@ def trained(
         return Trainer(plan, options, callbacks=watching, start=start).fit(dataset)
 
 
+def parameters_of(estimator: Any) -> Parameters:
+    """Return the parameters of an estimator; numbers of NumPy, as of a grid, as Python's."""
+    given = estimator.get_params(deep=False).items()
+    return {name: x.item() if isinstance(x, np.generic) else x for name, x in given}
+
+
 def seed_of(random_state: Any) -> int:
     """Return the seed of a `random_state`: 0 for None, drawn from a RandomState."""
     if random_state is None or isinstance(random_state, int | np.integer):

@@ -169,7 +169,7 @@ def new_labels(
         known = met[:0] if announced is None else np.unique(np.asarray(announced))
     if matrix and len(known) not in (0, len(own)):
         raise ValueError(f"an indicator has {len(own):,} columns, {len(known):,} are known: y")
-    if len(known) and len(own) and not _alike(known.dtype, own.dtype):
+    if len(known) and len(own) and not alike(known.dtype, own.dtype):
         raise ValueError(f"labels have the type {own.dtype}, those before {known.dtype}: y")
     if not len(known) and not len(own):
         raise ValueError("no row has a label: y")
@@ -183,7 +183,7 @@ def new_labels(
     return labels, targets.lists.renamed(renamed)
 
 
-def _alike(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
+def alike(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
     """Return whether labels of both types can stand together: not as floats, if they are whole."""
     kinds = {a.kind, b.kind}
     whole = {"i", "u"} >= kinds and np.result_type(a, b).kind in "iu"

@@ -15,13 +15,14 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from streammach.data.given import (
     Given,
     GivenLabels,
+    as_array,
     flattened,
     kind_of,
     listed,
     of_objects,
     some_of,
 )
-from streammach.data.label_arrays import Labels, LabelSets, raw_name
+from streammach.data.label_arrays import Labels, LabelSets, label_name
 from streammach.data.memory_rows import Labelled
 from streammach.data.tables.values import is_missing
 from streammach.errors import DataError, clean
@@ -68,6 +69,8 @@ class Targets:
             sets = scipy.sparse.csr_array(y)
             sets.sum_duplicates()
             sets.eliminate_zeros()
+            if (sets.data != 1).any():
+                raise ValueError("an indicator holds 0 and 1 alone: y")
             own = LabelLists(sets.indptr.astype(np.int64), sets.indices.astype(np.int32))
             form = "sparse" if scipy.sparse.issparse(y) else "array"
             return cls(np.arange(sets.shape[1]), own, form)
@@ -88,21 +91,18 @@ class Targets:
 
 
 def exact(y: Any) -> Any:
-    """Return labels of a column of pandas as NumPy's: scikit-learn would make floats of them."""
+    """Return labels of a column or list as they are: scikit-learn makes floats or texts of them."""
     dtype = getattr(y, "dtype", None)
-    return y if dtype is None or isinstance(dtype, np.dtype) else np.asarray(y)
+    given = isinstance(y, list) if dtype is None else not isinstance(dtype, np.dtype)
+    return as_array(y) if given else y
 
 
 def label_names(classes: NDArray[Any]) -> list[bytes]:
     """Return a name for each label: what it looks like, or its number where that will not do."""
-    names = [_name(label) for label in classes.tolist()]
+    names = [label_name(label) for label in classes.tolist()]
     if len(set(names)) < len(names) or not all(0 < len(name) <= MAX_NAME for name in names):
         return [b"%d" % i for i in range(len(names))]
     return names
-
-
-def _name(label: Any) -> bytes:
-    return raw_name(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
 def in_form(form: str, chosen: Any, classes: NDArray[Any]) -> Any:

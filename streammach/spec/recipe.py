@@ -66,6 +66,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.width
 
 
+WORDS = ("ngrams", "chars", "language", "tokenizer")  # what decides how a text becomes features
+
+
 class Recipe(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -123,6 +126,14 @@ class Recipe(
     def names(self) -> tuple[str, ...]:
         """All columns that are read."""
         return (*(column.name for column in self.columns), *self.beside)
+
+    def differs(self, other: Recipe) -> str | None:
+        """Return a column whose cells are other features by another recipe; None without one."""
+        known = {column.name: column for column in other.columns}
+        words = any(getattr(self, name) != getattr(other, name) for name in WORDS)
+        shared = [column for column in self.columns if column.name in known]
+        odd = [c.name for c in shared if known[c.name] != c or (words and c.role == "text")]
+        return odd[0] if odd else None
 
     def said(self) -> str:
         """Return the roles of the columns in a line for people."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from streammach.errors import UsageError, check_word, clean
 from streammach.machine import parse_size
+from streammach.spec.documents import check_numbers
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import (
     MOST,
@@ -97,6 +98,7 @@ class TrainingOptions:
     model_size: str = "auto"
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_word(self.transform, ("auto", *TRANSFORMS), "--transform")
         check_word(self.label_loss, LABEL_LOSSES, "--label-loss")
         check_word(self.optimise, AIMS, "--optimise")

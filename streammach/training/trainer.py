@@ -30,6 +30,7 @@ from streammach.processes import StopSignals
 from streammach.progress import ProgressBar, Wanted, watched
 from streammach.rows.names import Label
 from streammach.spec.plan import Plan
+from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.fit import fit
@@ -288,16 +289,17 @@ def train(
     }
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
     data = given(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
-    data = replace(data, seed=seed, class_weights=class_weight)
     training = {name: options.pop(name) for name in OF_TRAINING & options.keys()}
     known = {*OF_TRAINING, *OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
     constraints = Constraints.of({"seed": seed, "memory": memory, **options}, "train", known)
-    clock = Clock(constraints.seconds)
+    seed, clock = constraints.seed, Clock(constraints.seconds)
+    data = replace(data, seed=seed, class_weights=class_weight)
     with ExitStack() as closing:
         if validation is not None:
             if isinstance(y, str) and is_table(validation):
                 validation = (validation, y)
-            training["validation"], n = _validation(validation, memory, closing, table)
+            made_by = table, data.recipe
+            training["validation"], n = _validation(validation, memory, closing, *made_by)
             constraints = replace(constraints, held_out_rows=constraints.held_out_rows or n)
         progress = watched() if progress is None else progress
         bar = closing.enter_context(ProgressBar(progress, ""))
@@ -334,15 +336,16 @@ def _bytes_of(memory: str | int | None) -> int:
 
 
 def _validation(
-    rows: Any, memory: str | int | None, closing: ExitStack, options: TableOptions
-) -> tuple[str, int]:
+    rows: Any, memory: str | int | None, closing: ExitStack, options: TableOptions,
+    recipe: Recipe | None,
+) -> tuple[str, int]:  # fmt: skip
     if isinstance(rows, str | os.PathLike):
         with Dataset.open(rows) as dataset:
             return os.fspath(rows), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
     if not isinstance(rows, tuple | list) or len(rows) != 2:
         hint = "Give a pair of both, or the path of a store; a table where y is a column."
         raise UsageError("it is no pair of rows and labels, and no path: validation", hint=hint)
-    data = replace(given(rows[0], rows[1], options=options), weights=None)
+    data = replace(given(rows[0], rows[1], options=options, recipe=recipe), weights=None)
     folder = closing.enter_context(temporary_folder())
     dataset = closing.enter_context(data.stored(folder, _bytes_of(memory)))
     return os.fspath(dataset.path), min(dataset.n_rows, MAX_HELD_OUT_ROWS)

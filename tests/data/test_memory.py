@@ -113,6 +113,11 @@ def test_tables_of_numbers_give_names():
     frame = pandas.DataFrame({"x": [1, 2], "y": [0.5, 0]})
     assert given_rows(frame).names.raw(1) == b"y"
     assert given_rows(frame.rename(columns={"x": 0, "y": 1})).names is None
+    pytest.importorskip("pyarrow")
+    for dtype in (bool, "boolean", "Int64", "Float32", "int64[pyarrow]"):
+        given = given_rows(frame.assign(x=pandas.array([1, 0], dtype)))
+        assert given.matrix.tolist() == [[1, 0.5], [0, 0]]
+    assert np.isnan(given_rows(frame.assign(x=pandas.array([1, None], "Int64"))).matrix[1, 0])
 
 
 @pytest.mark.parametrize("wrong", [np.ones(3), np.array([["a"]]), [["a", 1]], np.ones((2, 2, 2))])
@@ -211,7 +216,18 @@ def test_a_matrix_is_an_indicator_and_an_odd_list_is_named():
             given_labels(wrong)
 
 
-@pytest.mark.parametrize("wrong", [[1.5], [""], [np.nan], np.array([None, "a"], object)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [1.5],
+        [""],
+        [np.nan],
+        ["a", np.nan],
+        np.array([None, "a"], object),
+        [2**63 + 1, -1],
+        {"a": 1},
+    ],
+)
 def test_labels_that_cannot_be_are_refused(wrong):
     with pytest.raises(DataError):
         given_labels(wrong)

@@ -73,6 +73,9 @@ def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tm
     for estimator, way in ways(model, name):
         with predictor_of(model, estimator, way, 1) as predictor:
             every = list(as_changed(*predictor.topk(block, K)))
+        with predictor_of(changed, estimator, way, 1) as predictor:
+            why = [[one.score for one in row] for row in predictor.explain(block, 4)]
+            np.testing.assert_allclose(why, predictor.topk(block, 4)[1], atol=1e-4)
         for form in forms:
             with predictor_of(form, estimator, way, 2) as predictor:
                 for k in (1, 4, K):
@@ -92,6 +95,16 @@ def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tm
                               for row in given] for word, given in wanted.items()}  # fmt: skip
                 found = said(*predictor.topk(block, 4, **wanted))
                 assert list(found) == reference(labels, scores, 4, **own)
+
+
+def test_rows_in_memory_with_a_merged_label_count_as_those_of_the_other(changes, rng):
+    model, _ = rename(MODELS["hashed"](rng), changes)
+    rows = [{f"f{i}": 1.0 + i for i in rng.choice(D, 3, replace=False).tolist()} for _ in range(N)]
+    merged, own, gone = (
+        sm.evaluate(model, rows, [label] * N) for label in ("label 3", "label 7", "label 13")
+    )
+    assert (merged.accuracy, merged.log_loss) == (own.accuracy, own.log_loss)
+    assert (merged.n_unseen, own.n_unseen, gone.n_unseen) == (0, 0, N)
 
 
 def new(label):

@@ -238,6 +238,11 @@ def test_labels_of_other_types(rng):
     with Predictor(model, threads=1) as predictor:
         wanted = predictor.topk(block, 2, only=[3, 5, 8])
         assert wanted[0].dtype == np.int64
-        for labels in (np.array([8, 3, 5]), ["3", "5", "8"], [b"3", b"5", b"8"]):
+        for labels in (
+            np.array([8, 3, 5]),
+            ["3", "5", "8"],
+            [b"3", b"5", b"8"],
+            [8.0, 3, np.float32(5)],
+        ):
             found = predictor.topk(block, 2, only=labels)
             assert found[0].tolist() == wanted[0].tolist()

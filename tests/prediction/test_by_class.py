@@ -314,6 +314,8 @@ def test_scores_that_cannot_be_read_are_refused():
     assert sm.metrics([0, 1, 0], sparse).top_5_accuracy == pytest.approx(2 / 3)  # others: unranked
     named = [["b", ""], ["a", "b"]], [[1.0, 9.0], [0.2, 0.1]]
     assert sm.metrics(["b", "c"], named, by_class=True).classes["predicted"] == [1, 1, 0]
+    numbers = np.array([[5, ""], [7, 5]], object), named[1]  # as `only` leaves them
+    assert sm.metrics([5, 9], numbers, by_class=True).classes["predicted"] == [1, 1, 0]
     for true, given, options, error in (
         ([0, 1], scores, {}, "2 labels for 3 rows"),
         ([0, 1, 2], scores, {"labels": ["a", "a"]}, "1 labels for 3 columns"),

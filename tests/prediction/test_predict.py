@@ -48,7 +48,7 @@ class Stop:
 
 
 def test_only_some_labels_are_written(job):
-    (job / "two.txt").write_text("class-1\r\nclass-7\n\nunknown\n")
+    (job / "two.txt").write_text("class-1\r\nclass-7\n\nunknown\n", encoding="utf-8-sig")
     with sm.Predictor(sm.Model.load("run"), threads=1) as predictor:
         parts = list(predictor.stream("a.vw", 20))
         every = predictor.labels(np.concatenate([part.ids for part in parts])).tolist()

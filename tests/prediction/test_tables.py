@@ -1,4 +1,5 @@
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pandas
@@ -7,7 +8,7 @@ import pytest
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.errors import DataError, UsageError
+from streammach.errors import DataError, MismatchError, UsageError
 from streammach.model.model import Model
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
@@ -148,6 +149,26 @@ def test_strings_are_rows_of_the_one_text(tmp_path, predictor):
         assert np.array_equal(scores, streamed(found, path, 2)[1])
     with pytest.raises(UsageError, match="strings are rows where one column of text is read"):
         predictor.topk(texts)
+
+
+@pytest.mark.parametrize("odd", [{"price": 7}, {"ngrams": 1}, {}])
+def test_a_store_whose_table_became_other_features_is_refused(odd, tmp_path):
+    rows = [{"title": f"red w{i % 2}", "price": i % 9, "kind": "ab"[i % 2]} for i in range(60)]
+    roles = {"label": "kind", "text": "title", "number": "price"}
+    convert(rows, tmp_path / "train.zarr", **roles)
+    more = {name: odd[name] for name in odd if name == "ngrams"}
+    others = [row | {name: odd[name] * row[name] for name in odd if name in row} for row in rows]
+    convert(others, tmp_path / "other.zarr", **roles, **more)
+    plan = sm.plan(tmp_path / "train.zarr", n_buckets=2, n_repetitions=2)
+    run = sm.Trainer(plan, sm.TrainingOptions(epochs=1)).fit(tmp_path / "train.zarr")
+    options = sm.TrainingOptions(epochs=1, validation=tmp_path / "other.zarr")
+    for ask in (
+        lambda: sm.evaluate(run.model, tmp_path / "other.zarr"),
+        lambda: sm.predict(run.model, tmp_path / "other.zarr", tmp_path / "best.csv"),
+        lambda: sm.Trainer(plan, options).fit(tmp_path / "train.zarr"),
+    ):
+        with pytest.raises(MismatchError, match="became other") if odd else nullcontext():
+            ask()
 
 
 def test_a_model_of_no_table_reads_none(tiny, tmp_path):

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import streammach as sm
 from streammach.cli.main import main
 from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing
@@ -172,6 +173,28 @@ def test_a_row_none_of_whose_columns_is_known_is_refused(name, row, status, clie
     answer = client.post(f"/models/{name}/predict", json={"rows": [row]})
     assert answer.status_code == status, answer.text
     assert status == 200 or "row 0 has none of the columns of the model, but" in answer.text
+
+
+CELLS = {
+    "text": "red shoe", "category": "x", "number": 3.5, "date": "2024-02-29", "names": ["a", "b"],
+    "pairs": {"a": 2.5}, "vector": [0.5, -1.0, 2.0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", CELLS)
+def test_models_of_every_role_are_served(role, tmp_path):
+    rows = [{"x": CELLS[role], "y": "ab"[i % 2]} for i in range(60)]
+    option = {"pairs": "names", "vector": "number"}.get(role, role)
+    model = sm.train(rows, "y", epochs=1, out=tmp_path / "run", **{option: "x"}).model
+    assert [column.role for column in model.recipe.columns] == [role]
+    service = Service({"run": tmp_path / "run"}, ServiceLimits(), Computing(threads=1))
+    try:
+        answer = Client(service).post("/predict", json={"rows": [{"x": CELLS[role]}], "k": 2})
+        labels, scores = model.predict_topk([{"x": CELLS[role]}], 2)
+        (found,) = answer.json()["predictions"]
+        assert (found["labels"], found["scores"]) == (labels[0].tolist(), scores[0].tolist())
+    finally:
+        assert service.close(10)
 
 
 def test_one_model_needs_no_name(runs, client):

@@ -78,8 +78,9 @@ def test_probabilities(data, options):
     assert np.allclose(p.sum(axis=1), 1)
     assert np.array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(x))
     assert np.array_equal(clf.predict_proba(x, classes=[7, 2]), p[:, [7, 2]])
-    with pytest.raises(UsageError):
-        clf.predict_proba(x, classes=[11])
+    for wrong in (11, 1.5, "1"):
+        with pytest.raises(UsageError, match="is no class that was trained on"):
+            clf.predict_proba(x, classes=[wrong])
     clf.memory = 1000
     with pytest.raises(BudgetError, match="predict_topk"):
         clf.predict_proba(x)
@@ -101,6 +102,9 @@ def test_only_some_labels_may_be_said(data, label):
         best = np.where(right, p, -1).argmax(axis=1)
         assert clf.predict(x, **wanted).tolist() == clf.classes_[best].tolist()
         assert clf.predict_topk(x, 2, **wanted)[0][:, 0].tolist() == clf.classes_[best].tolist()
+    assert np.array_equal(clf.predict_proba(x, classes=[two]), p[:, 1:2])
+    with pytest.raises(UsageError, match="is no class that was trained on"):
+        clf.predict_proba(x, classes=[f"{two} and more"])
     own = [[one], [], [two, one], *[[two]] * 397]
     assert clf.predict(x, only=own).tolist()[:2] == [one, ""]
     assert clf.predict_proba(x, only=own)[1].sum() == 0
@@ -218,6 +222,8 @@ def test_warm_start(data):
     assert other.score(x, y) > 0.9  # its hashes are those of the fit before
     with pytest.raises(ValueError, match="warm_start"):
         clf.fit(x, y.astype(str))
+    texts = MACHClassifier(epochs=20, warm_start=True).fit(x, y.astype(str))
+    assert texts.fit(x, y.astype(str).astype(object)).score(x, y.astype(str)) > 0.9
 
 
 @pytest.mark.parametrize("shape", [{}, HASHED])
@@ -268,6 +274,21 @@ def test_threads_may_ask_at_the_same_time(data):
     with ThreadPoolExecutor(4) as pool:
         parts = list(pool.map(lambda i: clf.predict_proba(x[i : i + 20]), range(0, 400, 20)))
     assert np.allclose(np.concatenate(parts), whole, rtol=1e-6)
+
+
+def test_numbers_of_a_grid_may_be_numpys(data, tmp_path):
+    x, y = data
+    grid = {"epochs": np.arange(1, 3), "learning_rate": np.logspace(-2, -1, 2),
+            "n_buckets": [np.int64(4)], "n_repetitions": [np.uint8(3)]}  # fmt: skip
+    best = GridSearchCV(MACHClassifier(), grid, cv=2, error_score="raise").fit(x, y)
+    assert best.best_estimator_.model_.spec.n_buckets == 4
+    clf = MACHClassifier(learning_rate=np.float32(0.1), batch_size=np.int64(32)).partial_fit(x, y)
+    assert pickle.loads(pickle.dumps(clf)).predict(x).tolist() == clf.predict(x).tolist()
+    run = sm.train(x, y, epochs=np.int64(2), learning_rate=np.float64(0.1), out=tmp_path / "run")
+    assert run.settings.training.epochs == 2
+    for wrong in ({"epochs": 2.5}, {"n_buckets": 4.0, "n_repetitions": 3}):
+        with pytest.raises(UsageError, match=f"is no whole number: {next(iter(wrong))}"):
+            sm.train(x, y, **wrong)
 
 
 def test_tools_of_scikit_learn(data):

@@ -13,6 +13,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import cross_val_score  # noqa: E402
 
 import streammach as sm  # noqa: E402
+from streammach.errors import UsageError  # noqa: E402
 
 FIXED = {"epochs": 3, "learning_rate": 0.5, "n_buckets": 8, "n_repetitions": 3}
 
@@ -51,6 +52,23 @@ def test_a_frame_with_text_and_a_pickle_of_it(texts):
     np.testing.assert_array_equal(kept.predict(shuffled), model.predict(frame))
 
 
+@pytest.mark.parametrize("wrap", ["list", "Series", "string", "Arrow", "chunks", "polars"])
+def test_texts_that_are_missing_are_empty(texts, wrap):
+    words, kinds = texts
+    arrow = pytest.importorskip("pyarrow")
+    kind = {"list": list, "Series": pd.Series, "string": lambda x: pd.Series(x, dtype="string"),
+            "Arrow": arrow.array, "chunks": lambda x: arrow.chunked_array([x])}  # fmt: skip
+    of = kind[wrap] if wrap in kind else pytest.importorskip("polars").Series
+    x = of([None, *words[1:-1], None])
+    plain = ["", *words[1:-1], ""]
+    clf = sm.MACHClassifier(**FIXED).fit(x, kinds)
+    assert clf.predict(x).tolist() == clf.predict(plain).tolist()
+    assert clf.model_.predict(x).tolist() == clf.predict(plain).tolist()
+    assert len(clf.model_.explain(x)) == len(words)
+    with pytest.raises(UsageError, match="not all rows are strings"):
+        clf.model_.predict(["a", 3])
+
+
 def test_cross_validation_takes_text(texts):
     words, kinds = texts
     found = cross_val_score(sm.MACHClassifier(**FIXED), np.array(words, object), kinds, cv=2)
@@ -64,13 +82,14 @@ def test_rows_without_labels_are_refused(texts):
 
 
 @pytest.mark.parametrize("none", [None, np.nan, pd.NA, pd.NaT])
-@pytest.mark.parametrize("kind", ["object", "string", "category"])
+@pytest.mark.parametrize("kind", ["object", "string", "category", "list"])
 def test_a_label_that_is_missing_is_said(texts, none, kind):
     x, y = texts
     labels = pd.Series([*map(str, y)], dtype=object)
     labels[3] = none
+    labels = labels.tolist() if kind == "list" else labels.astype(kind)
     with pytest.raises(ValueError, match=r"row 3 \(counted from 0\) has no label|contains NaN"):
-        sm.MACHClassifier().fit(x, labels.astype(kind))
+        sm.MACHClassifier().fit(x, labels)
 
 
 def test_columns_have_roles_and_a_fit_tells_how_it_goes(texts):

@@ -15,6 +15,7 @@ from streammach.errors import BudgetError, DataError, UsageError
 from tests.builders import fit
 
 pandas = pytest.importorskip("pandas")
+pyarrow = pytest.importorskip("pyarrow")
 PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05}
 
 
@@ -103,6 +104,30 @@ def test_labels_come_back_in_their_type(data, to):
     assert (model.predict(x) == y).mean() > 0.9
 
 
+VALUES = [
+    (True, False), (2**53 + 1, 2**53 + 2), (2**63 + 1, 2**63 + 2), (1.0, 2.0), ("1", "2"),
+    ("007", "8"), ("true", "3.0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "dicts"])
+@pytest.mark.parametrize("values", VALUES)
+def test_labels_of_a_column_come_back_in_their_type(values, form):
+    rows = [{"t": f"word{i % 2}", "y": values[i % 2]} for i in range(60)]
+    frame = pandas.DataFrame(rows)
+    table = {"pandas": frame, "arrow": pyarrow.Table.from_pandas(frame), "dicts": rows}[form]
+    model = sm.train(table, "y", text="t", epochs=3).model
+    said = {"true": "True", "3.0": "3"}  # what these are called in tables
+    first, second = (said.get(value, value) for value in values)
+    found = model.predict(table).tolist()
+    assert found == [first, second] * 30
+    assert {*map(type, found)} == {type(first)}
+    assert {*model.predict(table, only=values[:1]).tolist()} == {first}
+    assert {*model.predict(table, never=values[:1]).tolist()} == {second}
+    texts, y = [row["t"] for row in rows], [row["y"] for row in rows]
+    assert sm.evaluate(model, texts, y).accuracy == sm.evaluate(model, table).accuracy == 1
+
+
 def test_sets_of_labels(data, rng):
     x, y = data
     sets = np.zeros((500, 12), np.int64)
@@ -143,6 +168,27 @@ def test_weights_and_held_out_rows_of_ones_own(data):
                    **PLAIN, closed_form="off", whitening="off", loss="independent")  # fmt: skip
     assert "100 of 100 rows" in run.settings.held_out
     assert (run.model.predict(x[y == 3]) == 3).mean() < 0.5
+
+
+@pytest.mark.parametrize("form", ["table", "frames", "texts"])
+@pytest.mark.parametrize("y", ["column", "array"])
+def test_held_out_rows_of_ones_own_are_read_as_those_of_the_training(form, y, rng):
+    n = rng.random(900)
+    table = pandas.DataFrame({"t": "red shoe", "n": n, "y": np.where(n * 8 % 2 < 1, "true", "c")})
+    rows, own = table[:700], table[700:]
+    own = own[own["n"] > 0.6]  # bins of these would be other ones
+    if form == "texts":
+        own = own.assign(n=own["n"].map(str), y=own["y"].tolist())
+    options = {"text": "t", "number": "n", "epochs": 5, "n_buckets": 2, "n_repetitions": 4}
+    pair = own[["t", "n"]], own["y"]
+    options["validation"] = own if form == "table" and y == "column" else pair
+    data = (rows, "y") if y == "column" else (rows[["t", "n"]], rows["y"])
+    run = sm.train(*data, **options)
+    found = sm.evaluate(run.model, *pair)
+    assert found.n_unseen == 0
+    best = run.result.best
+    assert best.accuracy == pytest.approx(found.accuracy, abs=0.06)
+    assert best.accuracy > 0.8
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +298,15 @@ def test_a_misspelt_option_is_named_with_the_nearest(function, option, nearest, 
 
 
 def test_what_cannot_be_is_refused(tmp_path, data):
+    for wrong in ("w", [None, "x"]):
+        with pytest.raises(DataError, match="weights of rows are no numbers: sample_weight"):
+            sm.train(*data, sample_weight=wrong)
+    for wrong in (1.01, -1, np.nan):
+        with pytest.raises(UsageError, match="is no share from 0 to 1: threshold"):
+            sm.train(*data, **PLAIN, seed=np.int32(3)).model.predict(data[0], threshold=wrong)
+    for wrong in (1.5, True, "2"):
+        with pytest.raises(UsageError, match="is no whole number: ngrams"):
+            sm.train(["a b"], ["a"], ngrams=wrong)
     with pytest.raises(UsageError, match="no pair of rows and labels, and no path: validation"):
         sm.train(*data, validation=data[0])
     with pytest.raises(UsageError, match="is not a size"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from streammach.data.identity import Fingerprint
+from streammach.errors import MismatchError, clean
 from streammach.spec.recipe import Recipe
 
 MOST = 2**31 - 1  # classes and features: ids are int32
@@ -59,6 +61,16 @@ class RootFacts(msgspec.Struct, frozen=True, kw_only=True):
     def old_rows(self) -> int:
         """Rows of the store that this one extends: their numbers come first. 0 without one."""
         return self.source[0].rows if self.options.get("extend") else 0
+
+
+def check_recipe(root: RootFacts, recipe: Recipe | None, path: Path) -> None:
+    """Raise MismatchError where cells of a table became other features than by a recipe."""
+    odd = None if root.recipe is None or recipe is None else root.recipe.differs(recipe)
+    if odd is not None:
+        raise MismatchError(
+            f"cells of the column '{clean(odd, 60)}' became other features than in training",
+            path=path, hint="Convert the table again with --like, or give the table itself.",
+        )  # fmt: skip
 
 
 class Root(RootFacts, frozen=True, kw_only=True):

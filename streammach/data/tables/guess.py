@@ -14,7 +14,7 @@ import numpy as np
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.cells import Listed
 from streammach.data.tables.values import day_of, is_missing, is_utf8, number_of, text_of
-from streammach.errors import UsageError, clean
+from streammach.errors import DataError, UsageError, clean
 from streammach.spec.recipe import MAX_COLUMN_NAME, MOST_WIDTH, WORDY, Column, Recipe, Role
 
 LABELS = (
@@ -71,6 +71,8 @@ def recipe_of(
     kept = {n: role for n, role in given.items() if n not in (label, weight, tag)}
     sparse = any(role in WORDY for role in kept.values())
     columns = [_column(n, kept[n], head[n], binned=sparse) for n in names if n in kept]
+    if not (columns or any(map(len, head.values()))):
+        raise DataError("no row could be read", path=path)
     if not columns:
         raise UsageError("no column is left to learn from", path=path, hint=_listing(names))
     used = {*kept, label, weight, tag}
@@ -159,7 +161,8 @@ def _look(name: str, cells: Sequence[Any]) -> Role | None:
     texts = [t for t in texts if is_utf8(t)] or texts  # bad cells are met again when all are read
     if not texts:
         return None
-    if all(USUAL_NUMBER.fullmatch(t) for t in texts):
+    numbers = [t for t in texts if t.lower() != b"nan"]  # which is a missing one beside others
+    if numbers and all(USUAL_NUMBER.fullmatch(t) for t in numbers):
         return "number"
     if all(day_of(t) for t in texts):
         return "date"

@@ -18,7 +18,7 @@ from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
 from streammach.data.tables.cells import PythonRows, TableRows
 from streammach.data.tables.table_source import HEAD_ROWS, Table, distinct
-from streammach.data.tables.values import text_of
+from streammach.data.tables.values import is_missing, text_of
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
@@ -39,12 +39,18 @@ def is_table(rows: object, *, strings: bool = True) -> bool:
 
 
 def as_rows(rows: Any) -> Any:
-    """Return rows as they are, or as a list where they are a column of strings or of dicts."""
-    if getattr(rows, "ndim", 0) == 1 and hasattr(rows, "tolist"):
-        found = rows.tolist()
-        if found and isinstance(found[0], str | dict) and not any(map(_is_value, found)):
-            return found
-    return rows
+    """Return rows as they are; strings or dicts of any column as a list, missing ones empty."""
+    found: Sequence[Any] = ()
+    if isinstance(rows, list | tuple):
+        found = rows if rows and (isinstance(rows[0], str) or is_missing(rows[0])) else ()
+    elif len(getattr(rows, "shape", (0,))) == 1 and not hasattr(rows, "schema"):
+        ways = (getattr(rows, way, None) for way in ("to_pylist", "tolist", "to_list"))
+        found = next((way() for way in ways if way is not None), ())
+    first = next((cell for cell in found if not is_missing(cell)), None)
+    if not isinstance(first, str | dict) or any(map(_is_value, found)):
+        return rows
+    empty: Any = "" if isinstance(first, str) else {}
+    return [empty if is_missing(cell) else cell for cell in found]
 
 
 def _is_value(cell: object) -> bool:
@@ -65,10 +71,11 @@ def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:
         return True
     if isinstance(rows, list | tuple):
         return isinstance(rows[0], str)
-    return not _all_numbers(rows)
+    return not all_numbers(rows)
 
 
-def _all_numbers(frame: Any) -> bool:
+def all_numbers(frame: Any) -> bool:
+    """Return whether an object is a data frame whose columns all hold numbers."""
     if hasattr(frame, "to_numpy") and hasattr(frame, "dtypes"):
         kinds = [str(getattr(dtype, "kind", "")) for dtype in frame.dtypes]
         if all(kinds):
@@ -171,7 +178,9 @@ class MemorySource(Table):
 def _dictionaries(rows: Sequence[Any], columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     """Return rows as dictionaries; strings are the texts of the one column of text."""
     if rows and isinstance(rows[0], str):
-        if len(columns) != 1 or not all(isinstance(row, str) for row in rows):
+        if not all(isinstance(row, str) for row in rows):
+            raise UsageError("not all rows are strings")
+        if len(columns) != 1:
             raise UsageError(
                 f"strings are rows where one column of text is read, here it is {len(columns)}: "
                 f"{', '.join(clean(name, 40) for name in columns[:8])}",

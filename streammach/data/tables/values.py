@@ -159,17 +159,16 @@ def text_of(value: object) -> bytes | None:
 def number_of(value: object) -> float:
     """Return a value as a number, NaN where it is missing, or raise ValueError or TypeError."""
     if isinstance(value, str | bytes):
-        text = value.strip()
+        text = (value.encode() if isinstance(value, str) else value).strip()
         if not text:
             return math.nan
         try:
-            if ("_" if isinstance(text, str) else b"_") in text:  # type: ignore[operator]
+            if b"_" in text:
                 raise ValueError
             return float(text)
         except ValueError:
-            word = (text if isinstance(text, bytes) else text.encode()).capitalize()
-            if word in (TRUE, FALSE):
-                return float(word == TRUE)
+            if text.capitalize() in (TRUE, FALSE):
+                return float(text.capitalize() == TRUE)
             raise
     if is_missing(value):
         return math.nan

@@ -167,6 +167,9 @@ FILES = {  # that cannot be read at all
 def test_files_that_are_no_tables(name, content, said, tmp_path):
     (tmp_path / name).write_bytes(content)
     assert said in refused(tmp_path, tmp_path / name)
+    if said.startswith("no row"):  # whether roles are named or guessed
+        with pytest.raises(DataError, match=said.partition(":")[0]):
+            convert(tmp_path / name, tmp_path / "s.zarr", label="y")
 
 
 def test_parquet_with_damaged_pages(tmp_path):

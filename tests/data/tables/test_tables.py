@@ -165,10 +165,11 @@ def test_text_alone_takes_the_columns_that_look_like_it(tmp_path):
 
 def test_numbers_alone_stay_values(tmp_path):
     rows = [{"a": i / 2, "b": i % 3, "y": i % 2} for i in range(10)]
+    rows += [{"a": "nan", "b": "NaN", "y": 1}] * 3  # missing, as in files of text
     convert(rows, tmp_path / "s.zarr", label="y")
     with Dataset.open(tmp_path / "s.zarr") as store:
         assert sorted(store.features.raw(i) for i in range(2)) == [b"a", b"b"]
-        block = store.rows(0, 10)
+        block = store.rows(0, 13)
         assert sorted(block.values.tolist()) == sorted([i / 2 for i in range(1, 10)] + [1, 2] * 3)
 
 

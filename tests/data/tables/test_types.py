@@ -18,7 +18,7 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_table
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.memory_tables import MemorySource
-from streammach.data.tables.values import canonical
+from streammach.data.tables.values import canonical, number_of
 from streammach.errors import DataError
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Column, Recipe
@@ -262,6 +262,14 @@ def test_the_kernel_leaves_to_canonical_what_has_another_name(texts):
         [f"category^{name}"] if name else [] for name in names
     ]
     assert [canonical(name.encode()).decode() for name in names] == names
+
+
+@pytest.mark.parametrize("text", ["\uff11\uff12", "\u0663", "\xa03", "1_0", "0x1"])
+def test_texts_are_the_same_numbers_from_every_door(text):
+    for cell in (text, text.encode()):
+        with pytest.raises(ValueError):  # noqa: PT011
+            number_of(cell)
+    assert number_of(" 3.5\t") == number_of(b" 3.5\t") == 3.5
 
 
 def test_periods_and_intervals_of_a_file_are_read_where_pandas_was_not_loaded(tmp_path):

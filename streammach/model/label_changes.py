@@ -75,7 +75,7 @@ def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChan
     )  # fmt: skip
     return replace(
         model, labels=Names.of(names), says=says,
-        majority=majority if majority >= 0 else int(says.max()),
+        majority=majority if majority >= 0 else int(says[says >= 0][0]),  # classes go by frequency
     ), done  # fmt: skip
 
 

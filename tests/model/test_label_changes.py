@@ -65,8 +65,9 @@ def changes(tmp_path):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tmp_path):
     model, block = MODELS[name](rng), block_of(rng, N, D, K)
-    changed, done = rename(model, changes)
+    changed, done = rename(replace(model, majority=13), changes)  # it is removed
     assert done == LabelChanges(renamed=4, merged=4, removed=2)
+    assert changed.majority == 0
     assert changed.n_labels == K - 6
     changed.save(tmp_path / "saved")
     forms = [changed, Model.load(tmp_path / "saved")]
@@ -81,6 +82,11 @@ def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tm
                     assert list(said(*found)) == [row[:k] for row in every]
         if way is not None:
             continue
+        with Predictor(changed, estimator=estimator, threads=1) as predictor:
+            for why, row in zip(predictor.explain(block.part(0, 3), K), every, strict=False):
+                assert [one.label for one in why] == [label for label, _ in row]
+                scores = [score for _, score in row]
+                assert [one.score for one in why] == pytest.approx(scores, rel=1e-3, abs=1e-3)
         labels, scores = np.array([[*zip(*row, strict=True)] for row in every], object).swapaxes(
             0, 1
         )

@@ -7,6 +7,7 @@ import pytest
 
 import streammach as sm
 from streammach.errors import DivergedError, Interrupted
+from streammach.model import findings
 from streammach.model.findings import DOCUMENT, Findings
 from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
@@ -79,6 +80,32 @@ def test_it_goes_on_to_the_same_bytes(made, all_kept, tmp_path, monkeypatch, kin
             assert "resume" in str(error)  # noqa: PT017
         assert stop.signals.requested
     again = fit(data, tmp_path / "run", kind, resume=True)
+    assert model_of(again) == wholes[kind]
+    assert not (again.path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("hashed", "step"), ("hashed", "counts"), ("alone", "learnt"), ("lists", "counts")],
+)
+def test_a_state_that_a_kill_cut_off_holds_nothing_up(
+    made, all_kept, tmp_path, monkeypatch, kind, name
+):
+    stores, wholes = made
+    commit = findings.commit_folder
+
+    def killed(partial, folder):
+        if folder.name.startswith(name):
+            patch.setattr(findings, "remove_folder", lambda path: None)  # nobody tidies up
+            raise KeyboardInterrupt
+        commit(partial, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(findings, "commit_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fit(stores[kind], tmp_path / "run", kind)
+    assert list((tmp_path / "run").rglob(f".{name}*"))
+    again = fit(stores[kind], tmp_path / "run", kind, resume=True)
     assert model_of(again) == wholes[kind]
     assert not (again.path / "checkpoints").exists()
 

@@ -110,6 +110,32 @@ def test_a_state_that_a_kill_cut_off_holds_nothing_up(
     assert not (again.path / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("part", [None, (1, 2)])
+def test_checkpoints_that_a_kill_left_of_a_finished_training_go(
+    made, all_kept, tmp_path, monkeypatch, part
+):
+    data, kept = made[0]["hashed"], tmp_path / "run" / "checkpoints"
+    trainer = sm.Trainer(sm.plan(data, threads=1, **PLANS["hashed"]), TrainingOptions(**FIXED))
+
+    def train(**how):
+        if part is None:
+            return trainer.fit(data, tmp_path / "run", **how)
+        return trainer.fit_part(data, tmp_path / "run", part, **how)
+
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("streammach.training.fit.remove_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train()
+    left = kept if part is None else kept / "kept"
+    assert left.exists()
+    train(resume=True)
+    assert not left.exists()
+    assert kept.exists() == (part is not None)
+
+
 def calls_of(monkeypatch, owner, name):
     calls, real = [], getattr(owner, name)
 

@@ -74,8 +74,8 @@ class Calibration:
         """
         if self == Calibration() or not n_before <= CANDIDATES < n_classes:
             return self
-        line = {} if self.stated else {"stated": STRAIGHT.stated, "right": STRAIGHT.right}
-        return replace(self, other=0.0, **line)
+        lined = self if self.stated else replace(STRAIGHT, beta=self.beta)
+        return replace(lined, other=0.0)
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:

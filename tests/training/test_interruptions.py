@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import DivergedError, Interrupted
+from streammach.errors import DivergedError, Interrupted, UsageError
+from streammach.files.writing import Writer
 from streammach.model import findings
 from streammach.model.findings import DOCUMENT, Findings
 from streammach.parts.counts import alone
@@ -16,6 +17,7 @@ from streammach.training.compact import Judge
 from tests.builders import Stop, listed_lines
 
 FIXED = {"epochs": 2}
+WITHOUT_COUNTS = sm.Constraints(parts={"counts": "off"})
 PLANS = {
     "hashed": {"n_buckets": 4, "n_repetitions": 4}, "alone": {"n_repetitions": 0},
     "lists": {"n_buckets": 8, "n_repetitions": 3, "counts": "on"},
@@ -134,6 +136,29 @@ def test_checkpoints_that_a_kill_left_of_a_finished_training_go(
     train(resume=True)
     assert not left.exists()
     assert kept.exists() == (part is not None)
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_a_marker_that_a_kill_cut_off_holds_nothing_up(made, tmp_path, kind):
+    folder, data = tmp_path / "new", made[0]["hashed"]
+    training = TrainingOptions(epochs=1, learning_rate=0.3, transform="raw")
+
+    def begin():
+        if kind == "run":
+            plan = sm.plan(data, threads=1, n_repetitions=0)
+            return sm.Trainer(plan, training).fit(data, folder)
+        shape = {"buckets": [4], "repetitions": [2], "constraints": WITHOUT_COUNTS}
+        return sm.sweep(data.path, folder, memory="600MB", training=training, **shape)
+
+    folder.mkdir()
+    (folder / ".lock").touch()
+    Writer(folder / "streammach.json").close()  # it stays under its temporary name
+    (folder / ".other.json.0123abcd.tmp").touch()
+    with pytest.raises(UsageError, match="holds other files"):
+        begin()
+    (folder / ".other.json.0123abcd.tmp").unlink()
+    begin()
+    assert not list(folder.rglob("*.tmp"))
 
 
 def calls_of(monkeypatch, owner, name):

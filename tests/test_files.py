@@ -33,6 +33,17 @@ def test_what_a_killed_process_left_of_a_removed_folder_goes_with_the_next(tmp_p
     remove_folder(tmp_path / "no" / "such")
 
 
+@pytest.mark.parametrize("name", ["rename", "fsync"])
+def test_a_folder_that_cannot_be_removed_is_told(tmp_path, monkeypatch, name):
+    def failing(*_):
+        raise OSError(errno.EIO, "it is broken")
+
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(os, name, failing)
+    with pytest.raises(DiskError, match="it is broken"):
+        remove_folder(tmp_path / "a")
+
+
 def test_folders_that_only_have_such_a_name_stay(tmp_path):
     (tmp_path / ".a.users000.scratch").mkdir()
     (tmp_path / ".a.users000.scratch/thesis.txt").touch()

@@ -173,9 +173,9 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
 def labels(*, run: Path, out: Path, given: Arguments) -> None:
     """Rename, merge or remove labels of a trained model, and give them titles.
 
-    No score changes. A merged label has the score and the probability of the best of its classes.
-    A name that was merged or removed is not given to another label. Titles stand beside labels in
-    predictions.
+    No score changes. A merged label has the score of the best of its classes. Probabilities of rows
+    with one label add up to 1 again; where rows have lists they stay. A name that was merged or
+    removed is not given to another label. Titles stand beside labels in predictions.
     """
     from streammach.model.document import MODEL
     from streammach.model.label_changes import LabelChanges, entitle, rename

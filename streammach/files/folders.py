@@ -165,7 +165,7 @@ def remove_folder(path: Path) -> None:
     if not os.path.lexists(path):
         remove_left(path)
         return
-    with scratch(path) as content:
+    with scratch(path) as content, disk_errors(path):
         os.rename(path, content)
         fsync_folder(path.parent)
 

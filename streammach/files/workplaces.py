@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from streammach.files.writing import write_atomic
 
 MAX_MARKER = 64 << 10
 LOCK = ".lock"
+# What a process may leave that was killed before it had written the marker.
+BEGUN = re.compile(rf"{re.escape(LOCK)}|\.{re.escape(MARKER)}\.[0-9a-f]{{8}}\.tmp")
 GOES_ON = "The same command with --resume goes on."
 
 
@@ -45,7 +48,8 @@ class Workplace:
                 what = "it is no regular file and no folder"
                 hint = "Move it away, or name another folder."
                 raise UsageError(what, path=member, hint=hint)
-        if self.facts() is None and any(name != LOCK for name in os.listdir(path)):
+        others = (name for name in os.listdir(path) if not BEGUN.fullmatch(name))
+        if self.facts() is None and any(others):
             what = f"the folder holds other files and is not that of a {self.kind}"
             raise UsageError(what, path=path, hint="Name a new folder.")
 

@@ -57,8 +57,11 @@ def with_classes(model: M, new: NewClasses) -> M:
         says = np.concatenate([says, len(says) + np.arange(len(new.labels), dtype=np.int32)])
     if label_counts is not None:
         label_counts = np.concatenate([label_counts, new.n_rows])
+    calibration = model.calibration
+    if not model.listed:
+        calibration = calibration.with_added(model.spec.n_classes, spec.n_classes)
     return replace(
-        model, spec=spec, labels=model.labels.followed_by(new.labels),
+        model, spec=spec, labels=model.labels.followed_by(new.labels), calibration=calibration,
         counts=None if model.counts is None else _counts(model, model.counts.plain(), new),
         titles=model.titles and model.titles.followed_by(Names.of([b""] * len(new.labels))),
         says=says, label_counts=label_counts,

@@ -66,6 +66,17 @@ class Calibration:
             raise ValueError("the line of the calibration does not rise")
         return cls(beta, other, *(tuple(values.tolist()) for values in points))
 
+    def with_added(self, n_before: int, n_classes: int) -> Calibration:
+        """Return what holds when a model of rows with one label has more classes.
+
+        Of 32 classes or fewer e^other was not fitted: all others together have what the median
+        candidate has then.
+        """
+        if self == Calibration() or not n_before <= CANDIDATES < n_classes:
+            return self
+        lined = self if self.stated else replace(STRAIGHT, beta=self.beta)
+        return replace(lined, other=0.0)
+
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Arrays by their names in a model's file; none where there is no line."""

@@ -1,8 +1,8 @@
 """Labels of a trained model are renamed, merged, removed, and get titles: no score changes.
 
 Classes keep their ids. A class whose label was merged is said by the label of another class, and a
-label has the score and the probability of the best of its classes. A class whose label was removed
-is said no more; its name and that of a merged one are not given to others.
+label has the score of the best of its classes, and of rows with lists its probability. A class
+whose label was removed is said no more; its name and that of a merged one are not given to others.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChan
     )  # fmt: skip
     return replace(
         model, labels=Names.of(names), says=says,
-        majority=majority if majority >= 0 else int(says.max()),
+        majority=majority if majority >= 0 else int(says[says >= 0][0]),  # classes go by frequency
     ), done  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.backends.protocol import Backend
 from streammach.counts.scores import CountScorer
@@ -94,7 +95,7 @@ class BestLabels:
         if allowed is not None:
             found, own = self.topk_ids(block, k, model.calibrated, allowed)
         if model.listed:
-            p = label_probabilities(own, model.calibration, scores)
+            p = label_probabilities(own, model.calibration, self.of_classes(block, scores))
         else:
             p, left = class_probabilities(scores, model.n_labels, model.calibration)
             if allowed is not None:  # the same labels come first among the best of all
@@ -102,6 +103,15 @@ class BestLabels:
                 first, own = allowed.packed(ids[:, :n], p[:, :n], found.shape[1])
                 p = np.where(first >= 0, own, left[:, None])
         return found, np.where(found >= 0, p[:, : found.shape[1]], 0).astype(np.float32)
+
+    def of_classes(self, block: RowBlock, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of rows' best classes, where labels have `scores` of some of them.
+
+        Probabilities of labels go by these, so that no change of labels changes another's.
+        """
+        if self.known.usual is None:
+            return scores
+        return self._of(self._model.calibrated)[0](block, CANDIDATES)[1]
 
     def _of(self, name: Ranker) -> tuple[Ranking, CandidateRanking]:
         """Return how all classes are ranked, and how listed ones."""

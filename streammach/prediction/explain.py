@@ -35,6 +35,7 @@ from streammach.spec.types import Ranker
 LINES = ("prior", "neighbours", "bias", "cosines", "normaliser", "rest")
 REST = LINES.index("rest")
 ROUNDING = 1e-9  # what is less is no rest
+MERGED = 32  # classes of one label that are compared at once
 PIECE_BYTES = 1 << 20  # of weights of features that are worked on at once
 # Such pieces: weights, times values, and what is between; and what long rows take.
 WORK_BYTES = 4 * PIECE_BYTES + (8 << 20)
@@ -101,20 +102,21 @@ class Explainer:
             if len(there):
                 features = given.features[first:last].astype(np.int64)
                 values = given.values[first:last].astype(np.float64)
-                terms = self.terms(features, values, self._best(features, values, ids[i, there]))
+                terms = self.terms(features, values, self._classes(features, values, ids[i, there]))
                 for j, place in enumerate(there.tolist()):
                     _write(terms, j, features, values, out[i, place])
         return out
 
-    def _best(self, features: Ids, values: Numbers, ids: Ids) -> Ids:
-        """Return the classes that labels have their scores from: of merged ones the best."""
-        says = self._model.says
-        if says is None:
-            return ids
-        own = np.flatnonzero(np.isin(says, ids))
-        own = own[np.argsort(self.terms(features, values, own).scores, kind="stable")]
-        best = dict(zip(says[own].tolist(), own.tolist(), strict=True))  # the last one stays
-        return np.array([best[i] for i in ids.tolist()])
+    def _classes(self, features: Ids, values: Numbers, labels: Ids) -> Ids:
+        """Return the classes by whose scores labels are ranked: the best ones that they say."""
+        says, found = self._model.says, labels.copy()
+        for j, label in enumerate([] if says is None else labels.tolist()):
+            own = np.flatnonzero(says == label)
+            if len(own) > 1:
+                some = (own[i : i + MERGED] for i in range(0, len(own), MERGED))
+                scores = [self.terms(features, values, classes).scores for classes in some]
+                found[j] = own[np.concatenate(scores).argmax()]
+        return found
 
     def terms(self, features: Ids, values: Numbers, ids: Ids) -> Terms:
         """Return what the scores of classes int64 (k,) are made of, for transformed values (m,)."""

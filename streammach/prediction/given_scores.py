@@ -63,7 +63,7 @@ def metrics(
     Raises
     ------
     DataError
-        If rows, labels and scores differ in number, or a score is NaN.
+        If rows, labels and scores differ in number, a score is NaN, or a row has a label twice.
     """
     began = time.monotonic()
     request = EvaluationRequest(
@@ -81,7 +81,7 @@ def metrics(
     )
     sums, ids = EvaluationSums(facts, request), names.ids_of(Names.of(rankings.names))
     for start, stop, codes, values in rankings.pieces():
-        best = np.where(np.isfinite(values), ids[codes], NOTHING).astype(np.int64)
+        best = np.where(values > -np.inf, ids[codes], NOTHING).astype(np.int64)
         sums.take(sums.block_sums(RankedRows(None, rows.part(start, stop), best, best, values)))
     done = evaluation_of(sums, InputCounts(rows=rows.n_rows), GIVEN)
     done = replace(done, seconds=time.monotonic() - began)
@@ -143,7 +143,7 @@ class _Rankings:
             if len(scores) != 2 or labels is not None:
                 raise UsageError("a pair of labels and their scores is expected: scores")
             given, values = np.asarray(scores[0]), np.asarray(scores[1], np.float64)
-            if given.ndim != 2 or given.shape != values.shape:
+            if given.ndim != 2 or given.shape != values.shape or not given.shape[1]:
                 raise DataError(f"labels have the shape {given.shape}, their scores {values.shape}")
             there = given.astype(object) != ""
             own = given_labels(given[there], strict=False).labels
@@ -154,7 +154,7 @@ class _Rankings:
         if labels is None and hasattr(scores, "columns"):
             labels = list(scores.columns)
         matrix = scores.tocsr() if is_sparse(scores) else np.asarray(scores)
-        if matrix.ndim != 2:
+        if matrix.ndim != 2 or not matrix.shape[1]:
             raise DataError(f"scores have the shape {matrix.shape}, (rows, labels) is expected")
         n = matrix.shape[1]
         own = given_labels(np.arange(n) if labels is None else labels).labels
@@ -183,12 +183,17 @@ class _Rankings:
             values, codes = self.scores[start:stop], np.broadcast_to(columns, (stop - start, k))
             if is_sparse(values):
                 some, values = values.tocoo(), np.full(values.shape, -np.inf)
+                some.sum_duplicates()
                 values[some.row, some.col] = some.data
             if self.codes is not None:
                 codes = self.codes[start:stop]
             values = np.where([not name for name in self.names], -np.inf, 0)[codes] + values
             if np.isnan(values).any():
                 raise DataError("a score is NaN", path=PLACE)
+            own = np.sort(np.where(values > -np.inf, codes, -1 - columns), axis=1)
+            if (again := (np.diff(own, axis=1) == 0).any(axis=1)).any():
+                row = start + int(again.argmax())
+                raise DataError(f"row {row:,} (counted from 0) ranks a label twice", path=PLACE)
             order = np.argsort(-values, axis=1, kind="stable")
             yield (start, stop, np.take_along_axis(codes, order, 1),
                    np.take_along_axis(values, order, 1))  # fmt: skip

@@ -343,6 +343,10 @@ class Predictor:
         """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
         return self._best.topk_ids(block, self.most(k), estimator)
 
+    def of_classes(self, block: RowBlock, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of rows' best classes, whose labels have `scores` float32 (n, k)."""
+        return self._best.of_classes(block, scores)
+
     def allowed(
         self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None
     ) -> Allowed | None:

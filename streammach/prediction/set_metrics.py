@@ -301,7 +301,7 @@ class LabelFigures(Figures):
         lists, ids = rows.block.lists, rows.candidates
         p: NDArray[np.float64] = rows.scores.astype(np.float64)
         if self._calibration is not None:
-            p = label_probabilities(rows.scores, self._calibration)
+            p = label_probabilities(rows.scores, self._calibration, rows.of_classes)
         hits, said = lists.matched(ids), p >= self._threshold
         known = lists.classes[lists.classes >= 0]
         sums = {

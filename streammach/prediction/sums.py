@@ -46,6 +46,12 @@ class RankedRows(NamedTuple):
     scores: NDArray[Any]
 
     @property
+    def of_classes(self) -> NDArray[Any]:
+        """Scores of the best classes, whichever say labels: float (n, 32)."""
+        model = self.predictor
+        return self.scores if model is None else model.of_classes(self.block, self.scores)
+
+    @property
     def numbers(self) -> NDArray[np.int64]:
         """Number of each row of the input: int64 (n,)."""
         assert self.block.numbers is not None, "it is read with them"

@@ -75,7 +75,8 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         stop = opened.enter_context(request.stop or StopSignals())
         check_request(folder, request.identity, kind)  # another process may have been here
         check_ours(folder / CHECKPOINTS, CHECKPOINT_FILES)
-        if finished:
+        if finished:  # perhaps killed before these were gone
+            remove_folder(folder / CHECKPOINTS / ("" if request.share is None else KEPT))
             return
         check_free(folder, request.disk_bytes, f"the {kind}")
         workplace(folder, kind).open(**request.facts)

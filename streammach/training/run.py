@@ -45,7 +45,7 @@ T = TypeVar("T")
 CHECKPOINTS, KEPT = "checkpoints", "kept"  # within it: what stages found, until it is done
 # What lies there: checkpoints, what parts did ahead, what stages found, and what was cut off.
 CHECKPOINT_FILES = re.compile(
-    r"(step-\d+|\.partial)(/state\.(json|safetensors))?|\.?counts(/counts\.(json|safetensors))?|"
+    r"\.?step-\d+(/state\.(json|safetensors))?|\.?counts(/counts\.(json|safetensors))?|"
     r"kept(/[a-z0-9-]+\.json|/\.?[a-z]+(/(found|counts)\.(json|safetensors))?)?|"
     rf"(.*/)?({TEMPORARY.pattern}|\.[^/]+\.scratch(/.*)?)"
 )

@@ -20,7 +20,7 @@ from streammach.figures import Reached
 from streammach.files.folders import locked
 from streammach.files.urls import located
 from streammach.files.workplaces import LOCK, Workplace
-from streammach.files.writing import write_atomic
+from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.machine import parse_size, reset_peak
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
@@ -188,6 +188,7 @@ def sweep(
 
         watcher = SimpleNamespace(on_stage=told_stage)
         with locked(folder / LOCK, clean(folder)), Stages(bar.show, lasting) as stages:
+            remove_temporaries(folder)
             for chosen in plans:
                 name, point = f"{chosen.n_buckets} x {chosen.n_repetitions}", found.point(chosen)
                 if point is None:

@@ -12,12 +12,14 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.errors import DataError, ModelError, UsageError
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import CANDIDATES, Calibration
 from streammach.model.label_changes import LabelChanges, entitle, rename
 from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.reached import EvaluationRequest, EvaluationSums
+from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
 from tests.builders import block_of
 from tests.model.models import model_of
@@ -65,8 +67,9 @@ def changes(tmp_path):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tmp_path):
     model, block = MODELS[name](rng), block_of(rng, N, D, K)
-    changed, done = rename(model, changes)
+    changed, done = rename(replace(model, majority=13), changes)  # it is removed
     assert done == LabelChanges(renamed=4, merged=4, removed=2)
+    assert changed.majority == 0
     assert changed.n_labels == K - 6
     changed.save(tmp_path / "saved")
     forms = [changed, Model.load(tmp_path / "saved")]
@@ -84,6 +87,11 @@ def test_a_label_has_the_score_of_the_best_of_its_classes(name, changes, rng, tm
                     assert list(said(*found)) == [row[:k] for row in every]
         if way is not None:
             continue
+        with Predictor(changed, estimator=estimator, threads=1) as predictor:
+            for why, row in zip(predictor.explain(block.part(0, 3), K), every, strict=False):
+                assert [one.label for one in why] == [label for label, _ in row]
+                scores = [score for _, score in row]
+                assert [one.score for one in why] == pytest.approx(scores, rel=1e-3, abs=1e-3)
         labels, scores = np.array([[*zip(*row, strict=True)] for row in every], object).swapaxes(
             0, 1
         )
@@ -123,6 +131,24 @@ def test_probabilities_fall_and_add_up(name, changes, rng):
         p = predictor.topk(block, K, probabilities=True)[1]
     assert (np.diff(p, axis=1) <= 0).all()
     assert model.listed or p.sum(axis=1) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lists", "counts, lists"])
+def test_labels_of_lists_keep_their_probabilities(name, changes, rng):
+    model, block = MODELS[name](rng), block_of(rng, N, D, K)
+    with Predictor(model, threads=1) as predictor:
+        every = list(as_changed(*predictor.topk(block, K, probabilities=True)))
+        best = predictor.topk(block, 9, threshold=0.01, only=NAMES[50:])
+    with Predictor(rename(model, changes)[0], threads=1) as predictor:
+        assert list(said(*predictor.topk(block, K, probabilities=True))) == every
+        found = predictor.topk(block, 9, threshold=0.01, only=NAMES[50:])
+        sums = EvaluationSums(predictor.model, EvaluationRequest(threshold=0.01, by_class=True))
+        lists = LabelLists.of([[label] for label in np.arange(N)])
+        rows = replace(block, classes=lists.first, numbers=np.arange(N)).with_labels(lists)
+        sums.take(sums.block_sums(sums.ranked(predictor, rows, "rows")))
+    assert all(np.array_equal(*pair) for pair in zip(found, best, strict=True))
+    likely = sum(p >= 0.01 for row in every for _, p in row[:CANDIDATES])
+    assert sum(sums.fields()["by_class"].predictions) == likely
 
 
 @pytest.mark.parametrize("turned", [False, True])

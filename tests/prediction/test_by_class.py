@@ -312,6 +312,9 @@ def test_scores_that_cannot_be_read_are_refused():
     sparse = pytest.importorskip("scipy.sparse").csr_array(scores)
     assert sm.metrics([0, 1, 2], sparse, at=(2,)).at["R@2"] == 1
     assert sm.metrics([0, 1, 0], sparse).top_5_accuracy == pytest.approx(2 / 3)  # others: unranked
+    parts = np.array([0.6, 0.6, 1]), np.array([0, 0, 1]), np.array([0, 3])  # 0.6 + 0.6
+    assert sm.metrics([0], type(sparse)(parts, shape=(1, 2))).accuracy == 1
+    assert sm.metrics([0, 1], np.array([[np.inf, 1], [-np.inf, 3]])).accuracy == 1
     named = [["b", ""], ["a", "b"]], [[1.0, 9.0], [0.2, 0.1]]
     assert sm.metrics(["b", "c"], named, by_class=True).classes["predicted"] == [1, 1, 0]
     numbers = np.array([[5, ""], [7, 5]], object), named[1]  # as `only` leaves them
@@ -322,6 +325,9 @@ def test_scores_that_cannot_be_read_are_refused():
         ([0, 1, 2], scores, {"labels": ["a", "b"]}, "2 labels for 3 columns"),
         ([0, 1, 2], scores * np.nan, {}, "NaN"),
         ([0, 1], ([[0], [1]], [0, 1]), {}, "shape"),
+        ([0, 1], np.zeros((2, 0)), {}, "shape"),
+        ([0, 1], (np.zeros((2, 0)), np.zeros((2, 0))), {}, "shape"),
+        ([0, 1], ([[0, 1], [3, 3]], [[0, 1], [2, 1]]), {}, "row 1 .* ranks a label twice"),
         ([0, 1, 2], scores, {"at": (0,)}, "0 is not a number from 1"),
         ([], np.zeros((0, 3)), {}, "no rows"),
         (np.ones((3, 4)), scores, {}, "more columns"),

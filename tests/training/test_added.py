@@ -10,6 +10,7 @@ import streammach as sm
 from streammach import hashing
 from streammach.errors import BudgetError, DataError, ModelError, UsageError
 from streammach.model.added import NewClasses, fitted_line, with_classes
+from streammach.model.calibration import CANDIDATES, Calibration, class_probabilities
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.new_classes import told_apart
 from streammach.rows.names import Names
@@ -260,6 +261,23 @@ def test_no_two_classes_have_the_same_code(rng):
     assert ((codes != best).sum(axis=1) <= 1).all()
     least = apart[0].argmin()
     assert codes[0, least] == 2
+
+
+@pytest.mark.parametrize("line", [(), (0.0, 0.4, 1.0)], ids=["scale", "line"])
+@pytest.mark.parametrize("n_known", [20, 30, 32, 40])
+def test_classes_that_score_less_take_little_of_probabilities(n_known, line, rng):
+    other = 3.0 if n_known <= CANDIDATES else -3.0  # it is not fitted where there are no others
+    model = model_of(rng, k=n_known, calibration=Calibration(1.2, other, line, line))
+    scores = -20 - np.sort(rng.gamma(2.0, 2.0, (40, n_known)).astype(np.float32))
+    before, more = class_probabilities(scores, n_known, model.calibration)[0], model
+    for n in (1, 3):  # one after the other
+        more = with_classes(more, NewClasses(
+            labels=Names.of(f"{n} {i}" for i in range(n)), codes=np.zeros((n, 3), np.uint8),
+            pairs=np.zeros((2, 0), np.int32), n_values=np.ones(n), n_rows=np.ones(n), n_distinct=n,
+        ))  # fmt: skip
+    scores = np.pad(scores, ((0, 0), (0, 4)), constant_values=scores.min() - 5)
+    after = class_probabilities(scores, n_known + 4, more.calibration)[0]
+    np.testing.assert_allclose(after[:, :n_known], before, atol=0.06)
 
 
 def test_counts_of_new_classes(rng):

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import DivergedError, Interrupted
+from streammach.errors import DivergedError, Interrupted, UsageError
+from streammach.files.writing import Writer
+from streammach.model import findings
 from streammach.model.findings import DOCUMENT, Findings
 from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
@@ -151,6 +153,30 @@ def killed(made, kind, folder, patch):
     return made.fit(kind, folder, resume=True)
 
 
+def cut_off(name):
+    """Kill a training while it writes a state that has this name, and go on."""
+
+    def way(made, kind, folder, patch):
+        commit = findings.commit_folder
+
+        def dies(partial, final):
+            if final.name.startswith(name):
+                patched.setattr(findings, "remove_folder", lambda path: None)  # nobody tidies up
+                raise KeyboardInterrupt
+            commit(partial, final)
+
+        with patch.context() as patched:
+            patched.setattr(findings, "commit_folder", dies)
+            with pytest.raises(KeyboardInterrupt):
+                made.fit(kind, folder)
+        assert list(folder.rglob(f".{name}*"))
+        run = made.fit(kind, folder, resume=True)
+        assert not (run.path / "checkpoints").exists()
+        return run
+
+    return way
+
+
 def at(stage, moment):
     return lambda state: (state.stage, state.moment) == (stage, moment)
 
@@ -179,12 +205,64 @@ CASES = {f"{way}-{kind}": (kind, go) for kind in KINDS for way, go in WAYS.items
 CASES |= {f"{moment} of {stage}-{kind}": (kind, interrupted(on_stage=at(stage, moment)))
           for kind, stages in STAGES.items() for stage in stages
           for moment in ("begin", "end")}  # fmt: skip
+CASES |= {f"killed at {name}-{kind}": (kind, cut_off(name)) for kind, name in (
+    ("hashed", "step"), ("hashed", "counts"), ("alone", "learnt"), ("lists", "counts")
+)}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_gives_the_same_bytes(case, made, tmp_path, monkeypatch):
     kind, way = CASES[case]
     assert model_files(way(made, kind, tmp_path / "run", monkeypatch)) == made.whole(kind)
+
+
+@pytest.mark.parametrize("part", [None, (1, 2)])
+def test_checkpoints_that_a_kill_left_of_a_finished_training_go(made, tmp_path, monkeypatch, part):
+    trainer, data = made.trainer("hashed"), made.data("rows")
+
+    def train(**how):
+        if part is None:
+            return trainer.fit(data, tmp_path / "run", **how)
+        return trainer.fit_part(data, tmp_path / "run", part, **how)
+
+    def dies(folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("streammach.training.fit.remove_folder", dies)
+        with pytest.raises(KeyboardInterrupt):
+            train()
+    kept = tmp_path / "run" / "checkpoints"
+    left = kept if part is None else kept / "kept"
+    assert left.exists()
+    train(resume=True)
+    assert not left.exists()
+    assert kept.exists() == (part is not None)
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_a_marker_that_a_kill_cut_off_holds_nothing_up(made, tmp_path, kind):
+    folder, data = tmp_path / "new", made.data("rows")
+    training = sm.TrainingOptions(epochs=1, learning_rate=0.3, transform="raw")
+
+    def begin():
+        if kind == "run":
+            return sm.Trainer(sm.plan(data, threads=1, n_repetitions=0), training).fit(data, folder)
+        shape = {"buckets": [4], "repetitions": [2]}
+        only = sm.Constraints(parts={"counts": "off"})
+        return sm.sweep(
+            data.path, folder, memory="600MB", training=training, constraints=only, **shape
+        )
+
+    folder.mkdir()
+    (folder / ".lock").touch()
+    Writer(folder / "streammach.json").close()  # it stays under its temporary name
+    (folder / ".other.json.0123abcd.tmp").touch()
+    with pytest.raises(UsageError, match="holds other files"):
+        begin()
+    (folder / ".other.json.0123abcd.tmp").unlink()
+    begin()
+    assert not list(folder.rglob("*.tmp"))
 
 
 def calls_of(monkeypatch, owner, name):
@@ -267,8 +345,8 @@ def test_a_document_is_read_where_it_was_written(tmp_path, monkeypatch):
         return [1.5]
 
     for lasting in (True, True, False):
-        findings = Findings(tmp_path / "kept", "one", lasting=lasting)
-        assert findings.once("fit", list[float], find, of={"rows": 3}) == [1.5]
+        kept = Findings(tmp_path / "kept", "one", lasting=lasting)
+        assert kept.once("fit", list[float], find, of={"rows": 3}) == [1.5]
     assert len(calls) == 2
     next((tmp_path / "kept").glob("fit-*.json")).write_text("{")
     assert Findings(tmp_path / "kept", "one", lasting=True).once("fit", list[float], find, of={

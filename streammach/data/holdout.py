@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streammach.data.near_rows import are_documents, clusters, names_of_documents
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import check_recipe
-from streammach.errors import UsageError, clean
+from streammach.errors import MismatchError, UsageError, clean
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -63,7 +63,7 @@ def hold_out(
     dataset: Dataset, room: Batching, options: TrainingOptions, threads: int = 1,
     among: NDArray[np.bool_] | None = None, *, spare_bytes: int = 0,
 ) -> HeldOut:  # fmt: skip
-    """Return the rows on which choices are made, or raise UsageError, StoreError or DiskError.
+    """Return the rows for choices, or raise UsageError, MismatchError, StoreError or DiskError.
 
     `among`, bool (n_rows,), says which of the training store's rows may be some of them: all
     otherwise. `spare_bytes` may be taken for a search for near-duplicates that reads the rows once.
@@ -164,6 +164,9 @@ def _from_store(dataset: Dataset, room: Batching, path: str) -> HeldOut:
         nnz_rows = max(1, room.held_out_nnz * other.n_rows // max(other.nnz, 1))
         wanted = min(max(room.held_out_rows, 1), nnz_rows, other.n_rows)
         rows = canonicalize(other.rows(0, wanted), features, labels)
+        if other.nnz and not rows.nnz:
+            hint = "Give rows whose features have the names that those of the training have."
+            raise MismatchError("the training has no feature of these rows", path=path, hint=hint)
         if dataset.weighted:
             rows = dataset.weigh_by_class(replace(rows, importance=rows.weights))
         return HeldOut(rows, None, f"{wanted:,} of {other.n_rows:,} rows of {clean(path)}")

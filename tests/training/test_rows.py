@@ -11,7 +11,7 @@ import scipy.sparse
 
 import streammach as sm
 from streammach.data.memory_rows import Labelled
-from streammach.errors import BudgetError, DataError, UsageError
+from streammach.errors import BudgetError, DataError, MismatchError, UsageError
 from tests.builders import fit
 
 pandas = pytest.importorskip("pandas")
@@ -309,6 +309,9 @@ def test_what_cannot_be_is_refused(tmp_path, data):
             sm.train(["a b"], ["a"], ngrams=wrong)
     with pytest.raises(UsageError, match="no pair of rows and labels, and no path: validation"):
         sm.train(*data, validation=data[0])
+    named = pandas.DataFrame(data[0]).add_prefix("v")
+    with pytest.raises(MismatchError, match="the training has no feature of these rows"):
+        sm.train(*data, validation=(named, data[1]))
     with pytest.raises(UsageError, match="is not a size"):
         sm.train(*data, memory="half")
     with pytest.raises(BudgetError):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, LabelSets, column_names, raw_name
 from streammach.data.store.held import PLACE
-from streammach.data.tables.memory_tables import all_numbers
+from streammach.data.tables.memory_tables import all_numbers, cells_of
 from streammach.data.tables.table_source import distinct
 from streammach.data.tables.values import canonical, is_missing
 from streammach.errors import DataError, UsageError, clean
@@ -242,8 +242,7 @@ def listed(y: Any) -> Sequence[Any] | None:
         y = np.asarray(y)[:, 0]
     if getattr(y, "ndim", 1) != 1 or getattr(getattr(y, "dtype", None), "kind", "O") != "O":
         return None
-    ways = (getattr(y, way, None) for way in ("to_pylist", "tolist", "to_list"))
-    rows = next((way() for way in ways if way is not None), y)
+    rows = cells_of(y, y)
     if not isinstance(rows, list | tuple) or not any(isinstance(row, LISTS) for row in rows):
         return None
     odd = next((i for i, row in enumerate(rows) if not isinstance(row, LISTS)), None)

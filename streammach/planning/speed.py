@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -57,12 +56,8 @@ def rates_of(device: str) -> Rates | None:
     kind = BACKENDS[device]
     if kind.rates is None:
         return None
-    return Rates(*_once(_path().with_name(f"{device}.json"), kind.probe(), kind.rates))
-
-
-def _once(path: Path, machine: str, measured: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
-    """Return what was measured and kept, or measure and keep it."""
-    return _known(path, machine) or _keep(path, machine, measured())
+    path, card = _path().with_name(f"{device}.json"), kind.probe()
+    return Rates(*(_known(path, card) or _keep(path, card, kind.rates())))
 
 
 def _keep(path: Path, machine: str, seconds: tuple[float, ...]) -> tuple[float, ...]:

@@ -57,9 +57,9 @@ class BestLabels:
                 f"probabilities are those of the ranking {calibrated}, not of {named}: --estimator",
                 hint=f"Leave it out, or name {calibrated}.",
             )
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise UsageError(f"{threshold} is no share from 0 to 1: --threshold")
         if threshold is not None:
+            if not 0 <= threshold <= 1:
+                raise UsageError(f"{threshold} is no share from 0 to 1: --threshold")
             return partial(self.likely_ids, threshold=threshold, allowed=allowed)
         if probabilities:
             return partial(self._probable_ids, allowed=allowed)

@@ -38,14 +38,19 @@ def is_table(rows: object, *, strings: bool = True) -> bool:
     return known or _is_a(rows, "pandas")
 
 
+def cells_of(column: Any, usual: Any) -> Any:
+    """Return the values of a column of any library as a list of Python's; else what is usual."""
+    ways = (getattr(column, way, None) for way in ("to_pylist", "tolist", "to_list"))
+    return next((way() for way in ways if way is not None), usual)
+
+
 def as_rows(rows: Any) -> Any:
     """Return rows as they are; strings or dicts of any column as a list, missing ones empty."""
     found: Sequence[Any] = ()
     if isinstance(rows, list | tuple):
         found = rows if rows and (isinstance(rows[0], str) or is_missing(rows[0])) else ()
     elif len(getattr(rows, "shape", (0,))) == 1 and not hasattr(rows, "schema"):
-        ways = (getattr(rows, way, None) for way in ("to_pylist", "tolist", "to_list"))
-        found = next((way() for way in ways if way is not None), ())
+        found = cells_of(rows, ())
     first = next((cell for cell in found if not is_missing(cell)), None)
     if not isinstance(first, str | dict) or any(map(_is_value, found)):
         return rows

@@ -58,7 +58,7 @@ WATCHED_ROWS = 2048  # held-out rows that say whether to go on
 MIN_SLOPE = np.float32(0.01)  # more rows of a pair never make it add less
 # Where time is short: rows of a first fit, what a fit may take of the time that is left, how many
 # fits are kept for the end, and rows that a fit is measured on for each that it sees.
-PROBE_ROWS, FIT_SHARE, SPARE, MEASURED = 500, 0.03, 1.5, 2
+PROBE_ROWS, FIT_SHARE, SPARE, MEASURED = 500, 0.13, 1.5, 2
 LARGEST_SHARE = 2.0  # of the learnt weights in a score
 MOST_LESSONS, MOST_PASSES = 1 << 22, 4  # rows that are learnt from, and passes over them
 PASS_GAIN = 0.02  # nats of held-out rows for which a pass is worth its time

@@ -10,6 +10,7 @@ import pytest
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
+from streammach.counts.learning import Evidence
 from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
@@ -129,6 +130,25 @@ def names_in(folder):
 
 def held_out(data, plan, **where):
     return hold_out(data, plan.config.batching, TrainingOptions(**where))
+
+
+def packed(counted, groups):
+    """The evidence of rows, from sums (n, 2 G + 1, m) and groups (n, G)."""
+    held = _held_columns(groups)
+    starts = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
+    return Evidence(counted[held], starts, groups)
+
+
+def spread(found):
+    """The sums (n, 2 G + 1, m) of evidence, with zeros of groups that rows do not hold."""
+    held = _held_columns(found.groups)
+    out = np.zeros((*held.shape, found.counted.shape[1]), np.float32)
+    out[held] = found.counted[found.starts[0] : found.starts[-1]]
+    return out
+
+
+def _held_columns(groups):
+    return np.concatenate([groups != 0, groups != 0, np.ones((len(groups), 1), bool)], axis=1)
 
 
 def session_of(data, plan, held, check=lambda: None):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,22 @@ class GroupWeights:
     def n_groups(self) -> int:
         """Number of groups, G."""
         return len(self.slope)
+
+
+class Evidence(NamedTuple):
+    """What the counts say of m candidates of each of n rows."""
+
+    # float32 (C, m): of each row in turn, with the groups that it holds, rising: by group the sum
+    # of ln n, by group the number of counted pairs, and the sum of learnt weights
+    counted: NDArray[np.float32]
+    starts: NDArray[np.int64]  # int64 (n + 1,): where each row begins in them
+    groups: NDArray[np.float32]  # float32 (n, G): features of each group that the row holds
+
+    @property
+    def learnt(self) -> NDArray[np.float32]:
+        """The sums of learnt weights: float32 (n, m)."""
+        found: NDArray[np.float32] = self.counted[self.starts[1:] - 1]
+        return found
 
 
 def class_logarithms(table: CountTable) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -106,31 +122,36 @@ def _widened(
 def evidence(
     table: CountTable, rows: RowBlock, candidates: NDArray[np.int32], *, weights: GroupWeights,
     each: Callable[[int, Callable[[int, int], None]], None],
-) -> NDArray[np.float32]:  # fmt: skip
-    """Return what the counts say of candidates int32 (n, m): float32 (n, 2 G + 1, m).
-
-    Sums of ln n by group, numbers of counted pairs by group, and the sum of learnt weights.
-    """
+) -> Evidence:  # fmt: skip
+    """Return what the counts say of candidates int32 (n, m)."""
     n_rows, m = candidates.shape
-    out = np.zeros((n_rows, 2 * weights.n_groups + 1, m), np.float32)
+    groups = np.zeros((n_rows, weights.n_groups), np.float32)
+    own = rows.beyond(table.n_shared)
+    row_of = np.repeat(np.arange(n_rows), np.diff(own.indptr))
+    np.add.at(groups, (row_of, weights.group[own.features]), 1)
+    starts = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(2 * np.count_nonzero(groups, axis=1) + 1, out=starts[1:])
+    found = Evidence(np.zeros((starts[-1], m), np.float32), starts, groups)
     longest, pairs = int(np.diff(rows.indptr).max(initial=0)), table.pairs
 
     def piece(first: int, last: int) -> None:
         slot = np.zeros(len(table.class_rows), np.uint8)
         place = np.empty((longest, m), np.int32)
+        column = np.empty(weights.n_groups, np.int64)
         add_evidence(
             rows.indptr, rows.features, candidates, pairs, weights.group, weights.theta,
-            weights.delta, first, last, slot, place, out,
+            weights.delta, first, last, slot, place, column, found,
         )  # fmt: skip
 
     each(n_rows, piece)
-    return out
+    return found
 
 
 @kernel()
 def add_evidence(
     indptr: Array, features: Array, candidates: Array, pairs: CountedPairs, group: Array,
-    theta: Array, delta: Array, first: int, last: int, slot: Array, place: Array, out: Array,
+    theta: Array, delta: Array, first: int, last: int, slot: Array, place: Array, column: Array,
+    out: Evidence,
 ) -> None:  # fmt: skip
     """Add to `out` what the counts say of the candidates of rows ``first:last``.
 
@@ -142,15 +163,20 @@ def add_evidence(
         The table, and the group of each feature.
     theta, delta, first, last : float32 (Z,), (d,), int, int
         Weights of pairs and features, empty where nothing was learnt; which rows.
-    slot, place : uint8 (K,), int32 (longest row, m)
+    slot, place, column : uint8 (K,), int32 (longest row, m), int64 (G,)
         Scratch; `slot` holds zeros before and after.
-    out : float32 (n, 2 G + 1, m)
-        Sums of ln n by group, numbers of counted pairs by group, and the sum of
-        ``theta + delta_f``; a pair of n < 1 rows is n pairs of one row.
+    out : Evidence
+        ``counted`` receives sums of ln n by group, numbers of counted pairs by group, and the sum
+        of ``theta + delta_f``; a pair of n < 1 rows is n pairs of one row.
     """
-    n_groups, counts = out.shape[1] // 2, pairs.counts
-    learnt = theta.shape[0] > 0
+    counts, learnt = pairs.counts, theta.shape[0] > 0
     for i in range(first, last):
+        start, n_groups = out.starts[i], (out.starts[i + 1] - out.starts[i]) // 2
+        c = start
+        for g in range(column.shape[0]):
+            if out.groups[i, g] != 0:
+                column[g] = c
+                c += 1
         row, n = features[indptr[i] : indptr[i + 1]], n_candidates(candidates[i])
         find_places(row, candidates[i], n, pairs, slot, place)
         for j in range(row.shape[0]):
@@ -159,10 +185,11 @@ def add_evidence(
                 z = pairs.starts[f] + place[j, k]
                 if place[j, k] >= 0 and counts[z] > 0:
                     part = min(np.float32(counts[z]), np.float32(1))
-                    out[i, group[f], k] += np.float32(math.log(max(counts[z], np.float64(1))))
-                    out[i, n_groups + group[f], k] += part
+                    c = column[group[f]]
+                    out.counted[c, k] += np.float32(math.log(max(counts[z], np.float64(1))))
+                    out.counted[n_groups + c, k] += part
                     if learnt:
-                        out[i, 2 * n_groups, k] += (theta[z] + delta[f]) * part
+                        out.counted[start + 2 * n_groups, k] += (theta[z] + delta[f]) * part
 
 
 @kernel(inline=True)

@@ -11,7 +11,7 @@ from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
 from streammach.threads import Workers
-from tests.builders import block_of
+from tests.builders import block_of, spread
 from tests.model.models import counts_of
 from tests.reference import counts as reference
 
@@ -160,7 +160,7 @@ def test_evidence_is_what_scores_are_made_of(block, rng):
     weights = group_weights(rng, **drawn(rng, table, 1.0))
     scorer = CountScorer(weigh(table, weights), 1)
     ids, scores = scorer.topk(block, 4)
-    found = evidence(table, block, ids.astype(np.int32), weights=weights, each=scorer.each)
+    found = spread(evidence(table, block, ids.astype(np.int32), weights=weights, each=scorer.each))
     columns = np.concatenate([weights.slope, weights.match, [weights.learnt]])
     w = scorer.weights
     for i in range(block.n_rows):

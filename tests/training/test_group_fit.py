@@ -16,6 +16,7 @@ from streammach.parts.counts.group_fit import (
     top_k_hits,
 )
 from streammach.threads import Workers
+from tests.builders import packed, spread
 
 N, M, G = 300, 6, 3
 ALONE = Workers(1, "alone")
@@ -39,9 +40,9 @@ def evidence(rng, *, hashed_sign=1.0):
     z[repeated] = -np.inf
     place = np.array([rng.choice(M, p=np.exp(r - r.max()) / np.exp(r - r.max()).sum()) for r in z])
     return CandidateFeatures(
-        counted=counted, groups=groups, log_rows=log_rows, log_values=log_values, hashed=hashed,
-        repeated=repeated, number=np.arange(N), targets=np.eye(M, dtype=np.float32)[place],
-        weights=np.ones(N, np.float32), listed=False,
+        **packed(counted, groups)._asdict(), log_rows=log_rows, log_values=log_values,
+        hashed=hashed, repeated=repeated, number=np.arange(N),
+        targets=np.eye(M, dtype=np.float32)[place], weights=np.ones(N, np.float32), listed=False,
     )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def reference(found, start, x):
     g = found.n_groups
     n, m = found.repeated.shape
     columns = np.empty((3 * g + 3, n, m))  # what each weight is multiplied with
-    columns[: 2 * g + 1] = np.moveaxis(found.counted, 1, 0)
+    columns[: 2 * g + 1] = np.moveaxis(spread(found), 1, 0)
     columns[2 * g + 1 : -2] = -found.groups.T[:, :, None] * found.log_values
     columns[-2:] = found.log_rows, found.hashed
     z = np.tensordot(x, columns, 1)
@@ -72,6 +73,14 @@ def reference(found, start, x):
     apart = columns - (columns * p).sum(2, keepdims=True)
     curvature = np.einsum("anm,bnm,nm->ab", apart, apart, labels * p * w) + np.diag(pull)
     return z, loss, gradient, curvature
+
+
+def test_all_groups_as_one_have_the_sums_of_all(rng):
+    found = evidence(rng)
+    one, g, dense = found.merged(), found.n_groups, spread(found)
+    wanted = [dense[:, :g].sum(axis=1), dense[:, g:-1].sum(axis=1), dense[:, -1]]
+    np.testing.assert_array_equal(one.counted.reshape(N, 3, M), np.stack(wanted, axis=1))
+    np.testing.assert_array_equal(one.groups[:, 0], found.groups.sum(axis=1))
 
 
 def listed(found, rng):
@@ -140,16 +149,17 @@ def test_hashed_models_that_mislead_get_no_weight_below_zero(rng):
 
 def test_parts_are_chosen_by_number(rng):
     found = evidence(rng)
-    assert found.part(10, 25).number.tolist() == list(range(10, 25))
-    assert found.part(10, 25).counted.shape == (15, 2 * G + 1, M)
+    some = found.part(40, 90).part(50, 65)
+    assert some.number.tolist() == list(range(50, 65))
+    np.testing.assert_array_equal(spread(some), spread(found)[50:65])
     start = start_weights(np.array([0, 2, 1], np.int32))
     assert start.n_groups == 3
 
 
 def test_a_group_that_no_row_holds_is_weighed_like_the_others(rng):
     found = evidence(rng)
-    found.counted[:, [2, G + 2]] = 0
-    found.groups[:, 2] = 0
+    groups = found.groups * np.array([1, 1, 0], np.float32)
+    found = replace(found, **packed(spread(found), groups)._asdict())
     weights, one = (
         fit_groups(some, START, hashed=True, learnt=True, workers=ALONE)
         for some in (found, found.merged())

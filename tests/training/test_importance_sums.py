@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streammach.counts.learning import GroupWeights, evidence, weigh
+from streammach.counts.learning import Evidence, GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
@@ -18,7 +18,7 @@ from streammach.parts.whitening.part import Spread
 from streammach.prediction.reached import reached
 from streammach.rows.label_lists import LabelLists
 from streammach.threads import Workers
-from tests.builders import block_of, dense_block
+from tests.builders import block_of, dense_block, packed, spread
 
 D, K = 25, 12
 
@@ -115,7 +115,7 @@ def test_whole_importances_score_as_copies_do(block):
         scorer = CountScorer(weigh(table, weights), 1)
         best.append(scorer.topk(block, K))
         ids = np.tile(np.arange(K, dtype=np.int32), (block.n_rows, 1))
-        best[-1] += (evidence(table, block, ids, weights=weights, each=scorer.each),)
+        best[-1] += evidence(table, block, ids, weights=weights, each=scorer.each)
         scorer.close()
     for a, b in zip(*best, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -186,17 +186,20 @@ def test_a_basis_takes_importances_for_copies(rng):
 
 def test_group_weights_see_importances_as_copies(rng):
     n, m, g = 40, 6, 2
-    normal = {"counted": (n, 2 * g + 1, m), "groups": (n, g), "log_rows": (n, m),
-              "log_values": (n, m), "hashed": (n, m)}  # fmt: skip
-    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in normal.items()}
+    counted, held = rng.normal(size=(n, 2 * g + 1, m)).astype(np.float32), rng.random((n, g)) < 0.7
+    arrays = dict(zip(("log_rows", "log_values", "hashed"),
+                      rng.normal(size=(3, n, m)).astype(np.float32), strict=True))  # fmt: skip
     weights = rng.integers(0, 4, n)
     found = CandidateFeatures(
-        **arrays, repeated=np.zeros((n, m), bool), number=np.arange(n),
+        **arrays, **packed(counted, held.astype(np.float32))._asdict(),
+        repeated=np.zeros((n, m), bool), number=np.arange(n),
         targets=np.eye(m, dtype=np.float32)[rng.integers(0, m, n)],
         weights=weights.astype(np.float32), listed=False,
     )  # fmt: skip
     rows = np.repeat(np.arange(n), weights)
-    arrays = {name: x[rows] for name, x in vars(found).items() if isinstance(x, np.ndarray)}
+    arrays = {name: x[rows] for name, x in vars(found).items()
+              if isinstance(x, np.ndarray) and name not in Evidence._fields}  # fmt: skip
+    arrays |= packed(spread(found)[rows], found.groups[rows])._asdict()
     copies = replace(found, **{**arrays, "weights": np.ones(len(rows), np.float32)})
     start, active = rng.normal(size=3 * g + 3), np.ones(3 * g + 3, bool)
     one, other = (_Problem(some, start, active, Workers(1, "fit")) for some in (found, copies))

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from streammach.figures import Reached
-from streammach.parts.counts.fitting import Fitted, _best_adjustment, uses_learnt
+from streammach.parts.counts import fitting
+from streammach.parts.counts.count_bytes import MAX_GROUPS, evidence_bytes
+from streammach.parts.counts.fitting import Fitted, Fitting, _best_adjustment, uses_learnt
 from streammach.parts.counts.group_fit import CandidateFeatures, start_weights
 from streammach.threads import Workers
-from tests.builders import block_of
+from tests.builders import block_of, packed
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -21,7 +23,7 @@ def test_labels_weigh_more_than_fitted_where_rows_do_better(rng, listed, learnt)
     counted = np.zeros((n, 3, m), np.float32)
     counted[:, 2] = targets * 4 - 2  # what classifiers say: all of it is right
     found = CandidateFeatures(
-        counted=counted, groups=np.ones((n, 1), np.float32),
+        **packed(counted, np.ones((n, 1), np.float32))._asdict(),
         log_rows=np.ones((n, m), np.float32), log_values=np.ones((n, m), np.float32),
         hashed=rng.normal(size=(n, m)).astype(np.float32), repeated=np.zeros((n, m), bool),
         number=np.arange(n), targets=targets, weights=np.ones(n, np.float32), listed=listed,
@@ -45,3 +47,19 @@ def test_classifiers_are_used_where_rows_cannot_tell(listed, more, used):
     grouped = Fitted.of(weights, Reached(0.4, 0.2))
     learnt = Fitted.of(weights, Reached(0.4 + more, 0.2))
     assert uses_learnt(grouped, learnt, 2500, listed=listed) == (listed in used)
+
+
+@pytest.mark.parametrize("n_bytes", [1_000_000, 3_000_000, 1 << 30])
+@pytest.mark.parametrize("long", [3, 50, 300])
+def test_rows_are_fitted_on_as_far_as_their_groups_have_room(rng, monkeypatch, long, n_bytes):
+    monkeypatch.setattr(fitting, "FIT_BYTES", n_bytes)
+    lengths = np.where(np.arange(400) % 2, 1, long)
+    rows = replace(
+        block_of(rng, 400, 3, 5), indptr=np.concatenate([[0], np.cumsum(lengths)]),
+        features=np.zeros(lengths.sum(), np.int32), values=np.ones(lengths.sum(), np.float32),
+    )  # fmt: skip
+    fits = Fitting(rows, 10_000, threads=1)
+    held = np.minimum(np.diff(fits.rows.indptr)[fits._first :][: fits.n_fit], MAX_GROUPS)
+    needed = evidence_bytes(fits.n_fit, int(held.sum()))
+    assert needed <= n_bytes
+    assert fits.n_fit == 400 or needed > 0.7 * n_bytes

@@ -90,12 +90,9 @@ def test_the_loss_is_that_of_the_best_share_of_what_was_learnt(rng):
     scorer = CountScorer(weigh(table, weights), 1)
     candidates = np.tile(np.arange(K, dtype=np.int32), (60, 1))
     log_rows, log_values = class_logarithms(table)
-    groups = np.zeros((60, weights.n_groups), np.float32)
-    row_of = np.repeat(np.arange(60), np.diff(block.indptr))
-    np.add.at(groups, (row_of, weights.group[block.features]), 1)
+    said = evidence(table, block, candidates, weights=weights, each=scorer.each)
     found = CandidateFeatures(
-        counted=evidence(table, block, candidates, weights=weights, each=scorer.each),
-        groups=groups, log_rows=log_rows[candidates], log_values=log_values[candidates],
+        **said._asdict(), log_rows=log_rows[candidates], log_values=log_values[candidates],
         hashed=np.zeros(candidates.shape, np.float32), repeated=candidates < 0,
         number=np.arange(60), targets=np.eye(K, dtype=np.float32)[block.classes],
         weights=np.ones(60, np.float32), listed=False,

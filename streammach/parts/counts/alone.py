@@ -15,7 +15,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from streammach.counts.label_learning import LabelLearner
-from streammach.counts.learning import GroupWeights, evidence, weigh
+from streammach.counts.learning import Evidence, GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
@@ -26,7 +26,7 @@ from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import PartSession
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
-from streammach.parts.counts.fitting import MOST_FIT_ROWS, Fitted, Fitting
+from streammach.parts.counts.fitting import Fitted, Fitting
 from streammach.parts.counts.group_fit import (
     MATCH,
     SLOPE,
@@ -93,7 +93,7 @@ class CountLearner:
         rows = self._held.rows.labelled
         n_fit = self._options.fit_rows
         self._fitting = Fitting(
-            rows, MOST_FIT_ROWS if n_fit is None else n_fit, threads=self._threads
+            rows, rows.n_rows if n_fit is None else n_fit, threads=self._threads
         )
 
     def run(self) -> Counted:
@@ -309,18 +309,17 @@ def usual_gains(n_features: int) -> PairGainModel:
 
 def held_out_loss(
     found: CandidateFeatures, scores: NDArray[np.floating],
-    evidence_of: Callable[[GroupWeights], NDArray[np.float32]],
+    evidence_of: Callable[[GroupWeights], Evidence],
 ) -> Callable[[GroupWeights], float]:  # fmt: skip
     """Return what gives the mean loss of rows, in nats, at the best share of learnt weights.
 
-    `scores` (n, m) are those without them; `evidence_of` gives what is counted of the candidates,
-    float32 (n, 2 G + 1, m).
+    `scores` (n, m) are those without them; `evidence_of` gives what is counted of the candidates.
     """
     rows = replace(found, counted=np.zeros(0, np.float32))  # the rest is small
     without = scores.astype(np.float64)
 
     def loss_of(weights: GroupWeights) -> float:
-        learnt = evidence_of(weights)[:, -1].astype(np.float64)
+        learnt = evidence_of(weights).learnt.astype(np.float64)
 
         def loss(share: float) -> float:
             z = without + share * learnt

@@ -37,9 +37,9 @@ def pair_room(facts: DataFacts) -> int:
     return min(int(facts.n_pairs * (1 + SKETCH_ERROR)) + 1000, most)
 
 
-def evidence_bytes(n_groups: int) -> int:
-    """Return the bytes of a row's evidence, with what its fit needs beside it."""
-    return FIT_CANDIDATES * (4 * (2 * n_groups + 1) + 48)
+def evidence_bytes(n_rows: int, n_groups: int) -> int:
+    """Return the bytes of the evidence of rows with so many groups, summed, and of their fit."""
+    return FIT_CANDIDATES * (52 * n_rows + 8 * n_groups)
 
 
 def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
@@ -47,7 +47,8 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     max_pairs, threads = config.size_of("counts"), config.placement.threads
     if not max_pairs:
         return {}
-    fit = min(FIT_BYTES, config.batching.held_out_rows * evidence_bytes(MAX_GROUPS))
+    n_fit = config.batching.held_out_rows
+    fit = min(FIT_BYTES, evidence_bytes(n_fit, n_fit * min(facts.max_row_nnz, MAX_GROUPS)))
     fit += (FIT_PIECES + SYSTEMS) * 8 * (3 * MAX_GROUPS + 4) ** 2
     fit += threads * FitRoom.footprint(MAX_GROUPS, FIT_CANDIDATES)
     n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)

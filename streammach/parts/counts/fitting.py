@@ -44,7 +44,6 @@ NEAR = 0.5
 # classes and bins of numbers they took all of it, of hypernyms at most 0.0002; once is enough.
 STRANGERS = 0.05
 TILT_ROWS = 8000  # that judge how little frequent labels weigh
-MOST_FIT_ROWS = FIT_BYTES // evidence_bytes(MAX_GROUPS)
 
 
 class HashedModels(NamedTuple):
@@ -113,9 +112,15 @@ class Fitting:
     def limit(self, n_fit: int, measured: int | None = None) -> None:
         """Fit on so many rows at most; measure on all, or on so many."""
         n = self._known.n_rows
-        self.n_fit = min(n_fit, n, MOST_FIT_ROWS)
-        spare = n - self.n_fit if measured is None else max(min(measured, n) - self.n_fit, 0)
-        places, self._first = _in_halves(n, self.n_fit, spare)
+        self.n_fit, held = min(n_fit, n), np.minimum(np.diff(self._known.indptr), MAX_GROUPS)
+        while True:
+            spare = n - self.n_fit if measured is None else max(min(measured, n) - self.n_fit, 0)
+            places, self._first = _in_halves(n, self.n_fit, spare)
+            n_groups = int(held[places[self._first : self._first + self.n_fit]].sum())
+            n_bytes = evidence_bytes(self.n_fit, n_groups)
+            if n_bytes <= FIT_BYTES:
+                break
+            self.n_fit = self.n_fit * FIT_BYTES // n_bytes
         self.rows = self._known.take(places)
 
     def screened(self, table: CountTable, start: GroupWeights) -> Reached:
@@ -263,11 +268,7 @@ class Fitting:
         candidates: NDArray[np.int32],
     ) -> CandidateFeatures:  # fmt: skip
         """Return what counts and hashed models say of candidates."""
-        counted = evidence(table, rows, candidates, weights=weights, each=scorer.each)
-        groups = np.zeros((rows.n_rows, weights.n_groups), np.float32)
-        own = rows.beyond(table.n_shared)
-        row_of = np.repeat(np.arange(rows.n_rows), np.diff(own.indptr))
-        np.add.at(groups, (row_of, weights.group[own.features]), 1)
+        said = evidence(table, rows, candidates, weights=weights, each=scorer.each)
         log_rows, log_values = class_logarithms(table)
         there = np.maximum(candidates, 0)
         means = np.zeros(there.shape, np.float32)
@@ -277,7 +278,7 @@ class Fitting:
         # 1 / propensity, as PSP@k asks for.
         targets = _own(rows, candidates)
         return CandidateFeatures(
-            counted=counted, groups=groups, log_rows=log_rows[there],
+            **said._asdict(), log_rows=log_rows[there],
             log_values=log_values[there], hashed=means, repeated=candidates < 0,
             number=np.arange(rows.n_rows), targets=targets, weights=rows.weights,
             listed=rows.labels is not None,

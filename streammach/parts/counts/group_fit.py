@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +35,11 @@ ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
 class CandidateFeatures:
     """What is known of the candidates of some rows, whose class is among them."""
 
-    # float32 (n, 2 G + 1, m): sums of ln n by group, numbers of counted pairs by group, the sum of
-    # learnt weights; zeros of a group that the row does not hold
+    # counted, starts, groups: float32 (C, m), int64 (n + 1,), float32 (n, G): see
+    # :class:`Evidence`
     counted: NDArray[np.float32]
-    groups: NDArray[np.float32]  # float32 (n, G): features of each group that the row holds
+    starts: NDArray[np.int64]
+    groups: NDArray[np.float32]
     # log_rows, log_values: float32 (n, m): logarithms of the rows of each candidate's class, and of
     # the features that they hold
     log_rows: NDArray[np.float32]
@@ -67,6 +69,7 @@ class CandidateFeatures:
         arrays: dict[str, Any] = {
             name: x[a:b] for name, x in vars(self).items() if isinstance(x, np.ndarray)
         }
+        arrays |= {"counted": self.counted, "starts": self.starts[a : b + 1]}
         return replace(self, **arrays)
 
     def scores(self, x: NDArray[np.float64], workers: Workers) -> NDArray[np.float32]:
@@ -85,10 +88,15 @@ class CandidateFeatures:
 
     def merged(self) -> CandidateFeatures:
         """Return the same with all groups as one."""
-        g = self.n_groups
-        slope, match = (self.counted[:, i : i + g].sum(axis=1) for i in (0, g))
-        counted = np.stack([slope, match, self.counted[:, -1]], axis=1)
-        return replace(self, counted=counted, groups=self.groups.sum(axis=1, keepdims=True))
+        counted = np.empty((3 * self.n_rows, self.repeated.shape[1]), np.float32)
+        for i, (a, b) in enumerate(pairwise(self.starts)):
+            middle = (a + b - 1) // 2
+            for j, own in enumerate((slice(a, middle), slice(middle, b - 1), slice(b - 1, b))):
+                self.counted[own].sum(axis=0, out=counted[3 * i + j])
+        return replace(
+            self, counted=counted, starts=3 * np.arange(self.n_rows + 1),
+            groups=self.groups.sum(axis=1, keepdims=True),
+        )  # fmt: skip
 
     @property
     def arrays(self) -> FitRows:
@@ -159,7 +167,7 @@ def fit_groups(
 def in_order(weights: GroupWeights) -> NDArray[np.float64]:
     """Return slope, match, learnt, penalty, prior, hashed: float64 (3 G + 3,).
 
-    The first 2 G + 1 are weights of the columns of ``counted``.
+    The first 2 G + 1 are weights of what is counted, see :class:`Evidence`.
     """
     w = weights
     return np.concatenate([w.slope, w.match, [w.learnt], w.penalty, [w.prior, w.hashed]])

@@ -15,7 +15,8 @@ REPEATED = np.float32(-1e9)  # the score of a candidate that stands further left
 class FitRows(NamedTuple):
     """Rows as kernels see them; those of :class:`CandidateFeatures`."""
 
-    counted: Array  # float32 (n, 2 G + 1, m), zeros of groups that the row does not hold
+    counted: Array  # float32 (C, m)
+    starts: Array  # int64 (n + 1,)
     groups: Array  # float32 (n, G)
     log_rows: Array  # log_rows, log_values, hashed: float32 (n, m)
     log_values: Array
@@ -122,11 +123,11 @@ def score_row(rows: FitRows, i: int, weights: Array, room: FitRoom) -> Any:
 @kernel(fastmath=False, inner=True)
 def take_columns(rows: FitRows, i: int, room: FitRoom) -> Any:
     """Copy a row's columns, and note which weights stand for them; return how many each are."""
-    groups, counted = rows.groups[i], rows.counted[i]
+    groups, counted = rows.groups[i], rows.counted[rows.starts[i] : rows.starts[i + 1]]
     n_groups, n = groups.shape[0], 0
     for w in range(2 * n_groups + 1):
         if w == 2 * n_groups or groups[w % n_groups] != 0:
-            copy(counted[w], room.columns[n])
+            copy(counted[n], room.columns[n])
             room.which[n], room.of[n], room.by[n] = w, n, 1
             n += 1
     c = n

@@ -116,7 +116,7 @@ class Dense:
 
 
 class Sparse:
-    """Compressed sparse rows; a stored zero stays.
+    """Compressed sparse rows.
 
     `indptr` is integers (n + 1,).
     """

@@ -23,7 +23,7 @@ def canonicalize(
     block: RowBlock, features: NDArray[np.int32] | None = None,
     classes: NDArray[np.int32] | None = None,
 ) -> RowBlock:  # fmt: skip
-    """Return rows with other ids: sorted in each row, values of the same feature added up.
+    """Return rows with other ids: sorted in each row, values of a feature added up, none is 0.
 
     New ids by old ones are `features` int32 (d,) and `classes` int32 (K,).
     """
@@ -33,7 +33,7 @@ def canonicalize(
     before = np.concatenate([[0], np.cumsum(keep)])[block.indptr]
     ids, values = new[keep], block.values[keep].astype(np.float32)
     indptr = np.empty_like(before)
-    merge_repeats(before, ids, values, indptr, np.zeros(2, np.int64))
+    merge_repeats(before, ids, values, indptr, np.zeros(3, np.int64))
     sort_rows(indptr, ids, values, 0)
     own, labels = block.classes, block.labels
     if classes is not None:
@@ -49,7 +49,9 @@ def canonicalize(
 def merge_repeats(
     indptr: Array, features: Array, values: Array, out_indptr: Array, facts: Array
 ) -> Any:
-    """Add up values of the same feature in each row, in place; the first one's place is kept.
+    """Add up values of the same feature in each row, in place, and leave out what is 0 then.
+
+    Of the same features the first one's place is kept.
 
     A row's features are looked up in a small table of its own, which the next row overwrites: an
     array with a place for every feature would miss the cache with every value.
@@ -60,8 +62,8 @@ def merge_repeats(
         The rows, ids in any order.
     out_indptr : int64 (n + 1,)
         Receives the new row pointers.
-    facts : int64 (2,)
-        Counts 1 if some value is no integer of 0 or more, and sums that are not finite.
+    facts : int64 (3,)
+        Counts 1 if some value is no integer of 0 or more, sums that are not finite, and zeros.
 
     Returns
     -------
@@ -106,6 +108,12 @@ def merge_repeats(
                     table[q] = (i + 1) << 32 | (out - start)
                     features[out], values[out] = feature, value
                     out += 1
+        zeros = 0
+        for p in range(start, out):
+            zeros += values[p] == 0
+        if zeros > 0:
+            out = start + without_zeros(features[start:out], values[start:out])
+            facts[2] += zeros
         out_indptr[i + 1] = out
         if whole:
             other = 0
@@ -116,6 +124,17 @@ def merge_repeats(
             whole = other == 0
     facts[0] += not whole
     return largest
+
+
+@kernel(fastmath=False, inner=True)
+def without_zeros(features: Array, values: Array) -> Any:
+    """Leave out values float32 (n,) that are 0, and their features, in place; return the others."""
+    n = np.int64(0)
+    for p in range(values.shape[0]):
+        if values[p] != 0:
+            features[n], values[n] = features[p], values[p]
+            n += 1
+    return n
 
 
 @kernel()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streammach.errors import DataError
 from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
-from streammach.rows.canonical import canonicalize
+from streammach.rows.canonical import canonicalize, without_zeros
 from streammach.rows.names import SEPARATOR, NameIndex, Names
 
 LONG_ROW = 512  # values from which on sorting them one by one is slow
@@ -101,7 +101,7 @@ def _wrong(feature: int, value: float, place: int, n_features: int) -> str:
 def lay_row(
     ids: Array, values: Array, n_features: int, as_given: bool, features: Array, sums: Array
 ) -> Any:
-    """Write a row by rising ids, values of the same feature added up; return how many there are.
+    """Write a row by rising ids, values of a feature added up; return how many are not 0.
 
     Parameters
     ----------
@@ -134,4 +134,4 @@ def lay_row(
             features[q], sums[q] = features[q - 1], sums[q - 1]
         features[j], sums[j] = f, value
         n += 1
-    return n
+    return without_zeros(features[:n], sums[:n])

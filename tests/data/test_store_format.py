@@ -49,7 +49,8 @@ def made(folder, rng, *, whole=True, seed=5):
             pairs = zip(names, values, strict=True)
             features = b" ".join(b"%s:%s" % (n[2:], repr(v).encode()) for n, v in pairs)
             lines.append(b"%s |w %s" % (label, features))
-            rows.append((key(seed, source, place), label, names, values))
+            names = [name for name, value in zip(names, values, strict=True) if value]
+            rows.append((key(seed, source, place), label, names, [v for v in values if v]))
             place += len(lines[-1]) + 1
         texts.append(folder / f"{source}.vw")
         texts[-1].write_bytes(b"\n".join(lines) + b"\n")
@@ -81,7 +82,7 @@ def test_plain_zarr_finds_the_rows_of_the_source(whole, tmp_path, rng):
     assert found.has_canonical_format
     assert part["data"].dtype == (np.uint8 if whole else np.float32)
     assert np.array_equal(found.toarray(), matrix.toarray())
-    assert found.nnz == matrix.nnz == done.nnz  # stored zeros stay
+    assert found.nnz == matrix.nnz == done.nnz  # values of 0 are none
     assert store["y"][:].tolist() == classes
     assert names_of(store["labels"]) == labels
     assert names_of(store["features"]) == features

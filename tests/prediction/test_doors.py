@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from itertools import pairwise
 
 import h5py
 import numpy as np
@@ -15,6 +16,7 @@ from streammach.cli.main import main
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, UsageError
 from streammach.spec.training import TrainingOptions
+from tests.builders import rows_by_name
 from tests.data.test_anndata import made as anndata_folder
 
 N_ROWS, N_COLUMNS, N_CLASSES = 600, 300, 12
@@ -49,41 +51,53 @@ def rows_to_predict(matrix):
     return x, labels[order]
 
 
-def vw(x, names):
-    return [
-        f"|{''} " + " ".join(f"{names[j]}:{float(x[i, j])!r}" for j in np.flatnonzero(x[i]))
-        for i in range(len(x))
-    ]
+def with_zeros(x, rng):
+    """A matrix in which some of the zeros are stored, of either sign."""
+    rows = sp.csr_array(np.where((x == 0) & (rng.random(x.shape) < 0.02), np.inf, x))
+    made = np.isinf(rows.data)
+    rows.data[made] = np.where(rng.random(made.sum()) < 0.5, 0.0, -0.0)
+    assert rows.nnz > np.count_nonzero(x)
+    return rows
 
 
-def hdf5(path, x, labels, *, sparse):
+def vw(x, labels, names):
+    """Lines with the stored values of a matrix; labels with a blank are left out."""
+    lines = []
+    for label, (a, b) in zip(labels, pairwise(x.indptr), strict=True):
+        pairs = zip(x.indices[a:b], x.data[a:b].tolist(), strict=True)
+        head = "" if " " in label else f"{label} "
+        lines.append(f"{head}| " + " ".join(f"{names[j]}:{v!r}" for j, v in pairs))
+    return lines
+
+
+def hdf5(path, rows, labels, *, sparse):
     with h5py.File(path, "w") as file:
         file["y"] = [label.encode() for label in labels]
         if not sparse:
-            file["X"] = x
+            file["X"] = rows.toarray()
             return
-        group, rows = file.create_group("X"), sp.csr_array(x)
-        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", x.shape
+        group = file.create_group("X")
+        group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", rows.shape
         for name in ("data", "indices", "indptr"):
             group[name] = getattr(rows, name)
 
 
 def files(folder, x, labels, names):
-    """The same rows in every kind of file: name of the door, path, options."""
+    """The stored values of rows in every kind of file: name of the door, path, options."""
     folder.mkdir()
-    (folder / "rows.vw").write_text("\n".join(vw(x, names)) + "\n")
+    (folder / "rows.vw").write_text("\n".join(vw(x, labels, names)) + "\n")
     yield "text", folder / "rows.vw", {}
-    sp.save_npz(folder / "rows.npz", sp.csr_matrix(x))
+    sp.save_npz(folder / "rows.npz", x)
     (folder / "labels.txt").write_text("\n".join(labels) + "\n")
     yield "npz", folder / "rows.npz", {"labels": folder / "labels.txt"}
-    np.save(folder / "X.npy", x)
+    np.save(folder / "X.npy", x.toarray())
     np.save(folder / "y.npy", labels)
     yield "npy", folder / "X.npy", {}
     hdf5(folder / "dense.h5", x, labels, sparse=False)
     yield "HDF5", folder / "dense.h5", {}
     hdf5(folder / "sparse.h5", x, labels, sparse=True)
     yield "HDF5, sparse", folder / "sparse.h5", {}
-    yield "AnnData", anndata_folder(folder / "a.zarr", sp.csr_array(x), 3, list(labels), names), {}
+    yield "AnnData", anndata_folder(folder / "a.zarr", x, 3, list(labels), names), {}
 
 
 def through(predictor, path, k=4, **options):
@@ -128,7 +142,8 @@ def test_every_door_gives_every_row_the_same_answer(names, matrix, tmp_path):
         with warnings.catch_warnings():  # neither of the order nor of columns that had no value
             warnings.simplefilter("error")
             assert_equal(predictor.topk(mixed, 4, columns=mixed_names), wanted, "names")
-        for i, (door, path, options) in enumerate(files(tmp_path / "rows", x, labels, names)):
+        doors = files(tmp_path / "rows", sp.csr_array(x), labels, names)
+        for i, (door, path, options) in enumerate(doors):
             assert_equal(through(predictor, path, **options), wanted, door)
             if door == "text" or (not named and door == "AnnData"):
                 continue  # the one has no labels, the other says again that it has more columns
@@ -140,6 +155,35 @@ def test_every_door_gives_every_row_the_same_answer(names, matrix, tmp_path):
             assert_equal(through(predictor, store), wanted, f"store of {door}, like {like}")
             found = sm.evaluate(predictor, store)
             assert found.accuracy == pytest.approx(first.mean()), f"store of {door}"
+
+
+def test_values_of_0_that_a_source_writes_are_none(matrix, tmp_path, rng):
+    x, labels = matrix[0], np.char.replace(matrix[1], " ", "_")
+    rows, plain = with_zeros(x, rng), sp.csr_array(x)
+    shape = {"n_buckets": 8, "n_repetitions": 4, "epochs": 1, "counts": "on", "threads": 1}
+    models = [sm.train(some, labels, transform="binary", **shape).model for some in (plain, rows)]
+    assert models[0].store == models[1].store  # digests of all that rows are
+    with sm.Predictor(models[1]) as predictor:
+        wanted = predictor.topk(x, 4)
+        assert_equal(predictor.topk(rows, 4), wanted, "CSR")
+        few = [predictor.topk(rows[[i]], 4) for i in range(30)]
+        assert_equal(
+            [np.concatenate(own) for own in zip(*few, strict=True)],
+            [part[:30] for part in wanted],
+            "single rows",
+        )
+        dicts = [
+            dict(zip(rows.indices[a:b].astype(str), rows.data[a:b], strict=True))
+            for a, b in pairwise(rows.indptr)
+        ]
+        assert_equal(predictor.topk(dicts, 4), wanted, "dicts")
+        stores = []
+        for door, path, options in files(tmp_path / "rows", rows, labels, NUMBERS):
+            assert_equal(through(predictor, path, **options), wanted, door)
+            done = sm.convert(path, tmp_path / "out.zarr", **options, force=True)
+            stores.append((done.n_features, done.nnz, rows_by_name(tmp_path / "out.zarr")))
+            assert stores[-1] == stores[0], door
+    assert stores[0][1] == np.count_nonzero(x)
 
 
 def test_a_matrix_of_another_width_is_refused(matrix, tmp_path):

@@ -23,14 +23,15 @@ def csr(rows, dtype=np.float32):
 
 
 def plain_merge(rows):
-    """Each row as a dictionary in the order of first appearance."""
-    out = []
+    """Each row as a dictionary in the order of first appearance, and how many of its sums are 0."""
+    out, zeros = [], 0
     for row in rows:
         sums = {}
         for feature, value in row:
             sums[feature] = float(np.float32(sums.get(feature, 0)) + np.float32(value))
-        out.append(list(sums.items()))
-    return out
+        out.append([(feature, total) for feature, total in sums.items() if total != 0])
+        zeros += len(sums) - len(out[-1])
+    return out, zeros
 
 
 def random_rows(rng, n_rows, d, most, *, whole=True):
@@ -40,32 +41,32 @@ def random_rows(rng, n_rows, d, most, *, whole=True):
         ids = rng.integers(0, d, n)
         if rng.random() < 0.3:
             ids = np.unique(ids)
-        values = rng.integers(0, 9, len(ids)) if whole else rng.normal(size=len(ids))
+        values = rng.integers(0, 9, len(ids)) if whole else rng.integers(-3, 4, len(ids)) / 2
         rows.append(list(zip(ids.tolist(), values.tolist(), strict=True)))
     return rows
 
 
 @pytest.mark.parametrize(("d", "most"), [(5, 12), (50, 9), (100_000, 40), (700, 900)])
 @pytest.mark.parametrize("whole", [True, False])
-def test_repeats_are_added_up_like_in_a_dictionary(d, most, whole, rng):
+def test_repeats_are_added_up_like_in_a_dictionary_and_zeros_left_out(d, most, whole, rng):
     rows = random_rows(rng, 60, d, most, whole=whole)
     indptr, features, values = csr(rows)
-    wanted = plain_merge(rows)
-    out, facts = np.empty(len(indptr), np.int64), np.zeros(2, np.int64)
+    wanted, zeros = plain_merge(rows)
+    out, facts = np.empty(len(indptr), np.int64), np.zeros(3, np.int64)
     largest = merge_repeats(indptr, features, values, out, facts)
     found = rows_of(out, features, values)
     assert [[f for f, _ in row] for row in found] == [[f for f, _ in row] for row in wanted]
     sums = [np.array([v for _, v in row], np.float32) for row in wanted]
     np.testing.assert_array_equal(values[: out[-1]], np.concatenate(sums))
     every = np.concatenate(sums)
-    assert facts.tolist() == [int(np.any((every < 0) | (every != np.floor(every)))), 0]
+    assert facts.tolist() == [int(np.any((every < 0) | (every != np.floor(every)))), 0, zeros]
     if whole:
         assert largest == every.max()
 
 
 def test_sums_that_leave_float32_are_counted():
     indptr, features, values = csr([[(1, 3e38), (1, 3e38)], [(1, -3e38), (2, 1), (1, -3e38)]])
-    facts = np.zeros(2, np.int64)
+    facts = np.zeros(3, np.int64)
     merge_repeats(indptr, features, values, np.empty(3, np.int64), facts)
     assert facts[1] == 2
 

@@ -363,15 +363,16 @@ class _Desk:
         self._reader: RowReader | None = None
 
     def read(self, source: Source[Any], number: int, piece: AnyPiece) -> Read:
-        """Return the rows of a piece; values of one feature are added up."""
+        """Return the rows of a piece; values of one feature are added up, what is 0 then is not."""
         if self._reader is None or self._source is not source:
             words, self._source = self._names.vocabulary, source
             self._reader = source.reader(words, label_needed=True, strict=self._strict)
         part = self._reader.read(piece)
-        block, facts = part.block, np.zeros(2, np.int64)
+        block, facts = part.block, np.zeros(3, np.int64)
         indptr = np.empty(len(block.indptr), np.int64)
         largest = merge_repeats(block.indptr, block.features, block.values, indptr, facts)
-        duplicates, nnz = block.nnz - int(indptr[-1]), int(indptr[-1])
+        nnz = int(indptr[-1])
+        duplicates = block.nnz - nnz - int(facts[2])
         part.block = replace(
             block, indptr=indptr, features=block.features[:nnz], values=block.values[:nnz]
         )

@@ -102,7 +102,8 @@ class Known:
         """Return the final list of features, where each occurs so often."""
         if self.fixed:
             return RankedNames(names, counts, np.arange(len(names), dtype=np.int32))
-        return RankedNames.of(names, counts, 0 if self.features is None else len(self.features))
+        first = 0 if self.features is None else len(self.features)
+        return RankedNames.of(names, counts, first).frequent(1, first)
 
 
 @dataclass(frozen=True, kw_only=True)

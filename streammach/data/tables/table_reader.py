@@ -44,6 +44,7 @@ from streammach.spec.types import Multilabel
 MOST_KEPT = 1 << 20  # features of a row: room for more is given up behind it
 BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
 LARGEST = 30.0  # a number that is scaled
+USUAL = 1e-30  # in place of 0: a value of 0 is none, and each row has all numbers of a list
 NO_LABEL = "there is no label"
 SEVERAL = "several labels (--multilabel on takes them)"
 KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
@@ -187,7 +188,7 @@ class TableReader:
             found = cells.numbers
             if column.scale:  # what is missing is usual
                 found = np.nan_to_num((found - column.center) * column.scale)
-                found = np.clip(found, -LARGEST, LARGEST)
+                found = np.clip(np.where(found == 0, USUAL, found), -LARGEST, LARGEST)
             if column.edges:
                 bins = np.searchsorted(np.array(column.edges), found, side="right")
                 found = np.where(np.isnan(found), np.nan, bins)

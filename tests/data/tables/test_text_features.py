@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streammach.data.tables.cells import MAX_CELL, PythonRows
 from streammach.data.tables.frame import ALONE, BREAK, IDEOGRAPHS, PART, kinds_of_characters
-from streammach.data.tables.table_reader import TableReader
+from streammach.data.tables.table_reader import USUAL, TableReader
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Column, Recipe
 from tests.reference.words import features_of, normalised
@@ -127,7 +127,8 @@ def test_lists_of_numbers_beside_text_are_brought_to_a_scale():
     rows = [{"t": "a", "v": [1, 2, 0]}, {"t": "b", "v": [1e30, -1e30, float("nan")]}, {"t": "c"}]
     part, words = read(rows, recipe)
     found = [dict(row) for row in features(part, words)]
-    values = [[0, 0.5, -0.5], [30, -30, 0], [0, 0, 0]]  # what is missing is usual
+    usual = float(np.float32(USUAL))  # what is missing: a value of 0 would be left out
+    values = [[usual, 0.5, -0.5], [30, -30, usual], [usual, usual, usual]]
     assert found == [
         {f"t^{t}": 1} | {f"v^{i}": x for i, x in enumerate(row)}
         for t, row in zip("abc", values, strict=True)

@@ -53,7 +53,7 @@ def _of_file(path: Path) -> dict[bytes, Any]:
 def _by_class(dataset: Dataset, named: dict[bytes, Any], place: str) -> NDArray[np.float32]:
     """Return the weight of each class: float32 (K,)."""
     weights = np.ones(dataset.n_classes, np.float32)
-    ids = dataset.labels.ids_of(Names.of(list(named)))
+    ids = dataset.labels.labels_of(Names.of(list(named)))
     for (label, value), i in zip(named.items(), ids.tolist(), strict=True):
         if i < 0:
             what = f"no row has the label '{clean(label, 60)}': --class-weight"

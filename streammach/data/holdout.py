@@ -160,7 +160,7 @@ def _from_store(dataset: Dataset, room: Batching, path: str) -> HeldOut:
     with Dataset.open(path) as other:
         check_recipe(other.root, dataset.root.recipe, other.path)
         features = ids_of_features(dataset.features, dataset.columns, other.features, other.columns)
-        labels = dataset.labels.ids_of(other.labels)
+        labels = dataset.labels.labels_of(other.labels)
         nnz_rows = max(1, room.held_out_nnz * other.n_rows // max(other.nnz, 1))
         wanted = min(max(room.held_out_rows, 1), nnz_rows, other.n_rows)
         rows = canonicalize(other.rows(0, wanted), features, labels)

@@ -285,7 +285,7 @@ def with_labels(block: RowBlock, found: Labels | LabelSets, names: Names) -> Row
         found = found.asked("auto", PLACE, "labels")
     codes = found.codes if isinstance(found, Labels) else found.lists.classes
     unique, where = np.unique(codes, return_inverse=True)
-    known = names.ids_of(Names.of(found.raws(unique.tolist())))[where]
+    known = names.labels_of(Names.of(found.raws(unique.tolist())))[where]
     if isinstance(found, Labels):
         return replace(block, classes=known)
     lists = replace(found.lists, classes=known).sorted()

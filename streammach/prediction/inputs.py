@@ -179,7 +179,7 @@ def _ids_of_labels(
     dataset: Dataset, known: Names, met: MetLabels | None, *, other: bool
 ) -> NDArray[np.int32] | None:
     """Return the id of each class of a store, None where it is the same; -1 for one not known."""
-    labels = known.ids_of(dataset.labels) if other else None
+    labels = known.labels_of(dataset.labels) if other else None
     if met is not None:
         met.names = known
         if labels is not None:

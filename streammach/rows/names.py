@@ -121,6 +121,15 @@ class Names:
             return np.arange(len(other), dtype=np.int32)
         return self.index().ids_of(other.offsets, other.data)
 
+    def labels_of(self, other: Names) -> NDArray[np.int32]:
+        """Return ids of labels as :meth:`ids_of` does; two truth values, in lower case or not."""
+        ids = self.ids_of(other)
+        own = {self.raw(i).lower(): i for i in range(len(self))} if len(self) <= 2 else {}
+        if own and own.keys() <= {b"true", b"false"}:
+            left = np.flatnonzero(ids < 0).tolist()
+            ids[left] = [own.get(other.raw(i).lower(), -1) for i in left]
+        return ids
+
     def index(self) -> NameIndex:
         """Return what finds these names, made anew; StoreError if one is here twice."""
         return NameIndex(self.offsets, self.data)

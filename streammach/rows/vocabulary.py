@@ -61,6 +61,8 @@ class Vocabulary:
 
     def label_ids(self, names: list[bytes]) -> NDArray[np.int32]:
         """Return the ids of labels; new ones get the next ids where that is allowed: int32 (n,)."""
+        if not self.add_labels and self.n_labels <= 2:
+            return self.label_names().labels_of(Names.of(names))
         return self.whole_ids("labels", Texts.of(names), add=self.add_labels)
 
     def namespace_ids(self, names: list[bytes]) -> NDArray[np.int32]:

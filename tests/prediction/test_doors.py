@@ -186,6 +186,40 @@ def test_values_of_0_that_a_source_writes_are_none(matrix, tmp_path, rng):
     assert stores[0][1] == np.count_nonzero(x)
 
 
+TRUTH = {"values": bool, "lower": lambda v: str(v).lower(), "texts": str}
+
+
+@pytest.mark.parametrize("table", ["", "array", "column"])
+@pytest.mark.parametrize("spelled", TRUTH)
+def test_a_truth_value_is_one_label_however_it_is_spelled(spelled, table, tmp_path, rng):
+    pandas = pytest.importorskip("pandas")
+    truth = rng.random(300) < 0.5
+    x = np.stack([truth, ~truth, rng.random(300)], axis=1).astype(np.float32)
+    words = np.array([f"{'yes' if v else 'no'} w{i % 9}" for i, v in enumerate(truth.tolist())])
+    options = {"n_buckets": 2, "n_repetitions": 2, "epochs": 2, "counts": "off", "threads": 1}
+
+    def rows_of(spelling):
+        labels = np.array([TRUTH[spelling](v) for v in truth.tolist()])
+        if table == "column":
+            return pandas.DataFrame({"t": words, "y": labels}), "y"
+        return (pandas.DataFrame({"t": words}) if table else x), labels
+
+    weights = set()
+    for other, name in zip(TRUTH, ("true", "True", True), strict=True):
+        more = {"validation": rows_of(other), "class_weight": {name: 2.0}}
+        run = sm.train(*rows_of(spelled), **more, **options)
+        assert run.result.history[-1].accuracy > 0.9, other
+        weights.add(run.model.weights.tobytes())
+        assert sm.evaluate(run.model, *rows_of(other)).accuracy > 0.9, other
+        if not table:
+            np.save(tmp_path / "X.npy", x)
+            np.save(tmp_path / "y.npy", rows_of(other)[1])
+            sm.convert(tmp_path / "X.npy", tmp_path / "x.zarr", force=True)
+            for path in ("X.npy", "x.zarr"):
+                assert sm.evaluate(run.model, tmp_path / path).accuracy > 0.9, (other, path)
+    assert len(weights) == 1
+
+
 def test_a_matrix_of_another_width_is_refused(matrix, tmp_path):
     x, labels = matrix
     np.save(tmp_path / "X.npy", x)

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 
 import psutil
@@ -84,7 +85,7 @@ def _quantity(value: str | float, units: dict[str, float] | dict[str, int], want
     if match is not None and factor is not None:
         found = float(match[1]) * factor
     else:
-        found = math.nan if isinstance(value, str) else float(value)
+        found = float(value) if isinstance(value, Real) else math.nan
     if not 0 < found < math.inf:
         raise UsageError(f"'{clean(value, 60)}' is not {wanted}")
     return found

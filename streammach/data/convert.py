@@ -47,6 +47,7 @@ from streammach.formats import STORE_FORMAT
 from streammach.jit import compiler_bytes
 from streammach.machine import cores
 from streammach.progress import Wanted, shown
+from streammach.spec.annotated import check_options
 from streammach.spec.types import Multilabel, Quotes
 
 LOOK_BYTES = 128 << 20  # that are left behind where the first rows of tables are looked at
@@ -219,6 +220,7 @@ def convert(
     Interrupted
         If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
+    check_options(convert.__annotations__, locals())
     began, in_memory = time.monotonic(), is_table(sources, strings=False)
     paths, label_paths = [] if in_memory else paths_of(sources), paths_of(labels)
     target = Path(out)

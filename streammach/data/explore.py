@@ -32,6 +32,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary, by_frequency
+from streammach.spec.annotated import check_options
 from streammach.spec.types import Multilabel
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read
@@ -179,6 +180,7 @@ def explore(
     DiskError
         If a file cannot be read.
     """
+    check_options(explore.__annotations__, locals())
     files, given = paths_of(paths), paths_of(labels)
     if not files:
         raise UsageError("no source was named")

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from streammach.data.tokenizers import tokenizer, tokenizer_name
 from streammach.errors import UsageError, check_word, clean
-from streammach.spec.documents import check_numbers
+from streammach.spec.annotated import check_record
 from streammach.spec.recipe import MOST_CHARS, MOST_NGRAMS, Recipe
 from streammach.spec.types import Multilabel, Quotes
 
@@ -56,7 +56,7 @@ class TableOptions:
     tokenizer: Callable[[str], Iterable[str]] | None = None
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_record(self)
 
     @property
     def of_texts(self) -> dict[str, Any]:

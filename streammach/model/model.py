@@ -52,6 +52,7 @@ from streammach.model.tensors import TensorFile, damaged, diverged, header_bytes
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, Table
+from streammach.spec.annotated import check_options
 from streammach.spec.documents import to_json
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.recipe import Recipe
@@ -230,6 +231,7 @@ class Model(RowAnswers, Reported):
         DiskError
             If it cannot be written.
         """
+        check_options(Model.save.__annotations__, locals())
         if self.stored is not None:  # arrays that are coded, which no reader looks at
             check_finite(self.arrays())
         destination = Destination(Path(folder), MODEL, force=force)

@@ -12,7 +12,7 @@ from streammach.errors import UsageError, check_word, no_option
 from streammach.machine import parse_seconds
 from streammach.parts.base import wanted
 from streammach.parts.registry import PARTS, switch_names
-from streammach.spec.documents import check_numbers
+from streammach.spec.annotated import check_record
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.plan import Option
 from streammach.spec.types import MOST, Weights
@@ -99,7 +99,7 @@ class Constraints:
         return cls(**others, parts=parts)
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_record(self)
         if not 0 <= self.seed <= MOST:
             raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
         if (self.n_buckets is None) != (self.n_repetitions is None) and not self.unhashed:

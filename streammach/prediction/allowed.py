@@ -22,6 +22,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists, places_of
 from streammach.rows.names import NameIndex
+from streammach.spec.annotated import check_options
 from streammach.spec.model_spec import ModelSpec
 
 SHARE = 16  # a part of the classes below which each of them is scored for itself
@@ -176,6 +177,8 @@ class KnownLabels:
         """
         found = self._every
         for word, given in (("only", only), ("never", never)):
+            if given is not None:
+                check_options({word: "SomeLabels"}, {word: given})
             rows = None if given is None or n_rows is None else listed(given)
             if rows is not None:
                 if len(rows) != n_rows:

@@ -27,6 +27,7 @@ from streammach.prediction.ranking import (
 from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
+from streammach.spec.annotated import check_options
 from streammach.spec.estimators import BLEND
 from streammach.spec.types import Ranker
 from streammach.threads import Workers, pieces_of
@@ -58,6 +59,7 @@ class BestLabels:
                 hint=f"Leave it out, or name {calibrated}.",
             )
         if threshold is not None:
+            check_options({"threshold": "float"}, {"threshold": threshold})
             if not 0 <= threshold <= 1:
                 raise UsageError(f"{threshold} is no share from 0 to 1: --threshold")
             return partial(self.likely_ids, threshold=threshold, allowed=allowed)

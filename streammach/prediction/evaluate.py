@@ -33,6 +33,7 @@ from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
+from streammach.spec.annotated import check_options
 from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.types import Estimator, Ranker, Transform
@@ -208,6 +209,7 @@ def evaluate(
     BudgetError
         If it does not fit the predictor's memory.
     """
+    check_options(evaluate.__annotations__, locals())
     began, skip, seen = time.monotonic(), skipping(on_bad_row, max_bad), InputCounts()
     path = path if y is None else (path, y)
     given = not isinstance(path, str | os.PathLike)

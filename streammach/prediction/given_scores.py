@@ -22,6 +22,7 @@ from streammach.prediction.sums import RankedRows
 from streammach.rows.arrays import is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
+from streammach.spec.annotated import check_options
 
 CELLS = 1 << 20  # scores that are brought into order at a time
 NOTHING = -2  # in the place of a class: it is none, and no unknown label either
@@ -65,6 +66,7 @@ def metrics(
     DataError
         If rows, labels and scores differ in number, a score is NaN, or a row has a label twice.
     """
+    check_options(metrics.__annotations__, locals())
     began = time.monotonic()
     request = EvaluationRequest(
         threshold=threshold, propensity=propensity, at=tuple(at), by_class=by_class,

@@ -24,6 +24,7 @@ from streammach.rows.columns import ids_by_number
 from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Label, Names
 from streammach.rows.vocabulary import Vocabulary
+from streammach.spec.annotated import check_options
 from streammach.spec.types import Multilabel
 
 
@@ -63,6 +64,8 @@ class ModelRows:
     def matrix(self, rows: Any, columns: Sequence[Label] | None = None) -> RowBlock:
         """Return a scipy sparse matrix or an array (n, columns)."""
         matrix = _checked(rows)
+        if columns is not None:
+            check_options({"columns": "Sequence[Label]"}, {"columns": columns})
         names = matrix.shape[1] if columns is None else tuple(columns)
         if self._last is None or self._last[0] != names:
             self._last = names, self._ids(matrix.shape[1], columns)
@@ -142,7 +145,10 @@ def _checked(rows: Any) -> Any:
     elif is_sparse(rows) and rows.format == "csr" and rows.dtype == np.float32:
         matrix = rows
     else:
-        matrix = csr_array(rows, dtype=np.float32)
+        try:
+            matrix = csr_array(rows, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise DataError("rows are no matrix of numbers") from None
     if len(matrix.shape) != 2:
         raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
     if not np.isfinite(matrix.data).all():

@@ -33,6 +33,7 @@ from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat,
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
+from streammach.spec.annotated import check_options
 from streammach.spec.types import Ranker
 from streammach.threads import ahead
 
@@ -144,6 +145,7 @@ def predict(
     BudgetError
         If it does not fit the memory.
     """
+    check_options(predict.__annotations__, locals())
     began = time.monotonic()
     request = PredictionRequest.of(
         k, threshold, only, never, probabilities=probabilities, explain=explain

@@ -32,6 +32,7 @@ from streammach.prediction.order import Predictions, in_source_order, ranked_blo
 from streammach.prediction.ranking import Top
 from streammach.prediction.room import NOTHING, Input, Task, room_for
 from streammach.rows.block import RowBlock
+from streammach.spec.annotated import check_options
 from streammach.spec.estimators import BLEND, rankers
 from streammach.spec.types import Ranker
 
@@ -83,6 +84,7 @@ class Predictor:
         self, model: Model, *, estimator: str | None = None, device: str = "auto",
         threads: int | None = None, memory: str | int | None = None,
     ) -> None:  # fmt: skip
+        check_options(Predictor.__init__.__annotations__, locals())
         if estimator is not None:
             check_word(estimator, rankers(), "--estimator")
         if estimator == "blend" and model.counts is None:
@@ -230,6 +232,7 @@ class Predictor:
         kind : str
             The type in which labels are given; that of the training data otherwise.
         """
+        check_options(Predictor.explain.__annotations__, locals())
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
         ids, _ = self.ranked(block, k)
         reasons = Explainer(self.model, self.estimator).reasons(block, ids, n)
@@ -322,6 +325,7 @@ class Predictor:
             If the input cannot be read, or probabilities are asked of an estimator that is not the
             calibrated one.
         """
+        check_options(Predictor.stream.__annotations__, locals())
         rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=allowed)
         place, k = located(path), self.most(k, allowed)
         calibrated = probabilities or threshold is not None
@@ -355,6 +359,8 @@ class Predictor:
 
     def most(self, k: int, allowed: Allowed | None = None) -> int:
         """Return how many labels there are of k, or raise UsageError for less than one."""
+        if type(k) is not int:  # a query has no time for more
+            check_options({"k": "int"}, {"k": k})
         if k < 1:
             raise UsageError(f"k is {k}: 1 or more labels are asked for")
         allowed = allowed or self._best.known.usual

@@ -36,6 +36,7 @@ from streammach.reports.card import card as card_of
 from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
 from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
+from streammach.spec.annotated import check_options
 from streammach.training.run import CARD, PAGE, Run
 from streammach.training.sweep import Sweep
 
@@ -102,6 +103,7 @@ def report(
     MismatchError, ModelError, StoreError, DiskError
         If files cannot be read or written.
     """
+    check_options(report.__annotations__, locals())
     require()
     opened, folder = Run.open(run), Path(run)
     target = folder / "report.html" if out is None else Path(out)

@@ -50,7 +50,10 @@ class KnownFeatures:
         if values is None:
             held = np.ones(m, np.float32)
         else:
-            held = np.asarray(values, np.float32)
+            try:
+                held = np.asarray(values, np.float32)
+            except (TypeError, ValueError):
+                raise DataError("values are no numbers") from None
             if held.shape != ids.shape:
                 raise DataError(f"values have the shape {held.shape}, ({m:,},) is expected")
         sorted_ids, sums = np.empty(m, np.int32), np.empty(m, np.float32)

@@ -15,6 +15,7 @@ from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.sklearn.passes import recipe_for
 from streammach.sklearn.rows import Rows, Targets, by_class, exact, summed
+from streammach.spec.annotated import check_options
 from streammach.spec.recipe import Recipe
 
 ROLES = "text", "category", "number", "date"
@@ -77,6 +78,7 @@ def _feeds_recipe(X: Any, roles: TableOptions) -> bool:
 
 
 def _roles(estimator: Any) -> TableOptions:
+    check_options(type(estimator).__init__.__annotations__, estimator.get_params(deep=False))
     named = {name: getattr(estimator, name) for name in ROLES}
     said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
     return TableOptions(**said, tokenizer=estimator.tokenizer)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
-
-from streammach.errors import UsageError, clean
 
 T = TypeVar("T")
-WHOLE = ("int", "int | None")  # types of fields that hold whole numbers
 MAX_DEPTH = 32
 
 
@@ -25,18 +20,6 @@ def encoded(value: Any) -> bytes:
 def to_json(value: Any) -> bytes:
     """Return the value as indented JSON."""
     return msgspec.json.format(encoded(value), indent=1) + b"\n"
-
-
-def check_numbers(record: Any) -> None:
-    """Let numbers of NumPy in a record be Python's, which JSON has; UsageError for odd ones."""
-    for one in fields(record):
-        value = getattr(record, one.name)
-        if isinstance(value, np.generic):
-            value = value.item()
-            object.__setattr__(record, one.name, value)
-        whole = isinstance(value, int | None) and not isinstance(value, bool)
-        if one.type in WHOLE and not whole:
-            raise UsageError(f"'{clean(value, 40)}' is no whole number: {one.name}")
 
 
 def from_json(text: bytes, kind: type[T]) -> T:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from streammach.errors import UsageError, check_word, clean
 from streammach.machine import parse_size
-from streammach.spec.documents import check_numbers
+from streammach.spec.annotated import check_record
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
 from streammach.spec.types import (
     MOST,
@@ -98,7 +98,9 @@ class TrainingOptions:
     model_size: str = "auto"
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        if isinstance(self.validation, os.PathLike):
+            object.__setattr__(self, "validation", os.fspath(self.validation))
+        check_record(self)
         check_word(self.transform, ("auto", *TRANSFORMS), "--transform")
         check_word(self.label_loss, LABEL_LOSSES, "--label-loss")
         check_word(self.optimise, AIMS, "--optimise")
@@ -120,10 +122,8 @@ class TrainingOptions:
             raise UsageError("the number of last passes is below 0: --last-passes")
         if not 0 <= self.seed <= MOST:
             raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
-        if self.validation is not None:
-            if self.hold_out_by != AUTO:
-                raise UsageError("--validation and --hold-out-by exclude one another")
-            object.__setattr__(self, "validation", os.fspath(self.validation))
+        if self.validation is not None and self.hold_out_by != AUTO:
+            raise UsageError("--validation and --hold-out-by exclude one another")
         if self.model_size not in SIZES:
             try:
                 parse_size(self.model_size)

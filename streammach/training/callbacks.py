@@ -10,6 +10,7 @@ import msgspec
 
 from streammach.figures import EpochFigures, figures_text, words
 from streammach.progress import JSON_SECONDS, ProgressBar, Wanted
+from streammach.spec.annotated import check_options
 from streammach.stages import StageState
 from streammach.training.pace import EPOCHS
 
@@ -85,6 +86,7 @@ class EarlyStopping:
     """
 
     def __init__(self, patience: int = 3) -> None:
+        check_options(EarlyStopping.__init__.__annotations__, locals())
         self.patience = patience
 
     def on_epoch_end(self, state: State) -> None:

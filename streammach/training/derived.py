@@ -33,6 +33,7 @@ from streammach.prediction.room import Input, Task, device_for, room_for, shrink
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
+from streammach.spec.annotated import check_options
 from streammach.spec.byte_lines import bytes_in
 from streammach.training.run import Run
 
@@ -73,6 +74,7 @@ def shrink(
     ModelError, StoreError, DiskError
         If files cannot be read or written.
     """
+    check_options(shrink.__annotations__, locals())
     inputs = [folder_of(run), *([] if store is None else [located(store)])]
     Destination(Path(out), MODEL, force=force, inputs=inputs)
     bytes_in(shrinking_lines(size_in_file(run), memory), "host")  # refuses what does not fit
@@ -175,6 +177,7 @@ def add(
     ModelError, StoreError, DiskError
         If files cannot be read or written.
     """
+    check_options(add.__annotations__, locals())
     found = added(run, rows, out, options=options, memory=memory, threads=threads, force=force)
     if out is not None:
         found.model.save(out, force=force)

@@ -38,6 +38,7 @@ from streammach.prediction.doubts import (
 from streammach.prediction.inputs import InputCounts, StoreRows
 from streammach.prediction.predictor import Predictor
 from streammach.progress import ProgressBar, Wanted
+from streammach.spec.annotated import check_options
 from streammach.spec.training import TrainingOptions
 from streammach.stages import StageState
 from streammach.training.callbacks import EarlyStopping
@@ -94,6 +95,7 @@ def suspects(
     BudgetError, DataError, StoreError, DiskError
         If no model fits the memory, or files cannot be read or written.
     """
+    check_options(suspects.__annotations__, locals())
     began, constraints = time.monotonic(), constraints or Constraints()
     if not 2 <= folds <= MOST_FOLDS:
         raise UsageError(f"{folds} is not a number from 2 to {MOST_FOLDS}: --folds")

@@ -28,6 +28,7 @@ from streammach.prediction.evaluate import evaluate
 from streammach.prediction.inputs import is_store
 from streammach.prediction.predictor import Predictor
 from streammach.progress import ProgressBar, Wanted
+from streammach.spec.annotated import check_options
 from streammach.spec.documents import to_json
 from streammach.spec.estimators import check_rankers
 from streammach.spec.plan import Plan
@@ -155,6 +156,7 @@ def sweep(
     StoreError, DataError, DiskError, LockedError
         If files cannot be read or written.
     """
+    check_options(sweep.__annotations__, locals())
     folder, tell = Path(out), told or (lambda found: None)
     with Dataset.open(store) as data:
         place = Workplace(folder, "sweep")

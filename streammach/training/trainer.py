@@ -29,6 +29,7 @@ from streammach.planning.constraints import Constraints
 from streammach.processes import StopSignals
 from streammach.progress import ProgressBar, Wanted, watched
 from streammach.rows.names import Label
+from streammach.spec.annotated import check_options
 from streammach.spec.plan import Plan
 from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainingOptions
@@ -72,6 +73,7 @@ class Trainer:
         callbacks: Sequence[object] | None = None, checkpoint_minutes: float = CHECKPOINT_MINUTES,
         clock: Clock | None = None, start: Start | None = None, stop: StopSignals | None = None,
     ) -> None:  # fmt: skip
+        check_options(Trainer.__init__.__annotations__, locals())
         self._start, self._stop = start, stop
         self.plan, self.options = plan, options or TrainingOptions()
         self._clock = clock
@@ -108,6 +110,7 @@ class Trainer:
         DiskError, LockedError, StoreError, ModelError
             If files cannot be read or written.
         """
+        check_options(Trainer.fit.__annotations__, locals())
         if out is not None:
             fit(self._request(out, resume=resume), data)
             return Run.open(out)
@@ -148,6 +151,7 @@ class Trainer:
         DivergedError, Interrupted, DiskError, LockedError, StoreError, ModelError
             As for :meth:`fit`.
         """
+        check_options(Trainer.fit_part.__annotations__, locals())
         asked = self._request(out, resume=resume)
         fit(replace(asked, share=PartNumber(*part), settings=settings), data)
         return RunPart.open(out)
@@ -202,6 +206,7 @@ def merge(
     DiskError, LockedError, StoreError, Interrupted
         As for a training.
     """
+    check_options(merge.__annotations__, locals())
     shares = in_order(list(parts))
     first = shares[0]
     options = first.facts.options
@@ -283,6 +288,7 @@ def train(
     DeviceError, DivergedError, Interrupted, DiskError
         As for a training.
     """
+    check_options(train.__annotations__, locals())
     columns_said: dict[str, Any] = {
         name: several(options.pop(name)) if name in OF_COLUMNS else options.pop(name)
         for name in OF_TABLE & options.keys()

@@ -32,6 +32,7 @@ from streammach.progress import Told, Wanted, shown
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
 from streammach.rows.names import MINUS, Names, TrainedColumns
+from streammach.spec.annotated import check_options
 from streammach.spec.facts import HEADS, DataFacts
 from streammach.spec.reported import Reported
 
@@ -105,6 +106,7 @@ class Dataset(StoredRows, Reported):
         DiskError
             If it cannot be read.
         """
+        check_options(Dataset.open.__annotations__, locals())
         blobs = blobs_of(path, cache, cache_size)
         root = read_root(blobs)
         manifest = read_manifest(blobs, root)
@@ -394,5 +396,6 @@ def verify(
     UsageError, StoreError, DiskError
         If it cannot be opened as a store.
     """
+    check_options(verify.__annotations__, locals())
     with Dataset.open(store) as dataset:
         return dataset.verify(deep=deep, progress=progress)

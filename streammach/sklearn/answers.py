@@ -85,6 +85,9 @@ class Answers:
             p, left = self._as_probabilities(scores)
             if allowed is not None:
                 ids, p = allowed.part(some).packed(ids, p, len(self.places))
+            if p.shape[1] > 1 and not self.model.listed:  # of equal ones the first is the label
+                equal = p[:, :1] == p[:, 1:2]
+                p[:, :1] = np.where(equal, np.nextafter(p[:, :1], 1), p[:, :1])
             out = np.zeros((len(ids), n_classes + 1))
             if most < len(self.places):
                 out[:, self.places] = left[:, None]

@@ -141,6 +141,11 @@ def test_ways_to_combine_repetitions(data, combine):
     clf = MACHClassifier(combine=combine, **HASHED).fit(x, y)
     assert clf.score(x, y) > 0.8
     assert np.allclose(clf.predict_proba(x).sum(axis=1), 1)
+    few, many = {"n_buckets": 4, "n_repetitions": 3, "epochs": 2}, np.arange(400)[::-1] % 40
+    clf = MACHClassifier(combine=combine, **few).fit(x, many)  # equal scores
+    for wanted in ({}, {"never": [39, 3]}):
+        p = clf.predict_proba(x, **wanted)
+        assert np.array_equal(clf.classes_[p.argmax(axis=1)], clf.predict(x, **wanted))
 
 
 def test_sets_of_labels(data, rng):

@@ -18,7 +18,6 @@ from streammach.data.raw_text import is_piped
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
-from streammach.files.folders import remove_left
 from streammach.files.urls import absolute, located
 from streammach.machine import size_text
 from streammach.model.model import Model, folder_of
@@ -104,7 +103,6 @@ def predict(
     table = Path(os.path.abspath(out))
     output = output_of(table, out_format)
     store, folder = absolute(store), folder_of(os.path.abspath(run))
-    remove_left(table)
     goal = target(table, force=force, inputs=[located(store), folder])
     if not isinstance(goal, Destination):
         raise UsageError("a cluster writes to a file: --out", path=table)

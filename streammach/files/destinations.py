@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streammach.errors import UsageError, clean
-from streammach.files.folders import give_name, scratch
+from streammach.files.folders import give_name, remove_left, scratch
 from streammach.files.reading import Buffer, disk_error
 from streammach.files.urls import Url, located
 from streammach.files.writing import Writer
@@ -51,6 +51,7 @@ class Destination:
     inputs: Sequence[Path] = field(default=())  # what the work reads, or other results of it
 
     def __post_init__(self) -> None:
+        remove_left(self.path)  # by a process that was killed
         self.check()
 
     def check(self) -> None:

@@ -19,7 +19,6 @@ from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DiskError, UsageError, check_word
 from streammach.files.destinations import Destination, Product, is_stream, not_regular
-from streammach.files.folders import remove_left
 from streammach.files.reading import PIECE, disk_error
 from streammach.files.urls import located
 from streammach.files.writing import Writer
@@ -155,8 +154,6 @@ def predict(
     beside = output.beside | request.beside
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
     reads = [located(path), *([] if folder is None else [folder])]
-    if table is not None:
-        remove_left(table)  # by a process that was killed
     goal = target(table, force=force, inputs=[*reads])
     if isinstance(goal, Destination):
         if rejects is None and skip:

@@ -332,7 +332,7 @@ def _make(
         identity = msgspec.json.encode({
             "format": STORE_FORMAT, "sources": [] if piped else states,
             "forms": [source.form for source in opened], **build.decided, "seed": request.seed,
-            "runs": RUNS,
+            "runs": RUNS, "recipe": request.options[0].recipe,
         }, order="deterministic")  # fmt: skip
         resume = folder.prepare(identity)
         try:

@@ -125,6 +125,26 @@ def test_a_store_is_told_from_that_of_another_request(tiny):
     assert "other content" in asked(store, [source])
 
 
+def test_stores_of_equal_rows_and_other_recipes_are_not_taken_for_one_another(tiny, monkeypatch):
+    for name, more in (("a", 0.0), ("b", 0.2)):  # lie in the same bins, whose edges differ
+        lines = [f"w{i % 5} x,{i % 7 + more:.1f},l{i % 3}" for i in range(900)]
+        (tiny.folder / f"{name}.csv").write_text("t,n,y\n" + "\n".join(lines) + "\n")
+        convert(tiny.folder / f"{name}.csv", tiny.folder / name, text="t", number="n", label="y")
+    a, b, new = (tiny.folder / name for name in ("a", "b", "new.csv"))
+    new.write_text("t,n,y\n" + "".join(f"w1 x,{i % 70 / 10},l1\n" for i in range(2000)))
+    with Dataset.open(a) as one, Dataset.open(b) as other:
+        assert (one.digest, one.root.recipe) != (other.digest, other.root.recipe)
+        assert one.digest == other.digest
+    convert(new, tiny.folder / "s", like=a)
+    assert asked(tiny.folder / "s", [new], like=a) is None
+    assert "another --like" in asked(tiny.folder / "s", [new], like=b)
+    monkeypatch.setattr(folder.ConversionMemory, "room", lambda self, *others: 40_000)
+    cut_off(monkeypatch, 2, new, tiny.folder / "out", like=a)
+    found = convert(new, tiny.folder / "out", like=b)
+    assert found.digest == convert(new, tiny.folder / "anew", like=b).digest
+    assert found.digest != convert(new, tiny.folder / "anew", like=a, force=True).digest
+
+
 def test_labels_and_paths_of_a_matrix_are_part_of_the_request(tiny, rng):
     path = tiny.folder / "m.npz"
     matrix = scipy.sparse.random(60, 20, 0.3, "csr", np.float32, rng)

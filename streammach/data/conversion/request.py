@@ -170,8 +170,12 @@ def difference_from(
     if like is not None:
         with Dataset.open(like) as dataset:
             recipe, digest = dataset.root.recipe, dataset.digest
-    wanted = decided(agreed(opened, options, recipe), on_bad_row, digest, min_rows)
-    return _other_sources(root, opened) or _other_options(root, wanted, seed)
+    options = agreed(opened, options, recipe)
+    wanted = decided(options, on_bad_row, digest, min_rows)
+    found = _other_sources(root, opened) or _other_options(root, wanted, seed)
+    if found is None and like is not None and root.recipe != options[0].recipe:
+        return "it was made with another --like"  # whose rows were the same
+    return found
 
 
 def _other_sources(root: Root, opened: Sequence[Source[Any]]) -> str | None:

@@ -76,6 +76,14 @@ def test_too_few_held_out_rows_leave_the_counts_out(tiny):
     assert any("10 held-out rows are too few" in reason for reason in run.result.reasons)
 
 
+def test_counts_of_classes_that_held_out_rows_alone_have(tiny):
+    lines = [f"c{i} |x f{i % 70} g{i % 31}" for i in range(2500)]
+    sm.convert(tiny.text("a.vw", lines), tiny.folder / "a.zarr")
+    with sm.Dataset.open(tiny.folder / "a.zarr") as data:
+        run = fit(data, tiny.folder / "run", narrow(data), **FIXED)
+    assert any(reason.startswith("counts of") for reason in run.result.reasons)
+
+
 def test_where_not_all_pairs_fit_some_are_kept(stores, tiny):
     data, test = stores
     whole = narrow(data)

@@ -324,7 +324,8 @@ def held_out_loss(
         def loss(share: float) -> float:
             z = without + share * learnt
             each = rows.of_labels(scipy.special.logsumexp(z, axis=1)) - rows.own(z)
-            return float(np.average(each, weights=rows.weights))
+            # There are none where training has no label of held-out rows.
+            return float(np.average(each, weights=rows.weights)) if rows.weights.any() else 0.0
 
         best = scipy.optimize.minimize_scalar(
             loss, bounds=(0.0, LARGEST_SHARE), method="bounded", options={"xatol": 0.01}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WHAT = {"train": "Train", "rank": "Rank the rows of a store, with the same result,"}
 OF_FILES = (
     "on_bad_row", "max_bad", "rejects", "form", "labels", "x_path", "y_path", "first_label",
-    "multilabel",
+    "multilabel", "quotes", "header", "columns",
 )  # fmt: skip
 
 

@@ -173,6 +173,8 @@ def test_the_commands_on_a_cluster_and_with_processes(place, client, tmp_path, c
         (["one", "one-test.zarr", "--out", "a.vw", "--force"], "no table of predictions"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--only", "a.vw"], "may be said: only, never"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--format", "vw"], "no bad ones: --format"),
+        (["one", "one-test.zarr", "--out", "a.tsv", "--quotes", "off"], "no bad ones: --quotes"),
+        (["one", "one-test.zarr", "--out", "a.tsv", "--no-header"], "no bad ones: --no-header"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--threads", "1"], "of their own: --threads"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--devices", "cpu"], "only one of these"),
         (["one", "one-test.zarr", "--out", "a.tsv", "--memory", "1MB"], "this model needs"),

@@ -84,7 +84,7 @@ def warn_of_unknown(n_values: int, source: object) -> None:
     """Warn of values of features that a model does not know, if there are any."""
     if n_values:
         warnings.warn(
-            f"{n_values:,} values of features never seen in training were left out: "
+            f"{n_values:,} values of features that the model does not know were left out: "
             f"{short_path(source)}",
             stacklevel=2,
         )

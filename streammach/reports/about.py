@@ -183,7 +183,7 @@ def evaluation_lines(found: Evaluation) -> Lines:
     lines = _class_lines(found) if found.sets is None else _set_lines(found, found.sets)
     lines += _beside_lines(found)
     if found.unknown_values:
-        left_out = f"{found.unknown_values:,} values of features never seen in training"
+        left_out = f"{found.unknown_values:,} values of features that the model does not know"
         lines.append(("left out", left_out))
     return lines
 

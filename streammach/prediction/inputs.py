@@ -145,11 +145,11 @@ class StoreRows:
             features = ids_of_features(
                 model.features, model.columns, dataset.features, dataset.columns
             )
-        if label_needed and (other or met is not None):
-            labels = _ids_of_labels(dataset, model.labels, met, other=other)
-        if label_needed and met is None and model.says is not None:
-            own = np.arange(len(dataset.labels)) if labels is None else labels
-            labels = np.where(own >= 0, model.says[own], -1)
+        renamed = other or model.says is not None
+        if label_needed and (renamed or met is not None):
+            labels = _ids_of_labels(dataset, model.labels, met, other=renamed)
+        if labels is not None and met is None and model.says is not None:
+            labels = np.where(labels >= 0, model.says[labels], -1)
         same = features is None or np.array_equal(features, np.arange(len(features)))
         self._dataset, self._labels = dataset, labels
         self._features = None if same else features

@@ -126,6 +126,7 @@ class Input:
         with Dataset.open(place) as dataset:
             facts = dataset.facts
             same = (dataset.digest, facts.n_features) == (held.store, held.spec.n_features)
+            same &= not (labels and held.relabelled)
         ids = 4 * (facts.n_classes + facts.n_features)
         index = max(table_bytes(*one) for one in (known if labels else known[1:]))
         names = index + 2 * facts.names_bytes + ids

@@ -243,6 +243,8 @@ def test_the_command_changes_what_all_doors_say(tiny, monkeypatch, capsys):
     assert "It is a model alone" in capsys.readouterr().err
     assert main(["labels", "run", "--out", "none"]) != 0
     before, after = (sm.evaluate(run, "rows.vw") for run in ("run", "changed"))
+    text, stored = (sm.evaluate("changed", f"train.zarr{ending}") for ending in (".vw", ""))
+    assert stored == replace(text, seconds=stored.seconds)  # labels of the model's own store, too
     gone = sum(row.split()[0] in ("class-3", "class-4") for row in rows)
     assert after.n_unseen == gone  # rows of class-1 are rows of class-2
     assert after.accuracy >= before.accuracy - gone / 60

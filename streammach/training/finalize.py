@@ -195,7 +195,7 @@ def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: Mo
     return Model(
         spec=model, training=spec, dense=session.plan.config.dense,
         estimator=decided.ranker if counts is None else BLEND, calibration=decided.calibration,
-        store=dataset.digest, majority=int(dataset.counting.labels.argmax()),
+        store=dataset.store_digest, majority=int(dataset.counting.labels.argmax()),
         validation=decided.figures, labels=dataset.labels, features=dataset.features,
         weights=arrays["weights"], bias=arrays["bias"],
         counts=None if counts is None else counts.compact(), columns=dataset.columns,

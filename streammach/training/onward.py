@@ -85,12 +85,12 @@ class Start:
             If the model is damaged, or cannot be read.
         """
         opened = Run.open(run)
-        if data.root.options.get("extend") != opened.plan.facts.digest:
+        model = opened.model
+        if data.root.options.get("extend") != model.store:
             raise MismatchError(
                 f"it does not extend the store of {clean(run, 300)}",
                 path=data.path, hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
             )  # fmt: skip
-        model = opened.model
         if model.projection is not None:
             raise UsageError("its dense rows have random columns: train anew", path=run)
         new, judges = _new_rows(data, model)

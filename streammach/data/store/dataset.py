@@ -74,6 +74,7 @@ class Dataset(StoredRows, Reported):
         blobs: Blobs | None = None, documents: Mapping[str, bytes] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(path, root, arrays)
+        self.store_digest = root.manifest  # that of the store, of its views by class weights, too
         self._blobs, self._documents = blobs, documents or {}
         if blobs is not None:
             self.libraries_bytes = blobs.libraries_bytes
@@ -297,7 +298,7 @@ class Dataset(StoredRows, Reported):
         """
         digest = sha256([self.digest.encode(), class_weights.tobytes()])
         view = self._seen_as(msgspec.structs.replace(self.root, manifest=digest))
-        view._class_weights = class_weights
+        view._class_weights, view.store_digest = class_weights, self.store_digest
         return view
 
     def _seen_as(self, root: Root) -> Dataset:

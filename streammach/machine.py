@@ -30,6 +30,7 @@ DEFAULT_MEMORY = 2_000_000_000  # of work that takes more where it needs more
 # Of a training, the largest that is half of what is free: few, so that free memory that changes a
 # little changes no plan.
 TRAINING_MEMORY = (12, 8, 6, 4, 3, 2)  # GB
+NAMED, USUAL = "--memory", "default of this machine"  # who says what may be taken, but for limits
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
 UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
 M_MMAP, M_TRIM, MOST_INT = -3, -1, (1 << 31) - 1  # of mallopt(): thresholds, and their largest
@@ -227,14 +228,14 @@ def training_budget(asked: str | int | float | None, limit: MemoryLimit) -> Memo
     """Return the same of a training, whose default is half of the limit, 2 to 12 GB."""
     half = limit.n_bytes // 2
     usual = next((n * 10**9 for n in TRAINING_MEMORY if n * 10**9 <= half), DEFAULT_MEMORY)
-    return _budget(asked, limit, usual, "default of this machine")
+    return _budget(asked, limit, usual, USUAL)
 
 
 def _budget(
     asked: str | int | float | None, limit: MemoryLimit, usual: int, why: str
 ) -> MemoryBudget:
     if asked is not None:
-        return MemoryBudget(within(limit, asked), "--memory", True, limit.n_bytes)
+        return MemoryBudget(within(limit, asked), NAMED, True, limit.n_bytes)
     if limit.n_bytes < usual:
         return MemoryBudget(limit.n_bytes, limit.source, False, limit.n_bytes)
     return MemoryBudget(usual, why, False, limit.n_bytes)

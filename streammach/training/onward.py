@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
 from streammach.files.reading import sha256
-from streammach.machine import advised, size_text
+from streammach.machine import NAMED, USUAL, advised, size_text
 from streammach.model.model import Model
 from streammach.model.shrink import plain
 from streammach.parts.switches import SWITCHES
@@ -32,7 +32,7 @@ from streammach.spec.byte_lines import Line
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.training.run import Run, budget_of
+from streammach.training.run import Run
 
 JUDGES_SHARE = 5  # one of so many new rows decides where held-out rows are not learnt from
 OLD_SHARE = 1.0  # old rows that are learnt from once more, for each new one
@@ -53,7 +53,7 @@ class Start:
     training : TrainSpec, optional
         How it was trained: so a training goes on with new rows. Without it all is chosen anew.
     memory : int, optional
-        The bytes that it could take.
+        The bytes that it could take, where these were named or usual.
     new, judges : bool (n_rows,)
         Which rows of the store came after it, and which of these may decide; none without a store.
     """
@@ -99,8 +99,11 @@ class Start:
             raise UsageError(what, path=data.path, hint="Wait for more.")
         if not model.training.optimizer_kind.settles:  # they are not learnt from at the end
             judges[np.flatnonzero(judges)[n // JUDGES_SHARE :]] = False
-        training = replace(opened.settings.training, whitened=False)
-        return cls(model, training, budget_of(opened.path), new, judges)
+        training, limits = replace(opened.settings.training, whitened=False), opened.plan.limits
+        # What was free then may be no more.
+        chosen = (limits.device_source or limits.host_source) in (NAMED, USUAL)
+        memory = limits.device or limits.host if chosen else None
+        return cls(model, training, memory, new, judges)
 
     @cached_property
     def identity(self) -> str:

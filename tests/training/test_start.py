@@ -304,6 +304,9 @@ def test_what_cannot_be_gone_on_from_is_refused(tiny):
     for store in (old, odd):
         with pytest.raises(MismatchError, match="does not extend the store of"):
             gone_on(store, run.path, tiny.folder / "out")
+    free = fit(old, tiny.folder / "free", sm.plan(old, threads=1, **HASHED), epochs=1)
+    with Dataset.open(new) as data:  # what was free then may be no more
+        assert [sm.Start.of(one.path, data).memory for one in (run, free)] == [900_000_000, None]
     few = day(tiny, vw, "few", 100, 15, extend=old)
     with pytest.raises(UsageError, match="rows are new and of known classes, 100 are needed"):
         gone_on(few, run.path, tiny.folder / "out")

@@ -261,14 +261,15 @@ def _labelled_rows(
             )
         rows = rows[0]
     alone, unknown = not isinstance(rows, tuple), None
-    if recipe is not None:
-        unknown = np.zeros(len(rows if alone else rows[0]), np.int64)
+    x = rows if alone else rows[0]
+    if isinstance(x, list) or (recipe is not None and is_table(x)):
+        unknown = np.zeros(len(x), np.int64)
     if alone:
-        if unknown is None or not is_table(rows, strings=False):
+        if recipe is None or not is_table(rows, strings=False):
             raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
         block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
-        block = predictor.rows.block(rows[0], unknown=unknown)
+        block = predictor.rows.block(x, unknown=unknown)
         given = given_labels(rows[1])
         given = given if recipe is None else as_cells(given, recipe)
         block = with_labels(block, given.labels, predictor.model.labels)

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 
 import streammach as sm
 from streammach.data.convert import convert
@@ -60,6 +61,8 @@ def test_labels_of_a_table_can_be_named_by_their_column(predictor):
     assert named.n_rows == given.n_rows == len(TEST)
     with pytest.raises(UsageError, match=r"labels of the column 'kind': 'brand'"):
         evaluate(predictor, table, "brand")
+    with pytest.raises(DataError, match="the matrix's columns none"):
+        evaluate(predictor, scipy.sparse.eye(200, format="csr"), table["kind"])
 
 
 def test_a_model_has_the_recipe_of_its_store(run):
@@ -180,6 +183,8 @@ def test_a_model_of_no_table_reads_none(tiny, tmp_path):
             found.topk(pandas.DataFrame(TEST))
         with pytest.raises(UsageError, match="trained on no table"):
             found.topk(["some text"])
+        named = evaluate(found, [{"w^own1_0": 1.0, "strange": 2.0}, {"other": 1.0}], ["a", "b"])
+        assert named.unknown_values == 2
         with pytest.raises(DataError, match="is no number and no string"):  # features by name
             found.topk(TEST)
         with pytest.raises(UsageError, match="trained on no table"):

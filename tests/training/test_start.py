@@ -327,12 +327,19 @@ def test_the_command_goes_on_and_replaces_own_runs_alone(tiny, capsys, monkeypat
     assert main(command) == 0
     assert "it starts from" in capsys.readouterr().out
     assert main([*command, "--part", "1/2"]) == 2
+    capsys.readouterr()
+    for option in ("--transform l2", "--loss joint", "--optimizer sgd", "--label-smoothing 0.3"):
+        assert main([*command, "--force", *option.split()]) == 2
+        decided = f"the run decided that already: {option.split()[0]}, --start"
+        assert decided in capsys.readouterr().err
     assert main(command) == 2
     (tiny.folder / "went" / "mine.txt").write_text("mine")
     assert main([*command, "--force"]) == 2
     (tiny.folder / "went" / "mine.txt").unlink()
     capsys.readouterr()
-    assert main([*command, "--force", "--json"]) == 0
+    said = Model.load("run").training  # the same may be said
+    same = ["--transform", said.transform, "--loss", said.loss, "--whitening", "off"]
+    assert main([*command, *same, "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["training"]["epochs"] == 1
     assert Model.load("went").spec.n_classes == 15
 

@@ -53,7 +53,7 @@ class BestLabels:
     ) -> Ranking:  # fmt: skip
         """Return how rows are ranked, or raise UsageError."""
         named, calibrated = estimator or self._named, self._model.calibrated
-        if probabilities and named not in (None, calibrated):
+        if (probabilities or threshold is not None) and named not in (None, calibrated):
             raise UsageError(
                 f"probabilities are those of the ranking {calibrated}, not of {named}: --estimator",
                 hint=f"Leave it out, or name {calibrated}.",

@@ -78,11 +78,10 @@ def test_probabilities_are_those_of_topk(rng):
             found, own = predictor.query(features, values, 4, probabilities=True)
             assert found.tolist() == labels[i].tolist()
             assert own.tobytes() == p[i].tobytes()
-    with (
-        Predictor(model_of(rng, D, K), threads=1, estimator="mean") as predictor,
-        pytest.raises(UsageError, match="probabilities are those of"),
-    ):
-        predictor.query([1], probabilities=True)
+    with Predictor(model_of(rng, D, K), threads=1, estimator="mean") as predictor:
+        for wanted in ({"probabilities": True}, {"threshold": 0.5}):
+            with pytest.raises(UsageError, match="probabilities are those of"):
+                predictor.query([1], **wanted)
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,10 @@ class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no typ
         return data
 
     def save(self, key: object, data: object) -> None:
-        """Keep what was compiled."""
+        """Keep what was compiled, unless the disk is full for example: it is compiled again."""
         try:
-            super().save(key, data)
+            with contextlib.suppress(OSError):
+                super().save(key, data)
         finally:
             if fcntl:
                 self._lock(fcntl.LOCK_UN)

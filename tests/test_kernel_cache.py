@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 
 import pytest
 from numba.core.event import Listener, install_listener
@@ -149,6 +150,20 @@ def test_a_cut_index_is_none(tmp_path):
     files.save("key", "data")
     (tmp_path / "f.nbi").write_bytes(b"")
     assert files.load("key") is None
+
+
+def test_what_the_disk_does_not_take_is_not_kept(tmp_path):
+    files, (soft, hard) = KernelFiles(str(tmp_path), "f", "s"), getrlimit(RLIMIT_FSIZE)
+    tmp_path.chmod(0o700)
+    setrlimit(RLIMIT_FSIZE, (0, hard))
+    try:
+        files.save("key", "data")
+    finally:
+        setrlimit(RLIMIT_FSIZE, (soft, hard))
+    assert files.load("key") is None
+    assert not [*tmp_path.iterdir()]
+    files.save("key", "data")
+    assert files.load("key") == "data"
 
 
 @pytest.fixture

@@ -89,15 +89,24 @@ class BestLabels:
     def _probable_ids(self, block: RowBlock, k: int, allowed: Allowed | None = None) -> Top:
         """Return the k best class ids by the calibrated ranking and their probabilities.
 
-        A label has the probability that it has among all of them, whichever may be said.
+        A label has the probability that it has among all of them, whichever may be said. Classes
+        are ranked once, as many as any of these asks for.
         """
-        model = self._model
-        ids, scores = self.topk_ids(block, max(k, CANDIDATES), model.calibrated)
+        model, usual, n = self._model, self.known.usual, max(k, CANDIDATES)
+        every, score = self._of(model.calibrated)
+        asked = [n, *(one.n_ranked(m) for one, m in ((usual, n), (allowed, k)) if one is not None)]
+        top = every(block, max(asked))
+
+        def rank(_: RowBlock, n: int) -> Top:
+            return top[0][:, :n], top[1][:, :n]
+
+        ids, scores = rank(block, n) if usual is None else usual.best(block, n, rank, score)
         found, own = ids[:, :k], scores
         if allowed is not None:
-            found, own = self.topk_ids(block, k, model.calibrated, allowed)
+            found, own = allowed.best(block, k, rank, score)
         if model.listed:
-            p = label_probabilities(own, model.calibration, self.of_classes(block, scores))
+            best = scores if usual is None else top[1][:, :CANDIDATES]
+            p = label_probabilities(own, model.calibration, best)
         else:
             p, left = class_probabilities(scores, model.n_labels, model.calibration)
             if allowed is not None:  # the same labels come first among the best of all

@@ -24,7 +24,7 @@ from typing import TypedDict
 import msgspec
 import numpy as np
 
-from streammach.data.store.opening import STORE
+from streammach.data.store.opening import not_a_store
 from streammach.errors import UsageError, escaped
 from streammach.files.destinations import Destination, not_regular
 from streammach.files.folders import remove_folder
@@ -307,7 +307,7 @@ def _make_room(folder: Path, *, force: bool) -> None:
         if not_regular(text) or sha256(file_pieces(text)) != known.get(text.name):
             raise UsageError("it is not as the demo made it", path=text)
     for store in stores:
-        Destination(store, STORE, force=True)
+        Destination(store, not_a_store, force=True)
     workplace(run).check()
     remove_folder(run)
     for text in texts:

@@ -9,7 +9,7 @@ import pytest
 
 from streammach.errors import DiskError, UsageError
 from streammach.files import folders, writing
-from streammach.files.destinations import Destination, Product
+from streammach.files.destinations import Destination
 from streammach.files.folders import MARKER, SCRATCH, commit_folder, remove_folder, scratch
 from tests.builders import names_in
 
@@ -34,7 +34,7 @@ def test_what_a_killed_process_left_of_a_removed_folder_goes_with_the_next(tmp_p
     remove_folder(tmp_path / "no" / "such")
     (tmp_path / "b").touch()
     with pytest.raises(UsageError, match="exists already"):  # what was killed at its very end
-        Destination(tmp_path / "b", Product("a file", lambda path: None))
+        Destination(tmp_path / "b", lambda path: None)
     assert names_in(tmp_path) == ["b"]
 
 

@@ -57,14 +57,14 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
-    from streammach.model.document import MODEL
+    from streammach.model.document import not_a_model
     from streammach.model.model import Model, disk_bytes, folder_of
     from streammach.model.size import size_in_file  # compiled code loads on demand
     from streammach.training.compact import kept_text
     from streammach.training.derived import smaller
 
     stores = [path for path in (given.store, given.on) if path is not None]
-    Destination(out, MODEL, force=given.force, inputs=[folder_of(run), *stores])
+    Destination(out, not_a_model, force=given.force, inputs=[folder_of(run), *stores])
     projected = _projected(run, given)
     stages = {"open": 0.5, "shrink": 3.0, "write": 1.0}
     if given.on is not None:
@@ -177,7 +177,7 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
     with one label add up to 1 again; where rows have lists they stay. A name that was merged or
     removed is not given to another label. Titles stand beside labels in predictions.
     """
-    from streammach.model.document import MODEL
+    from streammach.model.document import not_a_model
     from streammach.model.label_changes import LabelChanges, entitle, rename
     from streammach.model.model import Model, folder_of  # compiled code loads on demand
 
@@ -185,7 +185,7 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
     files = [path for _, path in ways.values() if path is not None]
     if not files:
         raise UsageError("nothing is to be changed: --rename, --vocabulary")
-    Destination(out, MODEL, force=given.force, inputs=[folder_of(run), *files])
+    Destination(out, not_a_model, force=given.force, inputs=[folder_of(run), *files])
     projected = _projected(run, given.but(on=None))
     with ProgressBar(given.progress, {}, {"open": 0.5, "write": 1.0}) as shown:
         shown("open", 0, 0)

@@ -19,9 +19,7 @@ STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 UTF8_HINT = "Write it as UTF-8, such as with: iconv -f LATIN1 -t UTF-8 FILE"
 HEADING = "file\tline\tbyte\treason\n"
 
-LIST = told_by_start(
-    "a list of rows that were left out", HEADING, "it is no list of rows that streammach left out"
-)
+LIST = told_by_start(HEADING, "it is no list of rows that streammach left out")
 
 
 @dataclass(frozen=True, kw_only=True)

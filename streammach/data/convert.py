@@ -31,7 +31,7 @@ from streammach.data.source_options import (
 )
 from streammach.data.sources import agreed, open_source, tables_of
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.opening import STORE
+from streammach.data.store.opening import not_a_store
 from streammach.data.store.remote import at_urls
 from streammach.data.store_source import extended
 from streammach.data.tables.memory_tables import MemorySource, is_table
@@ -304,7 +304,8 @@ def check_target(
     target: Path, reads: Sequence[Path], *, force: bool
 ) -> tuple[ConversionFolder, Destination, Destination]:
     """Refuse a store that may not be made; nothing is written."""
-    store, folder = Destination(target, STORE, force=force, inputs=reads), ConversionFolder(target)
+    store = Destination(target, not_a_store, force=force, inputs=reads)
+    folder = ConversionFolder(target)
     cut_off = folder.check()  # it may have made the list, and not yet given the store its name
     listed = Destination(folder.rejects, LIST, force=force or cut_off, inputs=reads)
     return folder, store, listed

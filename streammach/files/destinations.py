@@ -25,16 +25,8 @@ FORCE_HINT = "Use --force to replace it, or another name."
 AFFIX_BYTES = 32  # of hidden names beside a destination, and of a list that goes with it
 MAX_NAME_BYTES = 255
 STANDARD_OUTPUT = (Path("-"), Path("/dev/stdout"))
+Foreign = Callable[[Path], str | None]  # why streammach did not make it, or None if it did
 WHOLE = (("zarr.json", "manifest.json"), ("model.json", "model.safetensors"))  # nothing is added
-
-
-@dataclass(frozen=True)
-class Product:
-    """What streammach makes under a name that the user gives."""
-
-    what: str  # with its article: ``a store``
-    # Why streammach did not make what stands at a path, or None if it did.
-    foreign: Callable[[Path], str | None]
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class Destination:
     """
 
     path: Path  # the name
-    product: Product  # what is made
+    foreign: Foreign  # asked of what stands there
     force: bool = False  # whether one that streammach made may be replaced
     inputs: Sequence[Path] = field(default=())  # what the work reads, or other results of it
 
@@ -70,7 +62,7 @@ class Destination:
             raise self._refused("it is a link, and links are not replaced")
         if not self.force:
             raise self._refused("it exists already", FORCE_HINT)
-        why = self.product.foreign(path)
+        why = self.foreign(path)
         if why is not None:
             raise self._refused(
                 f"{why}, and is not replaced", "Remove it yourself, or name another path."
@@ -153,8 +145,8 @@ def not_regular(path: Path) -> str | None:
     return None if path.is_file() and not path.is_symlink() else "it is no regular file"
 
 
-def told_by_start(what: str, start: str, not_ours: str) -> Product:
-    """Return a file as a product that is told by how it starts."""
+def told_by_start(start: str, not_ours: str) -> Foreign:
+    """Return what tells a file by how it starts."""
 
     def foreign(path: Path) -> str | None:
         why = not_regular(path)
@@ -163,7 +155,7 @@ def told_by_start(what: str, start: str, not_ours: str) -> Product:
         with open(path, "rb") as file:
             return None if file.read(len(start)) == start.encode() else not_ours
 
-    return Product(what, foreign)
+    return foreign
 
 
 def not_folder(path: Path, files: Sequence[str]) -> str | None:

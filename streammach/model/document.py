@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from streammach.errors import DiskError, ModelError, UsageError, clean
 from streammach.figures import Reached
-from streammach.files.destinations import Product, not_folder
+from streammach.files.destinations import not_folder
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMAT
 from streammach.model.calibration import RIGHT, STATED
@@ -161,7 +161,7 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
         raise damaged(place, f"{DOCUMENT}: {clean(error)}") from None
 
 
-def foreign(path: Path) -> str | None:
+def not_a_model(path: Path) -> str | None:
     """Return why a folder is not a model of ours, with nothing else in it; None if it is."""
     why = not_folder(path, (DOCUMENT, TENSORS))
     if why is not None:
@@ -171,6 +171,3 @@ def foreign(path: Path) -> str | None:
     except (ValueError, DiskError, RecursionError):
         document = {}
     return None if document.keys() >= FIELDS else "it is no model that streammach made"
-
-
-MODEL = Product("a model", foreign)

@@ -27,7 +27,6 @@ from streammach.model.document import (
     LABEL_OFFSETS,
     LABEL_SAYS,
     LABELS,
-    MODEL,
     PROJECTION,
     TENSORS,
     TITLE_OFFSETS,
@@ -37,6 +36,7 @@ from streammach.model.document import (
     Document,
     Kind,
     Stored,
+    not_a_model,
     read_document,
 )
 from streammach.model.loading import (
@@ -234,7 +234,7 @@ class Model(RowAnswers, Reported):
         check_options(Model.save.__annotations__, locals())
         if self.stored is not None:  # arrays that are coded, which no reader looks at
             check_finite(self.arrays())
-        destination = Destination(Path(folder), MODEL, force=force)
+        destination = Destination(Path(folder), not_a_model, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
             arrays, coded = self._coded(spare, threads)

@@ -32,7 +32,7 @@ COLUMNS = ("label", "rows", "predicted", "precision", "recall", "f1", "probabili
            "share", "examples")  # fmt: skip
 TITLES = ("title", "confusion_title")  # behind these where the model has titles
 HEADING = ",".join(COLUMNS)
-CSV, TABLE = CsvOutput(), told_by_start("a table of classes", HEADING, "streammach did not make it")
+CSV, TABLE = CsvOutput(), told_by_start(HEADING, "streammach did not make it")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError
-from streammach.files.destinations import Product, told_by_start
+from streammach.files.destinations import Foreign, told_by_start
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.by_class import cell_text
@@ -243,11 +243,11 @@ def _line(form: TextOutput, cells: tuple[Any, ...]) -> str:
     return json.dumps(dict(zip(COLUMNS, own, strict=True)))
 
 
-def list_format(path: Path) -> tuple[TextOutput, Product]:
+def list_format(path: Path) -> tuple[TextOutput, Foreign]:
     """Return how a list of suspects is written by its name, or raise UsageError."""
     output = output_of(path)
     form = output.format
     if output.packed or not isinstance(form, TextOutput):
         raise UsageError("a list of rows is text: name it .csv, .tsv or .jsonl", path=path)
     start = form.delimiter.join(COLUMNS) if isinstance(form, Delimited) else '{"row": '
-    return form, told_by_start("a list of suspects", start, "streammach did not make it")
+    return form, told_by_start(start, "streammach did not make it")

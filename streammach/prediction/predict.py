@@ -18,7 +18,7 @@ from streammach.data.bad_rows import listed_rows, rejects_list, skipping
 from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DiskError, UsageError, check_word
-from streammach.files.destinations import Destination, Product, is_stream, not_regular
+from streammach.files.destinations import Destination, is_stream, not_regular
 from streammach.files.reading import PIECE, disk_error
 from streammach.files.urls import located
 from streammach.files.writing import Writer
@@ -308,7 +308,7 @@ def output_of(path: Path | None, name: str | None = None) -> Output:
     return Output(form, packed)
 
 
-def _foreign(path: Path) -> str | None:
+def not_predictions(path: Path) -> str | None:
     """Return why a file holds no predictions of ours, in any format; None if it does."""
     why = not_regular(path)
     if why is not None:
@@ -325,16 +325,15 @@ def _foreign(path: Path) -> str | None:
     return "it is no table of predictions that streammach made"
 
 
-PREDICTIONS = Product("a table of predictions", _foreign)
-
-
 def target(path: Path | None, *, force: bool, inputs: list[Path]) -> Destination | Path | None:
     """Return where a table goes; None stands for standard output."""
     if path is None or (is_stream(path) and str(path) in ("-", "/dev/stdout")):
         if sys.stdout is None:
             raise DiskError("it is closed", path="standard output", hint="Name a file with --out.")
         return None
-    return path if is_stream(path) else Destination(path, PREDICTIONS, force=force, inputs=inputs)
+    return (
+        path if is_stream(path) else Destination(path, not_predictions, force=force, inputs=inputs)
+    )
 
 
 @contextmanager

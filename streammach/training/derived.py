@@ -21,7 +21,7 @@ from streammach.machine import budget as budget_of
 from streammach.machine import cores, parse_size
 from streammach.model.added import check_open, with_classes
 from streammach.model.calibration import CANDIDATES
-from streammach.model.document import MODEL, Width
+from streammach.model.document import Width, not_a_model
 from streammach.model.model import Model, folder_of
 from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
 from streammach.model.shrink import shrink as made_smaller
@@ -76,7 +76,7 @@ def shrink(
     """
     check_options(shrink.__annotations__, locals())
     inputs = [folder_of(run), *([] if store is None else [located(store)])]
-    Destination(Path(out), MODEL, force=force, inputs=inputs)
+    Destination(Path(out), not_a_model, force=force, inputs=inputs)
     bytes_in(shrinking_lines(size_in_file(run), memory), "host")  # refuses what does not fit
     small = smaller(
         Model.load(run), Path(run), size=size, weights=weights, repetitions=repetitions,
@@ -195,7 +195,7 @@ def added(
     if out is not None:
         stores = [] if on is None else [on]
         inputs = [folder_of(run), *([] if is_piped(path) else [path]), *stores]
-        Destination(Path(out), MODEL, force=force, inputs=inputs)
+        Destination(Path(out), not_a_model, force=force, inputs=inputs)
     held = size_in_file(run)
     check_open(held.spec)
     room, left = _room(held, path, on, options, memory, threads)

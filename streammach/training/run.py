@@ -15,16 +15,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.opening import STORE
+from streammach.data.store.opening import not_a_store
 from streammach.errors import DiskError, MismatchError, UsageError, clean
 from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
-from streammach.files.destinations import Destination, Product, not_regular
+from streammach.files.destinations import Destination, Foreign, not_regular
 from streammach.files.folders import MARKER, locked, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.workplaces import LOCK, Workplace
 from streammach.files.writing import TEMPORARY, write_atomic
 from streammach.model.checkpoint import Checkpoints
-from streammach.model.document import DOCUMENT, MODEL
+from streammach.model.document import DOCUMENT, not_a_model
 from streammach.model.model import Model
 from streammach.spec.documents import from_json
 from streammach.spec.estimators import check_rankers
@@ -228,7 +228,7 @@ def begun(folder: Path, *, resume: bool, kind: str = "run") -> None:
         hint = "Use --resume or another --out."
         raise UsageError(f"it holds a {kind} already", path=folder, hint=hint)
     if (folder / "model").exists():
-        Destination(folder / "model", MODEL, force=True)
+        Destination(folder / "model", not_a_model, force=True)
 
 
 def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = None) -> T:
@@ -272,9 +272,11 @@ def _foreign(what: str, mark: str, path: Path) -> str | None:
     return None if ours else why or f"it is no {what} that streammach made"
 
 
-PAGE = Product("a page", partial(_foreign, "page", MARK))
-CARD = Product("a card", partial(_foreign, "card", CARD_MARK))
-WITHIN = {"model": MODEL, "train.zarr": STORE, "validation.zarr": STORE, REPORT: PAGE}
+PAGE = partial(_foreign, "page", MARK)
+CARD = partial(_foreign, "card", CARD_MARK)
+WITHIN: dict[str, Foreign] = {
+    "model": not_a_model, "train.zarr": not_a_store, "validation.zarr": not_a_store, REPORT: PAGE,
+}  # fmt: skip
 
 
 def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
@@ -290,7 +292,7 @@ def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
     return plan, settings, f"{max(ends, default=0)} of {settings.training.epochs} epochs are saved"
 
 
-def foreign(folder: Path) -> str | None:
+def not_a_run(folder: Path) -> str | None:
     """Return why a folder is not that of a run of ours, with nothing else in it; None if it is."""
     if folder.is_dir() and not os.listdir(folder):
         return None
@@ -298,7 +300,7 @@ def foreign(folder: Path) -> str | None:
         return "it is no run that streammach made"
     for place in sorted(folder.iterdir()):
         if place.name in WITHIN:
-            why = WITHIN[place.name].foreign(place)
+            why = WITHIN[place.name](place)
         elif place.name == CHECKPOINTS and place.is_dir():
             files = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
             odd = next((f for f in files if not_regular(f) or f.suffix not in SAVED), None)
@@ -311,22 +313,19 @@ def foreign(folder: Path) -> str | None:
     return None
 
 
-RUN = Product("a run", foreign)
-
-
 def entered(folder: Path, *, resume: bool, force: bool, kind: str = "run") -> None:
     """Refuse a folder in which work may not begin, nor go on, nor replace what is there."""
     if force and (resume or kind != "run"):
         raise UsageError("a whole run is replaced, and not gone on with: --force")
     if force:
-        Destination(folder, RUN, force=True)
+        Destination(folder, not_a_run, force=True)
     else:
         begun(folder, resume=resume, kind=kind)
 
 
 def replaced(folder: Path) -> None:
     """Remove a run of ours that nobody works on, but for its stores, or raise StreammachError."""
-    Destination(folder, RUN, force=True)
+    Destination(folder, not_a_run, force=True)
     if not (folder / MARKER).exists():
         return
     with locked(folder / LOCK, clean(folder)):

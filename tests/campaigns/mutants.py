@@ -1,7 +1,6 @@
 """Protections taken away: with each of these the trials must fail, or they prove nothing."""
 
 import os
-from dataclasses import replace
 
 from streammach.data import convert, source
 from streammach.data.conversion import intake
@@ -48,7 +47,7 @@ def _foreign():
     check = Destination.__post_init__
 
     def unchecked(self):
-        object.__setattr__(self, "product", replace(self.product, foreign=lambda path: None))
+        object.__setattr__(self, "foreign", lambda path: None)
         check(self)
 
     Destination.__post_init__ = unchecked

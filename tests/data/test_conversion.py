@@ -11,7 +11,7 @@ from streammach.data.bad_rows import LIST
 from streammach.data.conversion import build, folder, intake, spills
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.opening import STORE
+from streammach.data.store.opening import not_a_store
 from streammach.errors import BudgetError, DataError, DiskError, Interrupted, StoreError, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.folders import SCRATCH
@@ -171,13 +171,13 @@ def test_an_interrupt_says_that_the_same_command_goes_on(tiny, room, monkeypatch
     assert convert(source, tiny.folder / "out").resumed
 
 
-COMMITS = [(LIST, False), (STORE, False), (STORE, True)]
+COMMITS = [(LIST, False), (not_a_store, False), (not_a_store, True)]
 
 
-@pytest.mark.parametrize(("product", "done_before"), COMMITS)
+@pytest.mark.parametrize(("foreign", "done_before"), COMMITS)
 @pytest.mark.parametrize("force", [False, True])
 def test_a_conversion_cut_off_while_it_gives_names_is_finished_by_the_next(
-    product, done_before, force, tiny, room, monkeypatch
+    foreign, done_before, force, tiny, room, monkeypatch
 ):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
     lines = mixed_lines(tiny, 900)
@@ -191,9 +191,9 @@ def test_a_conversion_cut_off_while_it_gives_names_is_finished_by_the_next(
     real = Destination.take
 
     def failing(self, made):
-        if done_before or self.product is not product:
+        if done_before or self.foreign is not foreign:
             real(self, made)
-        if self.product is product:
+        if self.foreign is foreign:
             raise Cut
 
     with monkeypatch.context() as patch:

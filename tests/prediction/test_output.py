@@ -17,7 +17,7 @@ from streammach.files.destinations import Destination
 from streammach.prediction.explain import LINES, reason_type
 from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, Shape
-from streammach.prediction.predict import PREDICTIONS, output_of, writing
+from streammach.prediction.predict import not_predictions, output_of, writing
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
 
@@ -38,7 +38,7 @@ def predictions(n_labels, *, tags=None, n=40, k=3, lacking=False):
 
 def written(name, parts, shape, folder):
     path = folder / f"p.{name}"
-    with writing(Destination(path, PREDICTIONS, force=True), output_of(path), shape) as write:
+    with writing(Destination(path, not_predictions, force=True), output_of(path), shape) as write:
         for part in parts:
             write(OUTPUT_FORMATS[name].rows(part, shape))
     return path
@@ -183,7 +183,7 @@ def test_rows_of_no_label_and_no_rows_are_written(tmp_path):
         "labels"] == []  # fmt: skip
     for name in OUTPUT_FORMATS:
         path = written(name, [], shape, tmp_path)
-        assert PREDICTIONS.foreign(path) is None or name == "jsonl"  # which is empty then
+        assert not_predictions(path) is None or name == "jsonl"  # which is empty then
 
 
 @pytest.mark.parametrize("word", ["score", "probability"])
@@ -192,15 +192,15 @@ def test_a_file_of_ours_is_told_from_others(name, word, tmp_path):
     shape = Shape(k=1, labels=Names.of(['a"b', "c"]), word=word)
     whole = predictions(2, n=3, k=1, tags=[b'a"\\', b"", b"c"])
     path = written(name, [whole], shape, tmp_path)
-    assert PREDICTIONS.foreign(path) is None
+    assert not_predictions(path) is None
     if OUTPUT_FORMATS[name].text:
         data = path.read_bytes()
         path.write_bytes(gzip.compress(data))
-        assert PREDICTIONS.foreign(path) is None
+        assert not_predictions(path) is None
         path.write_bytes(data[1:])
     else:
         pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
-    assert "that streammach made" in PREDICTIONS.foreign(path)
+    assert "that streammach made" in not_predictions(path)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,7 @@ def test_a_file_of_ours_is_told_from_others(name, word, tmp_path):
 )  # fmt: skip
 def test_what_somebody_else_made_is_not_ours(data, tmp_path):
     (tmp_path / "x").write_bytes(data)
-    assert (
-        PREDICTIONS.foreign(tmp_path / "x") == "it is no table of predictions that streammach made"
-    )
+    assert not_predictions(tmp_path / "x") == "it is no table of predictions that streammach made"
 
 
 def test_the_name_of_a_file_tells_its_format(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from isal import isal_zlib
 
 from streammach.errors import UsageError, clean
-from streammach.files.destinations import Destination, Product
+from streammach.files.destinations import Destination
 from streammach.files.writing import Writer
 from tools.synthetic.rows import SyntheticRows, text_pieces
 
@@ -18,7 +18,6 @@ Progress = Callable[[str, int, int], None]
 FORMS = ("vw", "xmc")
 SUFFIXES = (".vw", ".txt", ".gz")
 GZIP_LEVEL, GZIP_WINDOW = 1, 31
-ROWS = Product("a file of rows", lambda path: "nothing in it says who made it")
 
 
 @dataclass(frozen=True)
@@ -64,4 +63,4 @@ def destination_of(out: Path, others: Sequence[Path] = ()) -> Destination:
         raise UsageError(what, path=clean(out, 300))
     if out.exists():
         raise UsageError("it exists already", path=clean(out, 300), hint="Choose another name.")
-    return Destination(out, ROWS, inputs=others)
+    return Destination(out, lambda path: "nothing in it says who made it", inputs=others)

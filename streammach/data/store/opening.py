@@ -15,7 +15,6 @@ from streammach.data.store.root import MOST_ROWS, Root
 from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.writer import Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
-from streammach.files.destinations import Product
 from streammach.files.reading import read_small, sha256
 from streammach.formats import STORE_FORMAT
 from streammach.spec.documents import from_json
@@ -182,7 +181,7 @@ def names_of(root: bytes, manifest: bytes) -> set[str]:
     return {"zarr.json", "manifest.json"}.union(*files.values()) if ours else set()
 
 
-def foreign(path: Path) -> str | None:
+def not_a_store(path: Path) -> str | None:
     """Return why a folder is not a store of ours, with nothing else in it; None if it is."""
     if not path.is_dir():
         return NO_STORE
@@ -204,6 +203,3 @@ def foreign(path: Path) -> str | None:
             if place.is_symlink() or not ours:
                 return f"{clean(inside)} in it was not made by streammach"
     return None
-
-
-STORE = Product("a store", foreign)

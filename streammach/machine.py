@@ -219,9 +219,9 @@ class MemoryBudget:
     limit: int  # what this process may take at all
 
 
-def budget(asked: str | int | float | None, limit: MemoryLimit | None = None) -> MemoryBudget:
+def budget(asked: str | int | float | None) -> MemoryBudget:
     """Return what the user named as the memory, or the default: 2 GB, or what there is if less."""
-    return _budget(asked, limit or memory_limit(), DEFAULT_MEMORY, "default")
+    return _budget(asked, memory_limit(), DEFAULT_MEMORY, "default")
 
 
 def training_budget(asked: str | int | float | None, limit: MemoryLimit) -> MemoryBudget:

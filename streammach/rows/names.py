@@ -33,7 +33,7 @@ MAX_NAME = 4095  # bytes of one name: its length has 12 bits in a slot
 MAX_NAMESPACES = 1 << 20
 MAX_DIGITS, MINUS, ZERO, NINE = 18, 45, 48, 57
 SEPARATOR = ord("^")
-SHOWN_FEATURES = 20_000
+SHOWN_FEATURES, SHOWN_SPACES = 20_000, 40
 ROOM = bytes(PADDING)
 UTF8 = "utf-8", "surrogatepass"
 
@@ -203,14 +203,14 @@ def in_namespace(names: Names, namespace: bytes) -> NDArray[np.bool_]:
     return inside
 
 
-def namespaces(names: Names, most: int = 40) -> list[str]:
+def namespaces(names: Names) -> list[str]:
     """Return the namespaces of the first features, sorted, for a message."""
     found: set[bytes] = set()
     for i in range(min(len(names), SHOWN_FEATURES)):
         head, separator, _ = names.raw(i).partition(bytes([SEPARATOR]))
         if separator and head:
             found.add(head)
-    return [clean(name) for name in sorted(found)[:most]]
+    return [clean(name) for name in sorted(found)[:SHOWN_SPACES]]
 
 
 def namespace_ids(names: Names, most: int) -> NDArray[np.int32]:

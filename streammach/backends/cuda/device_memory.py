@@ -92,9 +92,9 @@ class DeviceMemory:
         """Return buffers by name."""
         return {name: self.empty(*size, line) for name, size in sizes.items()}
 
-    def zeros(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
+    def zeros(self, count: int, dtype: Any) -> DeviceArray:
         """Return a buffer of zeros."""
-        array = self.empty(count, dtype, line)
+        array = self.empty(count, dtype, "")
         array.values.fill(0)
         return array
 

@@ -226,8 +226,8 @@ adam_step = shared(rowmath.adam_step)
 
 
 @lru_cache
-def striding(function: Callable[..., None], key: str = "") -> Any:
-    """Return a kernel whose threads stride over entries; one more for another key."""
+def striding(function: Callable[..., None]) -> Any:
+    """Return a kernel whose threads stride over entries."""
     return compiled(function, STRIDING)
 
 

@@ -157,7 +157,7 @@ def decided(
 def difference_from(
     store: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]],
     options: Sequence[SourceOptions], *, like: str | os.PathLike[str] | None, on_bad_row: str,
-    seed: int, min_rows: int = 1,
+    seed: int,
 ) -> str | None:  # fmt: skip
     """Return why a store is not the one that a conversion would make; None if it is.
 
@@ -171,7 +171,7 @@ def difference_from(
         with Dataset.open(like) as dataset:
             recipe, digest = dataset.root.recipe, dataset.digest
     options = agreed(opened, options, recipe)
-    wanted = decided(options, on_bad_row, digest, min_rows)
+    wanted = decided(options, on_bad_row, digest)
     found = _other_sources(root, opened) or _other_options(root, wanted, seed)
     if found is None and like is not None and root.recipe != options[0].recipe:
         return "it was made with another --like"  # whose rows were the same

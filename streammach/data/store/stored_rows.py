@@ -109,14 +109,9 @@ class StoredRows:
         """Bytes of all tags."""
         return self._arrays["tag/bytes"].n_values if self.tagged else 0
 
-    def pointers(
-        self, start: int, stop: int, out: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
-        """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked.
-
-        `out` is int64 (n + 1,).
-        """
-        indptr = self._arrays["X/indptr"].read(start, stop + 1, out)
+    def pointers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked."""
+        indptr = self._arrays["X/indptr"].read(start, stop + 1)
         root = self.root
         self._check_pointers("row pointers", indptr, start, root.nnz, root.max_row_nnz)
         return indptr

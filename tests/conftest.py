@@ -9,10 +9,11 @@ import zlib
 import numpy as np
 import pytest
 
+import streammach as sm
 from streammach import jit
 from streammach.planning import speed
 from tests import turns
-from tests.builders import TinyData
+from tests.builders import TinyData, fit, listed_lines
 from tests.selection import at_night
 
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
@@ -89,3 +90,40 @@ def kernels_of_every_kind_are_kept(monkeypatch, tmp_path_factory):
 def one_blas_thread():
     """Tests use small matrices: more threads would only cost."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def run_and_rows(tmp_path_factory):
+    """A run with counts, and a test store with labels that training did not see."""
+    tiny = TinyData(tmp_path_factory.mktemp("made"), np.random.default_rng(5))
+    train = tiny.store("train.zarr", n_rows=2500, n_classes=120)
+    test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
+    with sm.Dataset.open(train) as data:
+        plan = sm.plan(data, n_buckets=4, n_repetitions=6)
+        run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.2,
+                  transform="binary", model_size="full")  # fmt: skip
+    return run, test
+
+
+@pytest.fixture(scope="session")
+def run_and_lists(tmp_path_factory):
+    """The same of rows with lists of labels."""
+    rng = np.random.default_rng(9)
+    tiny = TinyData(tmp_path_factory.mktemp("listed"), rng)
+    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
+    sm.convert(tiny.text("a.vw", listed_lines(rng, 1200, 60)), train, multilabel="on")
+    sm.convert(tiny.text("b.vw", listed_lines(rng, 200, 64)), test, like=train)
+    with sm.Dataset.open(train) as data:
+        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="on")
+        run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.5,
+                  transform="binary", model_size="full")  # fmt: skip
+    return run, test
+
+
+@pytest.fixture
+def stores(tiny):
+    """Many classes that a narrow model cannot tell apart, and their features can."""
+    train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
+    test = tiny.store("test.zarr", n_rows=600, n_classes=150, namespace=True, like=train)
+    with sm.Dataset.open(train) as data:
+        yield data, test

@@ -9,15 +9,10 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from tests.builders import TinyData
+from tests.cli.test_commands import run
 
 QUICK = ["--epochs", "1", "--learning-rate", "0.5", "--transform", "binary", "--threads", "1"]
 GRID = ["--memory", "600MB", "--buckets", "4,8", "--repetitions", "3,500000", "--counts", "off"]
-
-
-def run(capsys, *arguments):
-    code = main([str(a) for a in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")

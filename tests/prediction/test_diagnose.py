@@ -4,26 +4,16 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.data.convert import convert
 from streammach.errors import UsageError
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.sums import deciles, macro_recall
-from tests.builders import TinyData, fit, listed_lines
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A run with counts, and a test store with labels that training did not see."""
-    tiny = TinyData(tmp_path_factory.mktemp("diagnose"), np.random.default_rng(6))
-    train = tiny.store("train.zarr", n_rows=2500, n_classes=120)
-    test = tiny.store("test.zarr", n_rows=400, n_classes=130, like=train)
-    with sm.Dataset.open(train) as data:
-        plan = sm.plan(data, n_buckets=4, n_repetitions=6)
-        options = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
-        run = fit(data, tiny.folder / "run", plan, **options)
-    return run.model, test
+def made(run_and_rows):
+    return run_and_rows[0].model, run_and_rows[1]
 
 
 @pytest.fixture(scope="module")
@@ -89,18 +79,8 @@ def test_groups_of_classes_by_hand():
 
 
 @pytest.fixture(scope="module")
-def listed(tmp_path_factory):
-    """A model of rows with lists of labels, and a test store with labels that it never saw."""
-    rng = np.random.default_rng(8)
-    tiny = TinyData(tmp_path_factory.mktemp("listed"), rng)
-    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
-    convert(tiny.text("a.vw", listed_lines(rng, 1200, 60)), train, multilabel="on")
-    convert(tiny.text("b.vw", listed_lines(rng, 300, 64)), test, like=train)
-    with sm.Dataset.open(train) as data:
-        plan = sm.plan(data, n_buckets=8, n_repetitions=4, threads=1, counts="on")
-        run = fit(data, tiny.folder / "run", plan, epochs=2, learning_rate=0.5,
-                  transform="binary", model_size="full")  # fmt: skip
-    return run.model, test
+def listed(run_and_lists):
+    return run_and_lists[0].model, run_and_lists[1]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +91,7 @@ def of_lists(listed):
 def test_lists_agree_with_evaluate(listed, of_lists):
     (model, test), found = listed, of_lists
     whole = sm.evaluate(model, test)
-    assert (found.n_rows, found.n_unseen) == (300, whole.n_unseen)
+    assert (found.n_rows, found.n_unseen) == (200, whole.n_unseen)
     assert found.n_unseen > 0
     assert found.sets == whole.sets
     assert (found.accuracy, found.top_5_accuracy) == (whole.accuracy, whole.top_5_accuracy)
@@ -128,25 +108,25 @@ def test_groups_of_rows_are_all_rows(of_lists):
     found = of_lists
     assert [(group.least, group.most) for group in found.by_labels] == [(i, i) for i in range(4)]
     for name in ("P@1", "P@5", "N@5", "R@5"):
-        mean = sum(group.n_rows * group.figures[name] for group in found.by_labels) / 300
+        mean = sum(group.n_rows * group.figures[name] for group in found.by_labels) / 200
         assert mean == pytest.approx(found.sets.named()[name])
     sizes = np.repeat(range(4), [group.n_rows for group in found.by_labels])
     assert found.possible == {
         f"P@{k}": pytest.approx(np.minimum(sizes, k).mean() / k) for k in (1, 3, 5)
     }
     bins = found.reliability.bins
-    assert sum(b.n_rows for b in bins) == 300 * 32
-    assert 0 < found.likely.n_rows < 300 * 32
+    assert sum(b.n_rows for b in bins) == 200 * 32
+    assert 0 < found.likely.n_rows < 200 * 32
     assert found.likely.stated >= 0.5
     assert found.likely.right > 0.5
 
 
 def test_blocks_of_lists_add_up(listed, monkeypatch):
     model, test = listed
-    found = diagnose(model, test, rows=250)
+    found = diagnose(model, test, rows=150)
     monkeypatch.setattr("streammach.prediction.room.READ_ROWS", 7)
-    again = diagnose(model, test, rows=250)
-    assert found.n_rows == 250
+    again = diagnose(model, test, rows=150)
+    assert found.n_rows == 150
     for group, other in zip(found.by_labels, again.by_labels, strict=True):
         assert (other.least, other.n_rows) == (group.least, group.n_rows)
         assert other.figures == pytest.approx(group.figures)

@@ -26,8 +26,8 @@ def test_letters_of_plots_are_no_smaller_than_nine_pixels_on_a_phone(pages):
         assert min(sizes) * 366 / width >= 9  # of 390 pixels, without the page's edges
 
 
-def test_small_terms_of_memory_are_one_bar(made):
-    run, _ = made
+def test_small_terms_of_memory_are_one_bar(run_and_rows):
+    run, _ = run_and_rows
     plot = memory_plot(run.plan, run.result.peak_bytes, {})
     drawn_names = re.findall(r">([^<>]+)</text>", plot.svg)
     host = [line for line in run.plan.ledger if line.where == "host"]
@@ -54,8 +54,8 @@ def test_series_differ_in_colour_marker_and_dash():
         assert len(set(kind)) == len(SERIES)
 
 
-def test_a_file_has_the_colours_of_dark_screens(made):
-    run, _ = made
+def test_a_file_has_the_colours_of_dark_screens(run_and_rows):
+    run, _ = run_and_rows
     plot = memory_plot(run.plan, run.result.peak_bytes, {})
     document = as_file(plot.svg)
     assert "prefers-color-scheme: dark" not in plot.svg  # a page has it once

@@ -47,8 +47,8 @@ def test_pages_are_whole_and_fetch_nothing(pages):
         assert all(len(alt) > 20 for _, _, alt in drawings)
 
 
-def test_the_same_run_gives_the_same_bytes(made, pages):
-    run, _ = made
+def test_the_same_run_gives_the_same_bytes(run_and_rows, pages):
+    run, _ = run_and_rows
     assert run_page(sm.Run.open(run.path), run.model, pages[2]).html == pages[1]
     assert "2026" not in re.sub(r"<svg.*?</svg>|<table.*?</table>", "", pages[1], flags=re.DOTALL)
 
@@ -64,8 +64,8 @@ def test_rows_are_asked_for_where_they_are_missing(pages):
         assert name in without.ids
 
 
-def test_numbers_are_those_of_the_files(made, pages):
-    run, _ = made
+def test_numbers_are_those_of_the_files(run_and_rows, pages):
+    run, _ = run_and_rows
     read = Reader(pages[1])
     result = json.loads((run.path / "result.json").read_text())
     plan = json.loads((run.path / "plan.json").read_text())
@@ -143,8 +143,8 @@ def test_classes_are_those_of_the_diagnosis_and_can_be_sorted(pages, lists, list
     assert lists[1].confusions
 
 
-def test_the_first_words_are_how_often_it_is_right(made, pages):
-    run, test = made
+def test_the_first_words_are_how_often_it_is_right(run_and_rows, pages):
+    run, test = run_and_rows
     found = pages[2]
     with sm.Dataset.open(test) as data:
         labels = run.model.labels.ids_of(data.labels)[data.rows(0, 400).classes]
@@ -176,8 +176,8 @@ def test_pictures_stand_before_tables(pages):
     assert page.rindex("</svg>") < page.index("weight in a score")
 
 
-def test_names_cannot_write_into_the_page(made, tmp_path):
-    run, _ = made
+def test_names_cannot_write_into_the_page(run_and_rows, tmp_path):
+    run, _ = run_and_rows
     folder = tmp_path / "<i>&'\x1b\""
     shutil.copytree(run.path, folder)
     page = run_page(run := sm.Run.open(folder), run.model).html
@@ -293,8 +293,8 @@ def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
     assert "Models that were trained without held-out rows: 1." in blind
 
 
-def test_a_run_in_a_sweep_is_marked(made, tmp_path):
-    run, _ = made
+def test_a_run_in_a_sweep_is_marked(run_and_rows, tmp_path):
+    run, _ = run_and_rows
     shutil.copytree(run.path, tmp_path / "8x8")
     points = [point(8, 4, 10, 0.3, mark=True), point(8, 8, 20, 0.4, mark=True)]
     (tmp_path / SWEEP).write_bytes(to_json(swept(points)))
@@ -368,8 +368,8 @@ def test_plots_of_lists_without_what_they_show(lists):
     assert "best ranking would have" in figures_plot(found).finding
 
 
-def test_a_query_is_timed_row_by_row(made, lists):
-    run, test = made
+def test_a_query_is_timed_row_by_row(run_and_rows, lists):
+    run, test = run_and_rows
     few = query_time(run.model, test, queries=3)
     assert few.n_queries == 3
     assert 0 < few.seconds < 60

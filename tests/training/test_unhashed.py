@@ -21,20 +21,9 @@ from streammach.training import finalize as finalizing
 from streammach.training import fit as fitting
 from streammach.training.trainer import Trainer
 from tests.builders import Stop, fit, model_files
+from tests.training.test_count_ensemble import narrow
 
 FIXED = {"epochs": 2, "learning_rate": 0.2, "transform": "binary"}
-
-
-@pytest.fixture
-def stores(tiny):
-    train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
-    test = tiny.store("test.zarr", n_rows=600, n_classes=150, namespace=True, like=train)
-    with sm.Dataset.open(train) as data:
-        yield data, test
-
-
-def narrow(data, **options):
-    return sm.plan(data, n_buckets=4, n_repetitions=6, **options)
 
 
 def in_time(data, out, plan, seconds, **options):

@@ -18,7 +18,6 @@ from msgspec import UNSET
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import give_back, size_text
-from streammach.model.calibration import CANDIDATES
 from streammach.prediction.explain import LINES
 from streammach.prediction.explain import WORK_BYTES as EXPLAINING_BYTES
 from streammach.rows.names import MAX_NAME
@@ -62,10 +61,8 @@ class Question:
     @property
     def together(self) -> tuple[object, ...]:
         """What questions that are predicted together have in common."""
-        # More classes than a probability is made of otherwise would change those of all.
-        many = self.k if self.probabilities and self.k > CANDIDATES else 0
         own = id(self) if (self.only, self.never) != (None, None) else 0
-        return self.probabilities, many, self.threshold, own, self.explain
+        return self.probabilities, self.threshold, own, self.explain
 
     @property
     def calibrated(self) -> bool:

@@ -32,7 +32,8 @@ Wanted = bool | str | Told | None  # what a user says of progress, in Python
 
 def tell(text: str) -> None:
     """Print a line of the story to stderr; where nobody reads it, the work goes on."""
-    print(fitted(escaped(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # print would take stdout
+        print(fitted(escaped(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
 
 
 def line_width(stream: TextIO | None = None) -> int:
@@ -51,9 +52,9 @@ def wrapped(text: str, width: int, head: str = "") -> list[str]:
     )  # fmt: skip
 
 
-def fitted(text: str, stream: TextIO) -> str:
+def fitted(text: str, stream: TextIO | None) -> str:
     """Return lines as they are, on a terminal broken at spaces where they are too wide."""
-    if not stream.isatty():
+    if stream is None or not stream.isatty():
         return text
     width, lines = shutil.get_terminal_size().columns, list[str]()
     for line in text.split("\n"):

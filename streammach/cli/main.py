@@ -146,7 +146,9 @@ def _as_ours(error: Exception) -> StreammachError:
         return BudgetError(f"out of memory ({clean(error)})")
     if isinstance(error, OSError):
         what = error.strerror or str(error)
-        return DiskError(what, path=clean(error.filename or "standard output"))
+        gone = isinstance(error, FileNotFoundError)  # of os.getcwd(), where it names no file
+        unnamed = "the current folder" if gone else "standard output"
+        return DiskError(what, path=clean(error.filename or unnamed))
     hint = "Run again with --debug and report it."  # a mistake of ours, said in one line
     return StreammachError(f"{type(error).__name__}: {clean(error, 200)}", hint=hint)
 

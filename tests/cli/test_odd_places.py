@@ -99,6 +99,14 @@ def refused(capsys, command, out):
     return code, error
 
 
+def test_a_current_folder_that_is_gone_is_named(job, tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    command = ["train", str(job / "train.zarr"), "--out", "run2", *MODEL]
+    assert "No such file or directory: the current folder" in refused(capsys, command, "")[1]
+
+
 @pytest.mark.parametrize("name", [LONG, "ü" * 125])
 @pytest.mark.parametrize("command", WRITERS, ids=lambda words: words[0])
 def test_a_name_too_long_is_refused_before_the_work(command, name, job, monkeypatch, capsys):

@@ -86,6 +86,13 @@ def test_a_full_disk_is_named(command, job):
     assert "No space left on device: standard output" in done.stderr
 
 
+def test_an_output_that_is_closed_ends_no_command(job, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)
+    rows = job / "test.vw"
+    assert run(capsys, "predict", job / "run", rows, "--out", job / "closed.tsv")[0] == 0
+    assert (job / "closed.tsv").exists()
+
+
 def test_kernels_that_are_not_compiled_are_refused(job):
     done = subprocess.run(
         [sys.executable, "-m", "streammach", "predict", job / "run", job / "test.vw"], text=True,

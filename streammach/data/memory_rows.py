@@ -204,7 +204,7 @@ def given(
     as another one was read.
     """
     options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
-    if weights is not None and (np.asarray(weights) == 0).any():
+    if weights is not None:
         rows, labels, weights = without_weightless(rows, labels, weights)
     if columns is not None or not (recipe or is_recipe_table(rows, labels, options)):
         if options != TableOptions() or isinstance(labels, str):

@@ -72,7 +72,8 @@ def with_weights(to_rows, to_labels=lambda y: y):
     def train(given, folder, options):
         x, y, w = given
         rows = to_rows(x, y)
-        weights = {} if w is None else {"sample_weight": w}
+        # float32 has no number between 0 and 1e-45
+        weights = {} if w is None else {"sample_weight": np.maximum(w, 1e-300)}
         with sm.train(rows, to_labels(y), **weights, **FEW, **options) as run:
             return model_bytes(run.model, folder)
 

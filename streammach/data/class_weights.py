@@ -67,4 +67,7 @@ def _by_class(dataset: Dataset, named: dict[bytes, Any], place: str) -> NDArray[
                 f"the weight '{clean(value, 30)}' of '{clean(label, 60)}' is no number from 0 to "
                 "1e9: --class-weight", path=place or None,
             )  # fmt: skip
+    if not weights.any():
+        what = "all classes have the weight 0: nothing can be learnt: --class-weight"
+        raise DataError(what, path=place or None)
     return weights

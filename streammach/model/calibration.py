@@ -219,7 +219,7 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
     if rows.labels is not None:
         return fit_label_calibration(rows, rows.labels, ranking)
     known = np.flatnonzero(rows.classes >= 0)
-    if not len(known):
+    if not rows.weights[known].any():  # classes may weigh nothing
         return Calibration()
     ids, scores = ranking(rows, CANDIDATES)
     scores, right = scores[known], ids[known] == rows.classes[known][:, None]

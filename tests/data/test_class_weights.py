@@ -62,6 +62,15 @@ def test_lists_of_labels_have_none(tiny, rng):
         weighed(listed, "balanced")
 
 
+def test_classes_that_no_held_out_row_has_may_weigh_all(data):
+    rows = np.eye(3)[np.arange(200) % 3]
+    named = {"all": 0, "few": 1}
+    model = sm.train(rows, ["few", *["all"] * 199], class_weight=named, epochs=1).model
+    assert model.predict(rows[:1]) == ["few"]
+    with pytest.raises(DataError, match="all classes have the weight 0"):
+        weighed(data, dict.fromkeys(data.labels.values(np.arange(data.n_classes)), 0))
+
+
 def test_training_learns_as_from_weights_of_rows(tiny):
     plain = {"n_buckets": 4, "n_repetitions": 3, "threads": 1, "counts": "off"}
     lines, models = tiny.lines(300, 12), []

@@ -91,6 +91,10 @@ class Start:
                 f"it does not extend the store of {clean(run, 300)}",
                 path=data.path, hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
             )  # fmt: skip
+        before = opened.plan.facts.digest != model.store  # it is that of a view by such weights
+        if before != (data.digest != data.store_digest):
+            how = "with" if before else "without"
+            raise UsageError(f"it was trained {how} weights of classes: --class-weight", path=run)
         if model.projection is not None:
             raise UsageError("its dense rows have random columns: train anew", path=run)
         new, judges = _new_rows(data, model)

@@ -92,6 +92,16 @@ def _quantity(value: str | float, units: dict[str, float] | dict[str, int], want
     return found
 
 
+def number_text(x: float, digits: int = 3) -> str:
+    """Return a number for people, with so many digits where it has more places: ``0.054``."""
+    return f"{x:.{digits}g}" if abs(x) < 10**digits - 0.5 else f"{x:,.0f}"
+
+
+def percent_text(share: float) -> str:
+    """Return a share for people, in two digits: ``54%``."""
+    return f"{number_text(100 * share, 2)}%"
+
+
 def size_text(n_bytes: float) -> str:
     """Return a size for people, in decimal units: ``1.34 GB``."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -3,7 +3,15 @@
 import pytest
 
 from streammach.errors import UsageError
-from streammach.machine import memory_limit, parse_size, size_text, time_range_text, time_text
+from streammach.machine import (
+    memory_limit,
+    number_text,
+    parse_size,
+    percent_text,
+    size_text,
+    time_range_text,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +32,12 @@ def test_a_small_number_has_to_have_a_unit(text):
 def test_sizes_and_times_are_printed():
     assert [size_text(n) for n in (0, 999, 1000, 1.344e9, 2.5e11)] == [
         "0 bytes", "999 bytes", "1 kB", "1.34 GB", "250 GB",
+    ]  # fmt: skip
+    assert [number_text(x) for x in (0, 0.0123, 5.5, 999.4, 999.7, 123456.7)] == [
+        "0", "0.0123", "5.5", "999", "1,000", "123,457",
+    ]  # fmt: skip
+    assert [percent_text(x) for x in (0, 0.00054, 0.994, 0.9951, 1)] == [
+        "0%", "0.054%", "99%", "100%", "100%",
     ]  # fmt: skip
     assert [time_range_text(s, 2 * s) for s in (4, 42, 80, 4000)] == [
         "4 to 8 s", "42 to 84 s", "1.3 to 2.7 min", "1.1 to 2.2 h",

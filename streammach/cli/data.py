@@ -14,7 +14,7 @@ from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import peak_of, say, say_json, say_named, short_path
 from streammach.clock import Clock
 from streammach.errors import StoreError
-from streammach.machine import size_text, time_text
+from streammach.machine import number_text, percent_text, size_text, time_text
 from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _lists_text(found: Exploration) -> str:
     if found.max_row_labels <= 1 and found.sample_labels == found.sample_rows:
         return ""
     mean = found.sample_labels / found.sample_rows
-    return f"; {mean:.3g} a row, at most {found.max_row_labels:,}"
+    return f"; {number_text(mean)} a row, at most {found.max_row_labels:,}"
 
 
 def _lines(found: Exploration) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
     return [
         ("sample", f"{whole} {n_read:,} rows: {found.sample_classes:,} classes, "
                    f"{found.sample_features:,} features"),
-        ("row", f"{found.mean_row_nnz:.3g} values, at most {found.max_row_nnz:,}"),
+        ("row", f"{number_text(found.mean_row_nnz)} values, at most {found.max_row_nnz:,}"),
         ("labels", LABELS[found.label_kind] + _lists_text(found)),
         ("values", VALUES[found.value_kind]),
         ("bad rows", bad or "none"),
@@ -143,7 +143,7 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
         return
     say(
-        f"{made_text(done)}, {done.nnz / done.n_rows:.3g} values a row "
+        f"{made_text(done)}, {number_text(done.nnz / done.n_rows)} values a row "
         f"({', '.join(sorted(set(done.formats)))})"
     )
     for note in done.notes:
@@ -172,9 +172,9 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
             f"{done.rare_values:,} values"
         )
     elif done.single_row_features > SINGLE_SHARE * done.n_features and given.like is None:
-        share = 100 * done.single_row_features / done.nnz
+        share = percent_text(done.single_row_features / done.nnz)
         say(
-            f"{done.single_row_features:,} features are of one row, {share:.2g}% of the values: "
+            f"{done.single_row_features:,} features are of one row, {share} of the values: "
             "--min-rows 2 leaves them out"
         )
     if done.unknown_values:

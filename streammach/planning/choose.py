@@ -18,6 +18,7 @@ from streammach.machine import (
     MemoryLimit,
     advised,
     memory_limit,
+    percent_text,
     size_text,
     time_text,
     training_budget,
@@ -87,7 +88,7 @@ def plan(
     model, more = _with_hashes(config.shape, constraints.seed)
     reasons = (*_why(found, weighed, constraints, weighing.limits.spare), *found.reasons)
     if model.cut:
-        share = f"{100 * facts.share(model.n_hashed_features):.2g}% of all values"
+        share = f"{percent_text(facts.share(model.n_hashed_features))} of all values"
         asked = ", as asked" if constraints.hashed_features else ""
         n = f"{model.n_hashed_features:,} of {model.n_features:,}"
         reasons += (f"hashed models know {n} features, the most frequent ones: {share}{asked}",)

@@ -10,7 +10,7 @@ from streammach.backends.registry import BACKENDS, device_text, fallback
 from streammach.data.store.dataset import Dataset
 from streammach.errors import clean
 from streammach.figures import Reached, figures_text, words
-from streammach.machine import size_text, time_text
+from streammach.machine import number_text, percent_text, size_text, time_text
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.prediction.by_class import Slice
@@ -59,17 +59,17 @@ def store_lines(dataset: Dataset) -> Lines:
     sources = ", ".join(f"{clean(s.name)} ({s.format}, {size_text(s.bytes)})" for s in root.source)
     lines = [
         ("store", f"{clean(path, 60)}: format {root.format}, {kept}"),
-        ("rows", f"{facts.n_rows:,} with {facts.nnz / facts.n_rows:.3g} values each, at most "
-                 f"{facts.max_row_nnz:,}; {8 * facts.value_bytes} bits a value"),
+        ("rows", f"{facts.n_rows:,} with {number_text(facts.nnz / facts.n_rows)} values each, at "
+                 f"most {facts.max_row_nnz:,}; {8 * facts.value_bytes} bits a value"),
         ("classes", f"{facts.n_classes:,}; the largest has "
-                    f"{100 * dataset.label_counts.max() / facts.n_rows:.2g}% of the rows"),
-        ("features", f"{facts.n_features:,}; a row holds {100 * facts.density:.2g}% of them"),
+                    f"{percent_text(dataset.label_counts.max() / facts.n_rows)} of the rows"),
+        ("features", f"{facts.n_features:,}; a row holds {percent_text(facts.density)} of them"),
         ("source", sources),
         ("digest", facts.digest),
     ]  # fmt: skip
     if facts.listed:
         mean = facts.n_labels / facts.n_rows
-        lines.insert(2, ("labels", f"{mean:.3g} a row, at most {facts.max_row_labels:,}"))
+        lines.insert(2, ("labels", f"{number_text(mean)} a row, at most {facts.max_row_labels:,}"))
     if root.recipe is not None:
         lines.append(("columns", root.recipe.said()))
     if root.skipped:

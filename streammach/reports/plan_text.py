@@ -9,7 +9,7 @@ import msgspec
 
 from streammach.backends.registry import device_text
 from streammach.errors import clean
-from streammach.machine import size_text, time_range_text, time_text
+from streammach.machine import number_text, size_text, time_range_text, time_text
 from streammach.parts.registry import parts_text
 from streammach.progress import line_width, wrapped
 from streammach.spec.plan import Option, Plan
@@ -31,7 +31,7 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
     rows = [
         f"store    {clean(facts.path, 300)}",
         f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
-        f"{facts.n_classes:,} classes, {facts.nnz / facts.n_rows:.3g} values a row",
+        f"{facts.n_classes:,} classes, {number_text(facts.nnz / facts.n_rows)} values a row",
         *_wrapped("device", device_text(plan)),
         *(
             f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -103,6 +104,11 @@ class Pace:
         if clock.seconds is not None:
             self._allow(SMALLER_SHARE * clock.seconds, QUICK_SHARE * clock.seconds)
         self._expected, self._closing, self._beside = expected, closing, 0.0
+        table = timetable(plan.facts, plan.config, options, speed=speed)
+        later = itertools.dropwhile(lambda name: name != SEARCH, table)
+        # From the search on, without what ends each training.
+        ends = (SMALLER, LEARNING, WRITING)
+        self._hashed = sum(table[name] for name in later if name not in ends)
         self._ahead: dict[str, int] = {}  # what was done ahead, as options
 
     def _allow(self, usual: float, quick: float = math.inf) -> None:
@@ -149,7 +155,7 @@ class Pace:
     def ahead(self) -> Clock:
         """The time for what comes before hashed models: what they leave, but a half at least."""
         seconds = self._whole.seconds or 0.0
-        hashed = self._expected.hashed * self._stages.slowness
+        hashed = self._hashed * self._stages.slowness
         return self._whole.without(min(hashed, (1 - AHEAD_SHARE) * seconds))
 
     @property
@@ -166,7 +172,7 @@ class Pace:
 
     def hashed_fits(self) -> bool:
         """Return whether there is time to begin hashed models."""
-        return self._whole.left >= LEAST_SHARE * self._expected.hashed
+        return self._whole.left >= LEAST_SHARE * self._hashed
 
     def epoch_fits(self) -> bool:
         """Return whether there is time for an epoch, after a short search."""

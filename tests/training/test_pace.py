@@ -10,9 +10,20 @@ import streammach as sm
 from streammach.clock import Clock
 from streammach.errors import BudgetError
 from streammach.jit import TRAINING_COMPILER_BYTES as MORE
+from streammach.parts.counts.part import BESIDE
+from streammach.planning.speed import known_speed
 from streammach.spec.training import TrainingOptions
 from streammach.stages import Stages
-from streammach.training.pace import FEW_ROWS, MOST_ROWS, Pace
+from streammach.training.pace import (
+    CALIBRATION,
+    EPOCHS,
+    FEW_ROWS,
+    MOST_ROWS,
+    RANKING,
+    SEARCH,
+    Pace,
+    timetable,
+)
 from streammach.training.trainer import Trainer
 from tests.builders import fit
 
@@ -54,6 +65,14 @@ def test_the_time_for_a_small_model_is_part_of_the_time(paced, seconds, many, fe
     if seconds is not None:
         kept = {MOST_ROWS: many, FEW_ROWS: few}[judges] if size == "auto" else 0
         assert 60 - pace.epochs.seconds >= kept
+
+
+def test_counts_leave_the_time_for_hashed_models_and_for_the_fits_beside_them(paced):
+    pace = paced(60, 8, 2)
+    plan = pace._plan
+    table = timetable(plan.facts, plan.config, sm.TrainingOptions(), speed=known_speed())
+    needed = sum(table[name] for name in (SEARCH, EPOCHS, RANKING, BESIDE, CALIBRATION))
+    assert 60 - pace.ahead.seconds >= needed + 8
 
 
 def test_what_follows_is_reckoned_as_slow_as_what_was(paced):

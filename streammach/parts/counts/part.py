@@ -37,8 +37,9 @@ BESIDE = "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
-# Of a row that pairs are learnt from: a value, a class and a posting; of a row with labels a value.
-LEARN_VALUE, LEARN_CLASS, LEARN_POSTING, LABEL_VALUE = 1.6e-6, 0.1e-9, 0.5e-9, 3e-6
+# Of a row that pairs are learnt from: a value, a class and a posting; a row with labels, its value.
+LEARN_VALUE, LEARN_CLASS, LEARN_POSTING = 1.6e-6, 0.1e-9, 0.5e-9
+LABEL_ROW, LABEL_VALUE = 240e-6, 6.2e-6
 FIT = 0.3  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
 FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
@@ -53,8 +54,9 @@ FITTED_LISTS = Fit(columns=0.0089, power=0.95, repetitions=6.07, buckets=12.3, e
 SHARES = {  # a half of the pairs and so on
     2: AccuracyDrop(1.0, 0.5), 4: AccuracyDrop(1.6, 0.8), 8: AccuracyDrop(2.5, 1.2),
 }  # fmt: skip
-# By counts without hashed models: 1.0, 1.4 and 8.5 were measured on test rows.
-ALONE = AccuracyDrop(3.0, 3.0)
+# By counts without hashed models: 1.0, 1.4 and 8.5 were measured on test rows; of lists of labels
+# 0.6, 1.5 and 2.4.
+ALONE, ALONE_LISTS = AccuracyDrop(3.0, 3.0), AccuracyDrop(1.8, 1.0)
 LEARNT_BYTES = 8  # of a pair that is learnt, or a feature: its weight and a sum of squares
 COPIES = 3  # of what a feature has, while a model becomes smaller
 LEARNT_POINTS = 2.6  # that feature and pair weights bring, with their fits: a mean of five sets
@@ -243,8 +245,9 @@ class Counts(Part):
             yield Choice(plan=None, loss=LOST, why=f"no counts: {room:,} {pairs} do not fit")
 
     def _choice(self, facts: DataFacts, n_pairs: int, loss: AccuracyDrop, why: str) -> Choice:
-        plan, fit = PartPlan(name=self.name, size=n_pairs), FITTED_LISTS if facts.listed else FITTED
-        return Choice(plan=plan, loss=loss, why=why, fit=fit, alone=ALONE)
+        plan = PartPlan(name=self.name, size=n_pairs)
+        fit, drop = (FITTED_LISTS, ALONE_LISTS) if facts.listed else (FITTED, ALONE)
+        return Choice(plan=plan, loss=loss, why=why, fit=fit, alone=drop)
 
     def without(self, why: str | None) -> Choice:
         return Choice(plan=None, why=f"no counts: {why}" if why else "no counts, as asked")
@@ -329,10 +332,10 @@ class Counts(Part):
 
 
 def _learning(facts: DataFacts, config: RunConfig) -> float:
-    row = config.shape.n_classes * LEARN_CLASS + facts.row_postings * LEARN_POSTING
     if facts.listed:
         n_rows = most_rows(facts, bytes_of.LABEL_BYTES * config.size_of("counts"))
-        return n_rows * (row + facts.nnz / facts.n_rows * LABEL_VALUE)
+        return n_rows * (LABEL_ROW + facts.nnz / facts.n_rows * LABEL_VALUE)
+    row = config.shape.n_classes * LEARN_CLASS + facts.row_postings * LEARN_POSTING
     learnt = facts.nnz * LEARN_VALUE + facts.n_rows * row
     return min(alone.USUAL_PASSES, alone.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
 

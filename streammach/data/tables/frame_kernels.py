@@ -15,7 +15,7 @@ from streammach.rows.name_table import LARGEST, NameTable, mix, slot_of, start_s
 from streammach.rows.names import MAX_NAME
 from streammach.simd import PADDING, load8, prefetch
 
-TEXT, NAMES, VALUE, SCALED, BIN = range(5)  # what the kernel does with a column
+TEXT, NAMES, VALUE, BIN = range(4)  # what the kernel does with a column
 NGRAMS, LEAST, MOST = range(3)  # places in Frame.options: words of a run; characters, 0: none
 # Places in Frame.columns, for each column: what it is, its namespace, that of its characters, its
 # first number, how many it has, its first name among those that are known beforehand.
@@ -253,7 +253,7 @@ def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slo
     n = 0
     for c in range(columns.shape[0]):
         kind, space = columns[c, KIND], columns[c, OF]
-        if kind in (VALUE, SCALED, BIN):
+        if kind in (VALUE, BIN):
             at, name = columns[c, FIRST_NUMBER], columns[c, FIRST_FIXED]
             for k in range(columns[c, N_NUMBERS]):
                 number = frame.numbers[row, at + k]

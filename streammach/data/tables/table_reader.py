@@ -21,7 +21,6 @@ from streammach.data.tables.frame import Wrong, cells_of, joined, note, split, t
 from streammach.data.tables.frame_kernels import (
     BIN,
     NAMES,
-    SCALED,
     TEXT,
     VALUE,
     Frame,
@@ -164,7 +163,6 @@ class TableReader:
         for column in self._recipe.columns:
             otherwise = NAMES if column.role == "date" else VALUE
             kind = KINDS.get(column.role, BIN if column.edges else otherwise)
-            kind = SCALED if column.width and column.scale else kind
             of = space(column.namespace)
             has_chars = column.role == "text" and self._recipe.chars is not None
             chars = space(column.namespace + CHARS) if has_chars else 0

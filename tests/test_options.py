@@ -8,6 +8,7 @@ import pytest
 
 import streammach as sm
 from streammach.errors import StreammachError, UsageError
+from streammach.spec.annotated import TYPES
 
 SHAPE = {"n_buckets": 4, "n_repetitions": 2}
 SHORT = {"epochs": 1, "learning_rate": 0.5}
@@ -112,3 +113,25 @@ def test_so_many_threads_are_refused(folder):
     for call in (CALLS[sm.convert], CALLS[sm.train], CALLS[sm.Predictor]):
         with pytest.raises(UsageError, match="more than 4,096: threads"):
             call(folder, {"threads": 2**40})
+
+
+def of_a_cluster():
+    from streammach.cluster import distributed
+
+    return [distributed.train, distributed.predict, distributed.evaluate]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_cluster_is_not_asked_for_what_cannot_be(number):
+    pytest.importorskip("distributed")
+    function, refused = of_a_cluster()[number], 0
+    given = inspect.signature(function).parameters
+    fixed = {name: "x" for name, one in given.items() if one.default is one.empty}
+    for name, kind in function.__annotations__.items():
+        if name in given and name not in fixed and {*kind.split(" | ")} <= TYPES.keys():
+            if {"str", "int"} <= {*kind.split(" | ")}:
+                continue  # a size, which has a reader of its own
+            refused += 1
+            with pytest.raises(UsageError, match=rf"^'.*' is no .*: {name}$"):
+                function(**fixed | {name: object()})
+    assert refused

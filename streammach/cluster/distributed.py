@@ -29,6 +29,7 @@ from streammach.files.urls import absolute
 from streammach.files.workplaces import GOES_ON, LOCK, Workplace
 from streammach.machine import peak_bytes, size_text
 from streammach.planning.ledger import ledger
+from streammach.spec.annotated import check_options
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.training.run import RESULT, Run, begun
@@ -47,7 +48,7 @@ AGAIN_SECONDS = 0.5
 def train(
     store: str | os.PathLike[str], plan: Plan, client: Client, *, out: str | os.PathLike[str],
     options: TrainingOptions | None = None, parts: int | None = None,
-    class_weight: str | None = None, callbacks: Sequence[object] | None = None,
+    class_weight: str | os.PathLike[str] | None = None, callbacks: Sequence[object] | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES, tell: Callable[[str], None] | None = None,
     resume: bool = False,
 ) -> Run:  # fmt: skip
@@ -74,7 +75,7 @@ def train(
         What is fixed of the training; all is chosen otherwise.
     parts : int, optional
         How many parts; by default one a worker, or so many that they fit the workers' memory.
-    class_weight : str, optional
+    class_weight : str or path-like, optional
         ``balanced`` or a file, as for :func:`streammach.data.class_weights.weighed`.
     callbacks : sequence, optional
         What watches the merge, as for :class:`streammach.training.trainer.Trainer`.
@@ -101,6 +102,7 @@ def train(
     StreammachError
         If workers were lost again and again, or the scheduler was.
     """
+    check_options(train.__annotations__, locals())
     check_installed()
     path, folder = absolute(store), Path(os.path.abspath(out))
     options = options or TrainingOptions()
@@ -109,10 +111,10 @@ def train(
     place = Workplace(folder.with_name(f"{folder.name}.parts"), KIND)
     with ExitStack() as opened:
         data = opened.enter_context(Dataset.open(path))
-        if class_weight is not None:
-            if class_weight != BALANCED:
-                class_weight = os.path.abspath(class_weight)
-            data = weighed(data, class_weight)
+        given = None if class_weight is None else os.fspath(class_weight)
+        if given is not None:
+            given = given if given == BALANCED else os.path.abspath(given)
+            data = weighed(data, given)
         n = _begun_parts(folder, place, parts, resume=resume)
         if not (folder / RESULT).exists():
             workers = ClusterWorkers(client)
@@ -123,7 +125,7 @@ def train(
             place.open(**{COUNT: n})
             task = PartTask(
                 store=path, folder=str(place.path), plan=plan, options=options,
-                number=PartNumber(1, n), settings=None, class_weight=class_weight,
+                number=PartNumber(1, n), settings=None, class_weight=given,
                 checkpoint_minutes=checkpoint_minutes,
             )  # fmt: skip
             done = Tasks(client, workers, task, tell or (lambda line: None)).run()

@@ -37,6 +37,7 @@ from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.room import NOTHING, Task, room_before
 from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown
+from streammach.spec.annotated import check_options
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -95,6 +96,7 @@ def predict(
     DataError, StoreError, ModelError, DiskError
         As for a prediction, on a worker or here.
     """
+    check_options(predict.__annotations__, locals())
     began = time.monotonic()
     check_installed()
     request = PredictionRequest.of(
@@ -173,6 +175,7 @@ def evaluate(
     StreammachError
         As for :func:`streammach.distributed.predict`, and as for an evaluation.
     """
+    check_options(evaluate.__annotations__, locals())
     began = time.monotonic()
     check_installed()
     store, folder = absolute(store), folder_of(os.path.abspath(run))

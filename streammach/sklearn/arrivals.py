@@ -32,8 +32,7 @@ def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
     assert found.recipe is not None, "a table has a recipe"
     _take_columns(estimator, found.recipe)
     weights = None if found.weights is None else found.weights.astype(np.float64)
-    if estimator.class_weight is not None:
-        weights = by_class(targets, weights, estimator.class_weight)
+    weights = by_class(targets, weights, estimator.class_weight)
     return Rows(found.rows.matrix, targets, weights, found)
 
 
@@ -62,9 +61,7 @@ def arriving(
     check_consistent_length(X, y)
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if estimator.class_weight is not None:
-        weights = by_class(targets, weights, estimator.class_weight)
-    return Rows(X, targets, weights), recipe
+    return Rows(X, targets, by_class(targets, weights, estimator.class_weight)), recipe
 
 
 def names_of(estimator: Any) -> Names | None:
@@ -110,6 +107,4 @@ def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool)
             raise ValueError("all weights of rows are 0: sample_weight")
         X, y, weights = without_weightless(X, y, weights)
     targets = Targets.of(y)
-    if estimator.class_weight is not None:
-        weights = by_class(targets, weights, estimator.class_weight)
-    return Rows(X, targets, weights)
+    return Rows(X, targets, by_class(targets, weights, estimator.class_weight))

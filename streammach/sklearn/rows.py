@@ -211,8 +211,10 @@ def summed(x: Any) -> Any:
 
 def by_class(
     targets: Targets, weights: NDArray[np.float64] | None, class_weight: Any
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64] | None:
     """Return the weights of rows times those of their classes, or raise ValueError."""
+    if class_weight is None:
+        return weights
     codes = targets.codes
     if codes is None:
         raise ValueError("rows have sets of labels: class_weight")

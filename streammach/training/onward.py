@@ -136,11 +136,7 @@ class Start:
         if constraints.shaped or constraints.hashed_features:
             raise UsageError("the run has a shape: --buckets, --repetitions, --exact, --start")
         spec, model = self.spec(data.n_classes, data.n_features), self.model
-        said = {one.option: constraints.parts.get(one.option) for one in SWITCHES.values()}
-        own = dict.fromkeys(said, "off") | {"counts": said["counts"]}
-        own["loss"] = "joint" if model.training.loss == "joint" else "independent"
-        own["optimizer"] = model.training.optimizer
-        _refuse_others(said | {"optimizer": constraints.optimizer}, own)
+        self.check({**constraints.parts, "optimizer": constraints.optimizer})
         shape: dict[str, Any] = {"n_buckets": spec.n_buckets, "n_repetitions": spec.n_repetitions}
         if spec.unhashed:
             shape["n_buckets"] = None
@@ -170,13 +166,19 @@ class Start:
         n_buckets = n_classes if spec.exact else spec.n_buckets
         return replace(spec, n_classes=n_classes, n_features=n_features, n_buckets=n_buckets)
 
-    def check(self, options: TrainingOptions) -> None:
-        """Raise UsageError if another transform, smoothing or loss is asked for than the run's."""
-        if (run := self.training) is not None:
-            loss = run.loss if run.logistic else run.label_share
-            own = {"transform": run.transform, "label_smoothing": run.label_smoothing,
-                   "label_loss": loss}  # fmt: skip
-            _refuse_others({name: getattr(options, name) for name in own}, own)
+    def check(self, said: Mapping[str, Any]) -> None:
+        """Raise UsageError for options that say something else than the run decided."""
+        if (run := self.training) is None:
+            return
+        own = {one.option: "off" for one in SWITCHES.values() if one.option != "counts"} | {
+            "loss": "joint" if run.loss == "joint" else "independent", "optimizer": run.optimizer,
+            "transform": run.transform, "label_smoothing": run.label_smoothing,
+            "label_loss": run.loss if run.logistic else run.label_share,
+        }  # fmt: skip
+        wrong = [name for name in own if said.get(name) not in (None, "auto", own[name])]
+        if wrong:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+            raise UsageError(f"the run decided that already: {flags}, --start")
 
     def onward(self, options: TrainingOptions) -> TrainSpec:
         """Return how it goes on: as the run was trained, but for what is said."""
@@ -190,14 +192,6 @@ class Start:
         model, n = self.model, 0 if left is None else int(np.count_nonzero(~left))
         stored = model.stored or "float32"
         return (f"it starts from {stored} weights of {model.spec}: an epoch of {n:,} rows",)
-
-
-def _refuse_others(said: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raise UsageError for options that say something else than the run."""
-    wrong = [name for name, value in said.items() if value not in (None, "auto", own[name])]
-    if wrong:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise UsageError(f"the run decided that already: {flags}, --start")
 
 
 def _new_rows(data: Dataset, model: Model) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -77,7 +77,7 @@ class Trainer:
         self._start, self._stop = start, stop
         self.plan, self.options = plan, options or TrainingOptions()
         if start is not None:
-            start.check(self.options)
+            start.check(vars(self.options))
         self._clock = clock
         self._callbacks = tuple((EarlyStopping(),) if callbacks is None else callbacks)
         self._checkpoint_seconds = checkpoint_minutes * 60

@@ -219,11 +219,11 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
     if rows.labels is not None:
         return fit_label_calibration(rows, rows.labels, ranking)
     known = np.flatnonzero(rows.classes >= 0)
-    if not rows.weights[known].any():  # classes may weigh nothing
+    weights = None if rows.importance is None else rows.weights[known].astype(np.float64)
+    if not len(known) or (weights is not None and not weights.any()):  # classes may weigh nothing
         return Calibration()
     ids, scores = ranking(rows, CANDIDATES)
     scores, right = scores[known], ids[known] == rows.classes[known][:, None]
-    weights = None if rows.importance is None else rows.weights[known].astype(np.float64)
     fitted = _fit_scale(scores, right, n_classes, weights)
     if len(known) < LEAST_ROWS:
         return fitted

@@ -75,6 +75,8 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
     """Return what people gave as rows: a matrix, array, DataFrame, or sequence of dicts."""
     own = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind == "O" else rows
     if isinstance(own, list | tuple) and own and isinstance(own[0], Mapping):
+        if columns is not None:
+            raise UsageError("dicts name their values: columns")
         return _of_dicts(own)
     names = columns
     if hasattr(rows, "to_numpy") and hasattr(rows, "columns"):

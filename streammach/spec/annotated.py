@@ -16,9 +16,8 @@ from streammach.errors import UsageError, clean
 MOST_BITS = 64  # of a whole number
 MOST_THREADS = 1 << 12
 CLASSES = (
-    "Allowed", "BadRows", "Clock", "Constraints", "InputCounts", "Layout", "ProgressBar",
-    "Room", "SourceOptions",
-    "Start", "StopSignals", "TableOptions", "TrainingOptions",
+    "Allowed", "BadRows", "Clock", "Constraints", "InputCounts", "Layout", "ProgressBar", "Room",
+    "SourceOptions", "Start", "StopSignals", "TableOptions", "TrainingOptions",
 )  # fmt: skip
 
 

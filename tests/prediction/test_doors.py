@@ -239,6 +239,8 @@ def test_a_matrix_of_another_width_is_refused(matrix, tmp_path):
             predictor.topk(x, columns=NUMBERS[1:])
         with pytest.raises(DataError, match="two columns have the name of one feature"):
             predictor.topk(x, columns=["0", *NUMBERS[:-1]])
+        with pytest.raises(UsageError, match="dicts name their values: columns"):
+            sm.train([{"0": 1.0}, {"1": 1.0}], ["a", "b"], columns=NUMBERS)
 
 
 def test_named_columns_follow_the_rules_of_recipes():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.source import START, Place
-from streammach.data.source_options import SourceOptions, TableOptions
+from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
 from streammach.data.tables.arrow_rows import ArrowRows, arrow
@@ -26,6 +26,11 @@ from streammach.spec.recipe import Column, Recipe
 
 SOME_ROWS = 2048  # Python objects that are read at a time
 ONLY_POLARS = ("Object", "Int128", "UInt128")  # types of polars that Arrow does not have
+OF_FILES = {  # options of files alone, and what they are called
+    "form": "a format", "layout": "quotes, a header and names of columns without one",
+    "x_path": "paths inside (x_path)", "y_path": "paths inside (y_path)",
+    "first_label": "rows with a first label (first_label)",
+}  # fmt: skip
 TEXT = "text"  # the column of rows that are strings, where no recipe names it
 
 
@@ -94,6 +99,9 @@ class MemorySource(Table):
 
     def __init__(self, table: Any, options: SourceOptions, *, labelled: bool = True) -> None:
         super().__init__(options)
+        for name, said in OF_FILES.items():
+            if getattr(options, name) != getattr(GUESSED, name):
+                raise UsageError(f"only files have {said}: rows in memory were given", path=PLACE)
         self.path, self.form, self.labelled = PLACE, "memory", labelled
         self._table = table
         self._listed = isinstance(table, list | tuple)

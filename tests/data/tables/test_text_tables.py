@@ -116,6 +116,21 @@ def test_layouts_that_cannot_be(tmp_path):
         open_source(tmp_path / "a.vw", SourceOptions(layout=Layout(quotes="off")))
 
 
+@pytest.mark.parametrize("option", [
+    {"format": "csv"}, {"quotes": "off"}, {"header": False}, {"header": False, "columns": "y,t"},
+    {"x_path": "X"}, {"y_path": "y"}, {"first_label": True},
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["dicts", "Arrow"])
+def test_options_of_files_are_refused_for_rows_in_memory(option, kind, tmp_path):
+    rows = [{"y": "k", "t": "a"}, {"y": "m", "t": "b"}]
+    with pytest.raises(UsageError, match="only files have"):
+        convert(
+            rows if kind == "dicts" else pa.Table.from_pylist(rows), tmp_path / "s.zarr", **ROLES,
+            **option,
+        )  # fmt: skip
+    assert not any(tmp_path.iterdir())
+
+
 ROWS = {
     "vw": b"a | x y\nb | y z\n", "svmlight": b"1 1:1 2:1\n2 2:1\n", "csv": b"y,t\nk,a b\nm,c\n",
     "tsv": b"y\tt\nk\ta b\nm\tc\n", "jsonl": b'{"y":"k","t":"a b"}\n{"y":"m","t":"c"}\n',

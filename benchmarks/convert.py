@@ -230,11 +230,11 @@ def blocks(data, *, anew=False):
         data._checked.clear()
     most, step = data.root.max_block_nnz, data.facts.block_rows
     features, values = np.empty(most, np.int32), np.empty(most, data.value_type)
-    indptr, classes = np.empty(step + 1, np.int64), np.empty(step, np.int32)
+    classes = np.empty(step, np.int32)
     began = time.perf_counter()
     for start in range(0, data.n_rows, step):
         n = min(step, data.n_rows - start)
-        pointers = data.pointers(start, start + n, indptr[: n + 1])
+        pointers = data.pointers(start, start + n)
         nnz = int(pointers[-1] - pointers[0])
         rows = RowBlock(
             indptr=pointers, features=features[:nnz], values=values[:nnz], classes=classes[:n]

@@ -9,12 +9,11 @@ from scipy import sparse
 
 from streammach.data.convert import convert
 from streammach.errors import UsageError
-from streammach.files.destinations import Destination
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from tests.builders import rows_by_name
 from tools.synthetic import kernels as k
-from tools.synthetic.files import ROWS, write_rows
+from tools.synthetic.files import destination_of, write_rows
 from tools.synthetic.lists import LONG, LONG_ROWS, Lists
 from tools.synthetic.rows import SHAPES, Shape, SyntheticRows, text_pieces
 
@@ -220,7 +219,7 @@ def test_what_cannot_be_is_refused(tmp_path):
 
 def test_a_file_whose_writing_fails_does_not_appear(tmp_path):
     def fail():
-        with Destination(tmp_path / "a.vw", ROWS).scratch() as made:
+        with destination_of(tmp_path / "a.vw").scratch() as made:
             made.write_bytes(b"half")
             raise RuntimeError
 

@@ -12,6 +12,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.data.class_weights import weighed
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
+from streammach.training.onward import Start
 from streammach.training.run_part import PartNumber, RunPart
 from tests.builders import Stop, TinyData, batch_of, block_of, model_files, open_backend, spec_of
 from tests.builders import training as spec_for
@@ -310,7 +311,7 @@ def test_runs_that_cannot_be_had_in_parts(data, tiny, tmp_path):
     plan = trainer(data).plan
     refused(sm.Trainer(plan, clock=sm.Clock(60.0)), "what a time allows")
     model = trainer(data).fit(data, tmp_path / "run").model
-    refused(sm.Trainer(plan, start=model), "starts from no other model")
+    refused(sm.Trainer(plan, start=Start(model)), "starts from no other model")
     x = tiny.rng.standard_normal((300, 6))
     dense = tiny.dense_store("d.zarr", x, np.arange(300) % 30)
     with sm.Dataset.open(dense) as rows:

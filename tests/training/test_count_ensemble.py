@@ -17,15 +17,6 @@ from tests.builders import changed, fit, held_out
 FIXED = {"epochs": 1, "learning_rate": 0.2, "transform": "binary", "model_size": "full"}
 
 
-@pytest.fixture
-def stores(tiny):
-    """Many classes that a narrow model cannot tell apart, and their features can."""
-    train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
-    test = tiny.store("test.zarr", n_rows=600, n_classes=150, namespace=True, like=train)
-    with sm.Dataset.open(train) as data:
-        yield data, test
-
-
 def narrow(data, **options):
     return sm.plan(data, n_buckets=4, n_repetitions=6, **options)
 

@@ -64,7 +64,7 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
     with ExitStack() as opened:
         dataset = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
         if dataset.digest != plan.facts.digest:
-            what = "the plan was made for another store"
+            what = "the plan was made for another store, or for other weights of classes"
             raise MismatchError(what, path=dataset.path)
         finished = request.finished()
         compiling = 0 if finished else request.check(dataset.facts)

@@ -154,9 +154,10 @@ def _held_columns(groups):
 def session_of(data, plan, held, check=lambda: None):
     """What a part needs of a session that has no backend."""
     told = []
-    return SimpleNamespace(dataset=data, plan=plan, held=held, check=check, tell=told.append,
-                           told=told, backend=None, clock=Clock(), ahead={}, known=None, left=None,
-                           begin=lambda stage: None, at=lambda done, total: None,
+    return SimpleNamespace(dataset=data, plan=plan, held=held, judges=held.rows, check=check,
+                           told=told, tell=told.append, backend=None, clock=Clock(), ahead={},
+                           known=None, left=None, begin=lambda stage: None,
+                           at=lambda done, total: None,
                            findings=Findings(Path(), "", lasting=False),
                            options=TrainingOptions())  # fmt: skip
 

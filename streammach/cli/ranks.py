@@ -90,7 +90,8 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     file: Path | None = given.by_class
     table = None
     if file is not None:
-        table = Destination(file, TABLE, force=given.force, inputs=[run, store])
+        beside = [] if given.rejects is None else [given.rejects]
+        table = Destination(file, TABLE, force=given.force, inputs=[run, store, *beside])
     given = given.but(by_class=file is not None)
     request = EvaluationRequest(**given.of(EvaluationRequest))
     room = room_before(

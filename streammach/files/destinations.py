@@ -51,6 +51,8 @@ class Destination:
         path = self.path
         check_name(path)
         if not path.parent.is_dir():
+            if os.path.lexists(path.parent):
+                raise self._refused("its folder is no folder", "Choose another name.")
             raise self._refused("its folder does not exist", "Make the folder first.")
         if len(os.fsencode(path.name)) + AFFIX_BYTES > MAX_NAME_BYTES:
             raise self._refused("its name is too long", "Choose a shorter one.")

@@ -126,7 +126,7 @@ def _of_features(weighing: Weighing, hashed_features: int | None) -> list[Candid
     if refused is not None and not found:
         raise refused
     if constraints.unhashed and not found:
-        what = "rows are dense" if ways[0].dense else f"not without counts, or on {weighing.device}"
+        what = "rows are dense" if ways[0].dense else "counts rank alone, on the CPU"
         raise UsageError(f"no model without hashed ones: {what}: --repetitions 0")
     reasons = [_refusal(one.option.config) for one in found]
     if all(reasons):  # a part that is wanted does not go with this shape

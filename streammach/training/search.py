@@ -71,7 +71,8 @@ class Search:
 
     def __init__(self, session: Session, options: TrainingOptions) -> None:
         self._session, self._options = session, options
-        self._rows, self._n_rows = session.held.rows, session.dataset.n_rows
+        self._n_rows, self._rows = session.dataset.n_rows, session.judges
+        self._judges = "held-out" if session.held.rows.n_rows else "training"
         self._trials: dict[tuple[TrainSpec, int], Trial] = {}
         self._wanted = search_trials(session.plan.facts, session.plan.config)
         self._open = open_trials(session.plan.facts, session.plan.config, options)
@@ -93,7 +94,7 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
-        if spec.logistic and self._rows.n_rows:  # of lists of labels, where no loss is asked for
+        if spec.logistic and self._session.held.rows.n_rows:  # lists, where no loss is asked for
             spec, more = self._choose_label_loss(spec)
             reasons += more
         for part in planned(self._session.plan.config):
@@ -192,7 +193,7 @@ class Search:
         epochs = self._start(names[0]).epochs
         for rung in rungs(self._n_rows, epochs, self._wanted, len(names)):
             tried = self._compared(left[: rung.candidates], rung.rows, rung.epochs)
-            evidence.append(_figures([(trial.spec.transform, trial) for trial in tried]))
+            evidence.append(self._figures([(trial.spec.transform, trial) for trial in tried]))
             best_first = sorted(tried, key=lambda trial: -trial.score)
             left = [trial.spec.transform for trial in best_first]
             if self._session.clock.left <= 0:
@@ -236,16 +237,28 @@ class Search:
         tried.sort(key=lambda trial: trial.spec.learning_rate)
         enough = best.score - self._noise(best)
         chosen = next(trial for trial in tried if trial.score >= enough).spec.learning_rate
-        figures = _figures([(f"{trial.spec.learning_rate:.3g}", trial) for trial in tried])
+        figures = self._figures([(f"{trial.spec.learning_rate:.3g}", trial) for trial in tried])
         return replace(spec, learning_rate=chosen), f"{what} {chosen:.3g}: {figures}"
 
     def better(
         self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
     ) -> tuple[bool, str]:
         """Return whether another training, a longer one, is better by more than noise; why."""
+        if not self._session.held.rows.n_rows:
+            return False, f"{what} {names[False]}: no rows are held out"
         tried = [self._rehearsed(spec), self._rehearsed(other)]
         better = tried[1].score > tried[0].score + self._noise(tried[0])
-        return better, f"{what} {names[better]}: {_figures(list(zip(names, tried, strict=True)))}"
+        figures = self._figures(list(zip(names, tried, strict=True)))
+        return better, f"{what} {names[better]}: {figures}"
+
+    def _figures(self, tried: list[tuple[str, Trial]]) -> str:
+        first = tried[0][1]
+        figures = scores_text((name, trial.measured) for name, trial in tried)
+        plural = "s" if first.spec.epochs > 1 else ""
+        return (
+            f"{self._judges} {words(first.listed).both} after {first.spec.epochs} epoch{plural} of "
+            f"{first.rows:,} rows: {figures}"
+        )
 
     def _rehearsed(self, spec: TrainSpec) -> Trial:
         return self._try(spec, *trial(self._n_rows, spec.epochs, self._wanted))
@@ -333,13 +346,3 @@ def _chosen(
         epochs = pace.epochs_that_fit(spec.epochs, speeds)
     trials = tuple(one.figures for one in search.trials)
     return replace(spec, epochs=epochs), trials, tuple(reasons)
-
-
-def _figures(tried: list[tuple[str, Trial]]) -> str:
-    first = tried[0][1]
-    figures = scores_text((name, trial.measured) for name, trial in tried)
-    plural = "s" if first.spec.epochs > 1 else ""
-    return (
-        f"held-out {words(first.listed).both} after {first.spec.epochs} epoch{plural} of "
-        f"{first.rows:,} rows: {figures}"
-    )

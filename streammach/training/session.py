@@ -14,7 +14,14 @@ import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.clock import Clock
-from streammach.data.holdout import HeldOut, check_held_out, held_numbers, hold_out, left_out
+from streammach.data.holdout import (
+    HeldOut,
+    check_held_out,
+    held_numbers,
+    hold_out,
+    left_out,
+    masked_rows,
+)
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import (
@@ -40,6 +47,7 @@ from streammach.planning.ledger import kernels, spare_bytes
 from streammach.planning.speed import known_speed
 from streammach.prediction.set_metrics import by_propensity
 from streammach.processes import StopSignals
+from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
 from streammach.spec.byte_lines import bytes_in
 from streammach.spec.documents import encoded
@@ -63,6 +71,7 @@ from streammach.training.run import (
 from streammach.training.run_part import COUNT, PartNumber, RunPart, settings_of
 
 LISTS_ALONE = "It is for lists of labels."
+MOST_JUDGES = 256  # training rows that judge trials where none are held out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,6 +260,15 @@ class Session:
         )
         if self.held.looked:
             self.tell(f"held out {self.held.origin}")
+
+    @cached_property
+    def judges(self) -> RowBlock:
+        """Rows that judge trials: held-out ones, or training rows where none are held out."""
+        if self.held.rows.n_rows:
+            return self.held.rows
+        most = min(self.plan.config.batching.batch_size, MOST_JUDGES)  # the store is shuffled
+        first = next(masked_rows(self.dataset, np.arange(self.dataset.n_rows) < most))
+        return _weighed(replace(self.held, rows=first), self.dataset, self.options).rows
 
     def close(self) -> None:
         """Give back what the backend has of a device and of the process."""

@@ -226,6 +226,8 @@ def test_missing_sources_and_folders_are_refused(tiny):
         convert(tiny.folder / "no.vw", tiny.folder / "out")
     with pytest.raises(UsageError, match="its folder does not exist"):
         convert(tiny.text("r.vw", ["a |w x"]), tiny.folder / "no" / "out")
+    with pytest.raises(UsageError, match="its folder is no folder"):
+        convert(tiny.text("r.vw", ["a |w x"]), tiny.folder / "r.vw" / "out")
     with pytest.raises(UsageError, match="no source"):
         convert([], tiny.folder / "out")
 

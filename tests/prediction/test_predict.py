@@ -243,3 +243,7 @@ def test_evaluation_skips_bad_rows_too(job, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["skipped"] == found.skipped
     assert document["accuracy"] == found.accuracy
+    both = ["--on-bad-row", "skip", "--rejects", "b.csv", "--by-class", "b.csv"]
+    assert main(["evaluate", "run", "bad.vw", *both]) == 2
+    assert "accuracy" not in capsys.readouterr().err
+    assert not (job / "b.csv").exists()

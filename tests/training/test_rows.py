@@ -50,6 +50,18 @@ def test_the_weights_are_those_of_a_training_on_a_store(tmp_path, data, options)
     assert (run.model.predict(data[0]) == data[1]).mean() > 0.9
 
 
+@pytest.mark.parametrize("n_rows", [2, 7, 19, 60])
+@pytest.mark.parametrize("scale", [1e-4, 1, 1e4])
+def test_rows_that_hold_none_out_choose_by_themselves(n_rows, scale, rng):
+    y = np.arange(n_rows) % 3
+    x = (np.eye(3)[y] + rng.normal(0, 0.1, (n_rows, 3))) * scale
+    run = sm.train(x, y, memory="1GB", held_out_rows=0, threads=1)
+    assert np.array_equal(run.model.predict(x, k=1).ravel(), y)
+    told = [why for why in run.reasons if why.startswith(("transform", "learning rate"))]
+    assert len(told) == 2
+    assert all("training accuracy" in why and "held-out" not in why for why in told)
+
+
 def test_rows_that_do_not_fit_go_through_a_store_that_is_removed(tmp_path, data, monkeypatch):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))

@@ -240,7 +240,7 @@ def test_counts_are_the_same_after_they_were_saved(stores, tiny, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_repetitions": 0, "counts": "off"}, "no model without hashed ones"),
+        ({"n_repetitions": 0, "counts": "off"}, "no model without hashed ones: counts rank alone"),
         ({"n_repetitions": 0, "n_buckets": 8}, "no hashed models have no buckets"),
         ({"n_repetitions": 0, "exact": True}, "exact=True excludes"),
         ({"n_repetitions": -1, "n_buckets": 8}, "too small: n_repetitions"),

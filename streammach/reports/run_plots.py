@@ -23,9 +23,10 @@ from streammach.reports.drawing import (
     plain_log,
     whole_ticks,
 )
+from streammach.spec.byte_lines import Line
 from streammach.spec.plan import Plan
 from streammach.training.events import StagePoint, read_log
-from streammach.training.run import Run
+from streammach.training.run import Result, Run
 from streammach.training.sweep import Point, Sweep, open_sweep
 
 GB, MB = 1e9, 1e6
@@ -42,7 +43,7 @@ def run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
     plots = [size, stages_plot(log.stages, said)]
     if result.history:
         plots.append(epochs_plot(result.history, result.best_epoch + 1, counts=counts, said=said))
-    plots += [memory_plot(run.plan, result.peak_bytes, log.held)]
+    plots += [memory_plot(run.plan, result, log.held)]
     return tuple(plot for plot in plots if plot is not None)
 
 
@@ -122,12 +123,16 @@ def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot |
     )  # fmt: skip
 
 
-def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
+def memory_plot(plan: Plan, result: Result, held: dict[str, int]) -> Plot:
     """Return projected and noted bytes by ledger term; those that are hardly seen are one bar."""
-    lines = sorted((x for x in plan.ledger if x.where == "host"), key=lambda x: -x.n_bytes)
-    terms: list[Term] = [("sum", plan.projected_bytes, peak)]
+    peak, projected = result.peak_bytes, result.projected_bytes
+    lines = [x for x in plan.ledger if x.where == "host"]
+    if (compiler := projected - plan.projected_bytes) > 0:  # the first training of its kind
+        lines.append(Line("compiling kernels", "host", compiler))
+    lines.sort(key=lambda x: -x.n_bytes)
+    terms: list[Term] = [("sum", projected, peak)]
     terms += [(line.name, line.n_bytes, held.get(line.name)) for line in lines]
-    seen = [term for term in terms if term[1] >= SEEN * plan.projected_bytes]
+    seen = [term for term in terms if term[1] >= SEEN * projected]
     small = terms[len(seen) :]
     if len(small) > 1:
         name = f"{len(small)} smaller ones"
@@ -137,11 +142,11 @@ def memory_plot(plan: Plan, peak: int, held: dict[str, int]) -> Plot:
     return Plot(
         name="memory", draw=lambda figure: _draw_memory(figure, seen, plan.limits.host),
         height=1.1 + 0.21 * len(seen),
-        finding=f"Training took {size_text(peak)} of {size_text(plan.projected_bytes)} projected "
-                f"({peak / plan.projected_bytes:.2f}) and {size_text(plan.limits.host)} allowed",
+        finding=f"Training took {size_text(peak)} of {size_text(projected)} projected "
+                f"({peak / projected:.2f}) and {size_text(plan.limits.host)} allowed",
         alt=f"Bars of projected memory by ledger term; the largest of {len(lines)} is "
             f"{lines[0].name} with {size_text(lines[0].n_bytes)}; the sum is "
-            f"{size_text(plan.projected_bytes)}, {size_text(peak)} were measured",
+            f"{size_text(projected)}, {size_text(peak)} were measured",
         header=("term", "projected bytes", "measured bytes"),
         rows=(
             *((name, f"{p:,}", "-" if m is None else f"{m:,}") for name, p, m in terms),

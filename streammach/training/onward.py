@@ -141,8 +141,9 @@ class Start:
         if spec.unhashed:
             shape["n_buckets"] = None
         parts = {one.option: one.words[2] for one in SWITCHES.values()}
-        usual = "off" if model.counts is None else "on"
-        parts["counts"] = constraints.parts.get("counts", usual)
+        if (counts := constraints.parts.get("counts", "auto")) == "auto":
+            counts = "off" if model.counts is None else "on"
+        parts["counts"] = counts
         made = choose(data, replace(
             constraints, **shape, parts=parts, optimizer=model.training.optimizer,
             hashed_features=spec.n_hashed_features if spec.cut else None,

@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
+from streammach.machine import size_text
 from streammach.reports.drawing import NIGHT, SERIES, as_file, plain_log
 from streammach.reports.run_plots import memory_plot
 
@@ -28,10 +30,13 @@ def test_letters_of_plots_are_no_smaller_than_nine_pixels_on_a_phone(pages):
 
 def test_small_terms_of_memory_are_one_bar(run_and_rows):
     run, _ = run_and_rows
-    plot = memory_plot(run.plan, run.result.peak_bytes, {})
+    result = replace(run.result, projected_bytes=run.plan.projected_bytes + 200_000_000)
+    plot = memory_plot(run.plan, result, {})
+    assert ("compiling kernels", "200,000,000", "-") in plot.rows
+    assert f"of {size_text(result.projected_bytes)} projected" in plot.finding
     drawn_names = re.findall(r">([^<>]+)</text>", plot.svg)
     host = [line for line in run.plan.ledger if line.where == "host"]
-    small = [x for x in host if x.n_bytes < 0.02 * run.plan.projected_bytes]
+    small = [x for x in host if x.n_bytes < 0.02 * result.projected_bytes]
     assert len(small) > 1
     assert f"{len(small)} smaller ones" in drawn_names
     assert not {x.name for x in small} & set(drawn_names)
@@ -56,9 +61,9 @@ def test_series_differ_in_colour_marker_and_dash():
 
 def test_a_file_has_the_colours_of_dark_screens(run_and_rows):
     run, _ = run_and_rows
-    plot = memory_plot(run.plan, run.result.peak_bytes, {})
+    plot = memory_plot(run.plan, run.result, {})
     document = as_file(plot.svg)
     assert "prefers-color-scheme: dark" not in plot.svg  # a page has it once
     assert document.count("@media screen and (prefers-color-scheme: dark)") == 1
     assert document.endswith("</svg>\n")
-    assert as_file(memory_plot(run.plan, run.result.peak_bytes, {}).svg) == document
+    assert as_file(memory_plot(run.plan, run.result, {}).svg) == document

@@ -186,8 +186,7 @@ class Epochs:
             at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
         )
         if self._session.stop.requested and not self._lasting:
-            self._events.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)
-            raise Interrupted("interrupted: nothing is kept of a run in a temporary folder")
+            self._session.check()
         if self._session.stop.requested:
             self._write()
             self._events.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)

@@ -285,6 +285,8 @@ class Session:
         """End the work where a signal asks for it."""
         if self.stop.requested:
             self.events.log("interrupted")
+            if not self.request.lasting:
+                raise Interrupted("interrupted: nothing is kept of a run in a temporary folder")
             found = "what was found is saved" if self.findings.lasting else ""
             kept = self.saved or found
             raise Interrupted(

@@ -225,7 +225,7 @@ def train(
     class_weight: ClassWeights | None = None, on_bad_row: str = "error",
     columns: Sequence[Label] | None = None, out: str | os.PathLike[str] | None = None,
     validation: Any = None, callbacks: Sequence[object] | None = None, progress: Wanted = None,
-    seed: int = 0, **options: Any,
+    seed: int = 0, resume: bool = False, **options: Any,
 ) -> Run:  # fmt: skip
     """Train a model on rows in memory, within a budget.
 
@@ -266,6 +266,9 @@ def train(
         called with (stage, done, total). It is on a terminal and in a notebook otherwise.
     seed : int
         Decides hashes, and the order of the rows.
+    resume : bool
+        Go on with an interrupted run of the same rows and options in `out`; `validation` is a path
+        then, if there is one.
     **options
         Fields of :class:`streammach.spec.training.TrainingOptions` (``epochs``,
         ``learning_rate``, ...), options of :func:`streammach.planning.choose.plan`
@@ -322,7 +325,7 @@ def train(
         trainer = Trainer(
             made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock
         )
-        return replace(trainer.fit(dataset, out), label_kind=data.labels.kind)
+        return replace(trainer.fit(dataset, out, resume=resume), label_kind=data.labels.kind)
 
 
 def planned(data: Labelled, constraints: Constraints, closing: ExitStack) -> tuple[Plan, Dataset]:

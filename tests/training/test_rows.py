@@ -11,8 +11,8 @@ import scipy.sparse
 
 import streammach as sm
 from streammach.data.memory_rows import Labelled
-from streammach.errors import BudgetError, DataError, MismatchError, UsageError
-from tests.builders import fit
+from streammach.errors import BudgetError, DataError, Interrupted, MismatchError, UsageError
+from tests.builders import Stop, fit
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")
@@ -91,6 +91,25 @@ def test_the_folder_goes_with_the_run(data):
     assert (model.predict(data[0]) == data[1]).mean() > 0.9
     path = Path(sm.train(*data, **PLAIN).path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("moment", "holds"),
+    [("on_stage", lambda at: (at.stage, at.moment) == ("search", "end")),
+     ("on_progress", lambda at: at.step == 3)],
+)  # fmt: skip
+def test_an_interrupted_training_says_what_its_folder_keeps(
+    moment, holds, data, tmp_path, monkeypatch
+):
+    data = scipy.sparse.csr_matrix(data[0]), data[1]
+    fixed = {"n_buckets": 4, "n_repetitions": 6, "epochs": 2, "threads": 1, "memory": "1GB"}
+    with monkeypatch.context() as patch:
+        for out, said in ((None, "nothing is kept"), (tmp_path / "run", "resume=True goes on")):
+            stop = Stop(patch, **{moment: holds})
+            with pytest.raises(Interrupted, match=said):
+                sm.train(*data, out=out, callbacks=[stop], **fixed)
+    went = sm.train(*data, out=tmp_path / "run", resume=True, **fixed)
+    assert np.array_equal(went.model.weights, sm.train(*data, **fixed).model.weights)
 
 
 def test_dicts_and_strings(data):

@@ -131,17 +131,22 @@ def _names(names: Iterable[Any]) -> Names:
     return column_names(raws, len(raws), PLACE, "columns")
 
 
-def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights, given in any form, without rows of weight 0."""
+def weighty(rows: Any, weights: Any) -> NDArray[np.int64] | None:
+    """Return the places of rows whose weight is not 0, or DataError; None where these are all."""
     n = int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
     found = given_weights(weights, n)
     if found is None or found.all():
-        return rows, labels, weights
-    kept = np.flatnonzero(found)
-    if not len(kept):
+        return None
+    if not found.any():
         raise DataError("all weights of rows are 0: nothing can be learnt")
-    weights = np.broadcast_to(weights, n)
-    return some_of(rows, kept), some_of(labels, kept), some_of(weights, kept)
+    return np.flatnonzero(found)
+
+
+def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights, given in any form, without rows of weight 0."""
+    if (kept := weighty(rows, weights)) is None:
+        return rows, labels, weights
+    return some_of(rows, kept), some_of(labels, kept), some_of(np.asarray(weights), kept)
 
 
 def some_of(given: Any, chosen: NDArray[np.int64]) -> Any:

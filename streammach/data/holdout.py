@@ -241,11 +241,12 @@ def left_out(
 
 def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:
     """Return the numbers, in the source, of the rows that decide; they rise."""
-    places, numbers = held.places, list[int]()
+    places, numbers, given = held.places, list[int](), dataset.given
     for start, stop in _blocks(dataset):
         own = places[slice(*np.searchsorted(places, (start, stop)))]
         if len(own):
-            numbers += dataset.numbers(start, stop)[own - start].tolist()
+            found = dataset.numbers(start, stop)[own - start]
+            numbers += (found if given is None else given[found]).tolist()
     return tuple(sorted(numbers))
 
 

@@ -32,7 +32,7 @@ from streammach.data.given import (
     given_weights,
     of_objects,
     some_of,
-    without_weightless,
+    weighty,
 )
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import Labels, LabelSets
@@ -122,6 +122,8 @@ class Labelled:
     libraries_bytes: int = 0  # the memory of libraries that the rows came by
     small: int = SMALL  # values up to which one thread takes them in
     skip: bool = False  # whether rows that cannot be read are left out
+    # int64 (n,): which of the rows that were given these are; None where they are all
+    numbers: NDArray[np.int64] | None = None
 
     @property
     def source(self) -> GivenSource:
@@ -162,7 +164,10 @@ class Labelled:
 
     def weighed(self, dataset: Dataset) -> Dataset:
         """Return the rows as they count by their class, or raise UsageError or DataError."""
-        return dataset if self.class_weights is None else weighed(dataset, self.class_weights)
+        if self.class_weights is not None:
+            dataset = weighed(dataset, self.class_weights)
+        dataset.given = self.numbers
+        return dataset
 
     def held(self) -> HeldDataset:
         """Return the rows in their order, in memory, or raise DataError."""
@@ -204,16 +209,20 @@ def given(
     as another one was read.
     """
     options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
-    if weights is not None:
-        rows, labels, weights = without_weightless(rows, labels, weights)
+    kept = weighty(rows, weights)
+    if kept is not None:
+        rows, labels, weights = (some_of(one, kept) for one in (rows, labels, np.asarray(weights)))
     if columns is not None or not (recipe or is_recipe_table(rows, labels, options)):
         if options != TableOptions() or isinstance(labels, str):
             what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
             raise UsageError(what)
         found = given_rows(rows, columns)
         own, skip = given_labels(labels, strict=not bad_rows.skip), bad_rows.skip
-        return Labelled(found, own, given_weights(weights, found.n_rows), skip=skip)
-    return _table(rows, labels, weights, options, bad_rows, recipe)
+        return Labelled(found, own, given_weights(weights, found.n_rows), skip=skip, numbers=kept)
+    table = _table(rows, labels, weights, options, bad_rows, recipe)
+    if kept is None:
+        return table
+    return replace(table, numbers=kept if table.numbers is None else kept[table.numbers])
 
 
 def _table(
@@ -246,6 +255,7 @@ def _table(
         found,
         _labels(block, vocabulary, table) if by_column else as_cells(given_labels(labels), recipe),
         given_weights(own, block.n_rows), recipe=recipe,
+        numbers=block.numbers if bad_rows.total else None,
         libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
     )  # fmt: skip
 

@@ -300,7 +300,9 @@ def test_rows_that_cannot_be_read_are_left_out(door, data):
     else:
         x[bad, 3] = np.inf
     rows = {"matrix": x, "label": x, "sparse": scipy.sparse.csr_array(x)}.get(door)
-    options = dict(PLAIN, sample_weight=np.arange(60) + 1.0)
+    weightless = np.arange(30, 41)
+    weights = np.where(np.isin(np.arange(60), weightless), 0, np.arange(60) + 1.0)
+    options = dict(PLAIN, sample_weight=weights, held_out_rows=20)
     if rows is None:
         rows = pandas.DataFrame({"n": np.where(np.arange(60) == 4, "x", "1"), "y": y.astype(int)})
         rows.loc[17, "n"] = "?"
@@ -311,7 +313,9 @@ def test_rows_that_cannot_be_read_are_left_out(door, data):
         sm.train(rows, y, **options)
     with pytest.warns(UserWarning, match="rows that could not be read were left out: 2 "):
         run = sm.train(rows, y, **options, on_bad_row="skip")
-    assert run.plan.facts.n_rows == 58
+    assert run.plan.facts.n_rows == 60 - len(bad) - len(weightless)
+    assert not set(run.held_out) & {*bad, *weightless}  # they are told by what was given
+    assert run.held_out.max() > run.plan.facts.n_rows
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,13 @@ class Dataset(StoredRows, Reported):
         The memory that it took to bring rows into memory; 0 of a store.
     libraries_bytes : int
         The memory of libraries that the rows came by.
+    given : int64 (n,), optional
+        Which of the rows that were given are those in memory; None where all are.
     """
 
     intake_bytes: int = 0
     libraries_bytes: int = 0
+    given: NDArray[np.int64] | None = None
 
     def __init__(
         self, path: Path, root: Root, arrays: Mapping[str, ReadArray],

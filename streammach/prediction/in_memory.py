@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import NUMBERS, given_rows
 from streammach.data.source_options import SourceOptions, TableOptions
+from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table, is_table
 from streammach.data.tables.word_places import Places, add_places
 from streammach.errors import DataError, UsageError
@@ -151,8 +152,12 @@ def _checked(rows: Any) -> Any:
             raise DataError("rows are no matrix of numbers") from None
     if len(matrix.shape) != 2:
         raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
-    if not np.isfinite(matrix.data).all():
-        raise DataError("a value is not a finite float32")
+    finite = np.isfinite(matrix.data)
+    if not finite.all():
+        place = int(np.argmin(finite))
+        row = int(np.searchsorted(matrix.indptr, place, "right")) - 1
+        what = f"value '{matrix.data[place]}' is not a finite float32"
+        raise DataError(f"row {row:,} (counted from 0): {what}", path=PLACE)
     return matrix
 
 

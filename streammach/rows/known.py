@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -38,7 +38,7 @@ class KnownFeatures:
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
         """Return the same of a list of str or bytes, or raise DataError if it is none."""
         try:
-            ids = self.index.ids(names)
+            ids = self.index.ids(_several(names))
         except (AttributeError, TypeError):
             raise DataError(FEATURES) from None
         return self._with_hats(ids, lambda i: _raw(names[i])) if ids.min(initial=0) < 0 else ids
@@ -71,7 +71,7 @@ class KnownFeatures:
     def _given(self, features: Any) -> NDArray[np.int64]:
         """Return the ids of features that were given as ids or by name: int64 (m,)."""
         if not isinstance(features, np.ndarray):
-            features = list(features)
+            features = list(_several(features))
             if features and isinstance(features[0], str | bytes):
                 return self.ids(features).astype(np.int64)
             features = np.array(features) if features else np.empty(0, np.int64)
@@ -88,6 +88,13 @@ class KnownFeatures:
         if left:
             ids[left] = self.index.ids([HAT + raw(i) for i in left])
         return ids
+
+
+def _several(features: Any) -> Any:
+    """Return features, or raise DataError for one name alone and for names with values."""
+    if isinstance(features, str | bytes | Mapping):
+        raise DataError(FEATURES, hint="Values of them come second.")
+    return features
 
 
 def _raw(name: str | bytes) -> bytes:

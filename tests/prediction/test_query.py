@@ -94,6 +94,9 @@ def test_probabilities_are_those_of_topk(rng):
         ([1, 2], [1.0], r"values have the shape \(1,\), \(2,\) is expected"),
         ([1.5], None, "features are ids"),
         (["f1", 2], None, "features are ids"),
+        ("f1", None, "features are ids"),
+        (b"f1", None, "features are ids"),
+        ({"f1": 2.0}, None, "Values of them come second"),
         ([[1, 2]], None, "features are ids"),
     ],
 )
@@ -141,8 +144,10 @@ def test_a_matrix_of_one_row_is_read_as_one_of_many(rng):
                 found = predictor.topk(own, 4)
                 assert found[0].tolist() == labels[[i]].tolist()
                 assert found[1].tobytes() == scores[[i]].tobytes()
-        with pytest.raises(DataError, match="not a finite float32"):
-            predictor.topk(np.full((1, D), np.inf))
+        for form in (np.asarray, scipy.sparse.csr_array):
+            x[4, 1] = np.inf
+            with pytest.raises(DataError, match=r"row 4 \(counted from 0\): value 'inf' is not a"):
+                predictor.topk(form(x), 1)
 
 
 def test_labels_of_few_and_of_many_ids_are_the_same(rng):

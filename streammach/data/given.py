@@ -194,6 +194,11 @@ class GivenLabels:
     kind: str
 
     @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return isinstance(self.labels, LabelSets)
+
+    @property
     def n_labels(self) -> int:
         """Labels of all rows where these have lists of them, else 0."""
         return self.labels.lists.n_labels if isinstance(self.labels, LabelSets) else 0

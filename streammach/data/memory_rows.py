@@ -142,7 +142,7 @@ class Labelled:
         n_labels = self.labels.n_labels
         n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.n_rows, self.rows.nnz)
         lists = BUFFER_LIST_BYTES * self.rows.n_rows + BUFFER_LABEL_BYTES * n_labels
-        return n_bytes + (lists if n_labels else 0)
+        return n_bytes + (lists if self.labels.listed else 0)
 
     @property
     def code_bytes(self) -> int:
@@ -154,7 +154,7 @@ class Labelled:
         """The memory that :meth:`held` takes at most, what it returns included."""
         n, nnz, n_labels = self.rows.n_rows, self.rows.nnz, self.labels.n_labels
         rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
-        rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if n_labels else 0
+        rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if self.labels.listed else 0
         threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.held.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)

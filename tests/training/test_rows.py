@@ -350,6 +350,9 @@ def test_what_cannot_be_is_refused(tmp_path, data):
         sm.train(*data, memory="100MB")
     with pytest.raises(DataError):
         sm.train(data[0], data[1][:-1])
+    for none in ([[]] * len(data[1]), np.zeros((len(data[1]), 3), int)):
+        with pytest.raises(DataError, match="no row has a label: rows in memory"):
+            sm.train(data[0], none)
     plan = sm.plan(stored(tmp_path, *data))
     with pytest.raises(UsageError):
         sm.Trainer(plan).fit(tmp_path / "s.zarr", resume=True)

@@ -86,7 +86,11 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
         table, rows = rows, rows.to_numpy()
         if rows.dtype.kind == "O" and all_numbers(table):  # such as of truth values and integers
             rows = table.astype(float).to_numpy()
-    matrix = rows.tocsr() if is_sparse(rows) else np.asarray(rows)
+    try:
+        matrix = rows.tocsr() if is_sparse(rows) else np.asarray(rows)
+    except (TypeError, ValueError):  # such as of lists of several lengths
+        what = f"rows of the type {clean(type(rows).__name__, 60)} are no matrix: {FORMS}"
+        raise DataError(what, path=PLACE) from None
     if matrix.ndim < 2:
         what = f"rows are expected, here is one, or none: {FORMS}"
         raise DataError(what, path=PLACE, hint="Give a list of rows, for one row: [row].")

@@ -104,7 +104,8 @@ class TreeSource(MatrixSource):
             self._is_anndata = tree.text("", "encoding-type") == "anndata"
             self._x = self._rows_path(tree)
             self._names = self._names_path(tree)
-            self._y = None if options.labels is not None else self._labels_path(tree)
+            sought = options.labelled and options.labels is None
+            self._y = self._labels_path(tree) if sought else None
         said = {"rows": self._x, "labels": self._y, "names": self._names}
         self.note = ", ".join(f"{what} from {clean(name)}" for what, name in said.items() if name)
 

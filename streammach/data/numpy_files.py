@@ -216,7 +216,7 @@ class NpySource(MatrixSource):
     def __init__(self, path: Path, options: SourceOptions) -> None:
         super().__init__(path, options)
         self._y, self._multilabel = options.labels, options.multilabel
-        if self._y is None:
+        if self._y is None and options.labelled:
             self._y = guessed_labels(path)
             if self._y is not None:
                 self.note = f"labels from {clean(self._y.name)}"

@@ -131,6 +131,7 @@ class SourceOptions:
     recipe: Recipe | None = None  # how a table is read, where that is known already
     # whether rows of a pipe are read as they come, rather than many of them together
     prompt: bool = False
+    labelled: bool = True  # whether labels that matrices have are looked for and read
 
     def each(self, n_sources: int, labels: Sequence[Path]) -> list[SourceOptions]:
         """Return the options of sources, each with its file of labels; or raise UsageError."""

@@ -199,7 +199,8 @@ def _file_rows(
     )  # fmt: skip
     if options.multilabel == "auto":
         options = replace(options, multilabel="on" if model.listed else "off")
-    options = replace(options, recipe=model.recipe, prompt=is_piped(path) and not label_needed)
+    prompt = is_piped(path) and not label_needed
+    options = replace(options, recipe=model.recipe, prompt=prompt, labelled=label_needed)
     source = open_source(path, options)
     if model.recipe is None and tables_of([source]):
         raise no_recipe(path)

@@ -120,7 +120,8 @@ class Input:
         if not is_store(place):
             if not place.exists():
                 raise UsageError("there is no such store or file", path=place)
-            piece, whole = open_source(place, replace(options, recipe=held.recipe)).held()
+            options = replace(options, recipe=held.recipe, labelled=labels)
+            piece, whole = open_source(place, options).held()
             # One piece is read while another one is used.
             return cls(is_store=False, names=named, pieces=2 * piece + whole)
         with Dataset.open(place) as dataset:

@@ -120,7 +120,9 @@ def test_tables_of_numbers_give_names():
     assert np.isnan(given_rows(frame.assign(x=pandas.array([1, None], "Int64"))).matrix[1, 0])
 
 
-@pytest.mark.parametrize("wrong", [np.ones(3), np.array([["a"]]), [["a", 1]], np.ones((2, 2, 2))])
+@pytest.mark.parametrize(
+    "wrong", [np.ones(3), np.array([["a"]]), [["a", 1]], np.ones((2, 2, 2)), [[1, 2], [3]]]
+)
 def test_other_things_are_refused(wrong):
     with pytest.raises(DataError):
         given_rows(wrong)

@@ -155,6 +155,14 @@ def test_every_door_gives_every_row_the_same_answer(names, matrix, tmp_path):
             assert_equal(through(predictor, store), wanted, f"store of {door}, like {like}")
             found = sm.evaluate(predictor, store)
             assert found.accuracy == pytest.approx(first.mean()), f"store of {door}"
+        np.save(tmp_path / "rows" / "labels.npy", labels[:3])  # labels are not looked for
+        for name in ("X.npy", "dense.h5", "sparse.h5"):
+            path = tmp_path / "rows" / name
+            if path.suffix == ".h5":
+                with h5py.File(path, "a") as file:
+                    file["how"], file["who"] = file["y"][:], file["y"][:]
+                    del file["y"]
+            assert_equal(through(predictor, path), wanted, f"{name} without clear labels")
 
 
 def test_values_of_0_that_a_source_writes_are_none(matrix, tmp_path, rng):

@@ -137,6 +137,8 @@ def _names(names: Iterable[Any]) -> Names:
 
 def weighty(rows: Any, weights: Any) -> NDArray[np.int64] | None:
     """Return the places of rows whose weight is not 0, or DataError; None where these are all."""
+    if weights is None:
+        return None
     n = int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
     found = given_weights(weights, n)
     if found is None or found.all():

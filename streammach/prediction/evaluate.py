@@ -13,7 +13,7 @@ import numpy as np
 
 from streammach.backends.protocol import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
-from streammach.data.given import as_cells, given_labels
+from streammach.data.given import as_cells, given_labels, some_of
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
@@ -269,8 +269,11 @@ def _labelled_rows(
             raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
         block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
     else:
-        block = predictor.rows.block(x, unknown=unknown)
-        given = given_labels(rows[1])
+        block, labels = predictor.rows.block(x, unknown=unknown, bad_rows=bad_rows), rows[1]
+        if bad_rows is not None and bad_rows.total and block.numbers is not None:
+            check_length(labels, block.n_rows + bad_rows.total)
+            labels = some_of(labels, block.numbers)
+        given = given_labels(labels)
         given = given if recipe is None else as_cells(given, recipe)
         block = with_labels(block, given.labels, predictor.model.labels)
         if predictor.model.says is not None:
@@ -282,8 +285,7 @@ def _labelled_rows(
 
 def with_labels(block: RowBlock, found: Labels | LabelSets, names: Names) -> RowBlock:
     """Return rows with labels that were given, -1 for those that have no name, or DataError."""
-    if len(found) != block.n_rows:
-        raise DataError(f"{len(found):,} labels for {block.n_rows:,} rows")
+    check_length(found, block.n_rows)
     if isinstance(found, LabelSets):  # perhaps of one label each
         found = found.asked("auto", PLACE, "labels")
     codes = found.codes if isinstance(found, Labels) else found.lists.classes
@@ -293,6 +295,13 @@ def with_labels(block: RowBlock, found: Labels | LabelSets, names: Names) -> Row
         return replace(block, classes=known)
     lists = replace(found.lists, classes=known).sorted()
     return replace(block, classes=lists.first).with_labels(lists)
+
+
+def check_length(labels: Any, n_rows: int) -> None:
+    """Raise DataError if there is not a label for each row."""
+    n = labels.shape[0] if hasattr(labels, "shape") else len(labels)
+    if n != n_rows:
+        raise DataError(f"{n:,} labels for {n_rows:,} rows")
 
 
 def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) -> Evaluation:

@@ -39,14 +39,17 @@ class ModelRows:
 
     def block(
         self, rows: Any, columns: Sequence[Label] | None = None,
-        unknown: NDArray[np.int64] | None = None,
+        unknown: NDArray[np.int64] | None = None, bad_rows: BadRows | None = None,
     ) -> RowBlock:  # fmt: skip
-        """Return rows of any kind; `unknown` int64 (n,) counts what is left out of each row."""
+        """Return rows of any kind; `unknown` int64 (n,) counts what is left out of each row.
+
+        `bad_rows` says whether rows of a table that cannot be read are left out.
+        """
         if is_sparse(rows) or columns is not None:
             return self.matrix(rows, columns)
         rows = as_rows(rows)
         if self._model.recipe is not None and is_table(rows):
-            return self.table(rows, unknown)
+            return self.table(rows, unknown, bad_rows=bad_rows)
         if is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
         given = given_rows(rows)

@@ -316,6 +316,13 @@ def test_rows_that_cannot_be_read_are_left_out(door, data):
     assert run.plan.facts.n_rows == 60 - len(bad) - len(weightless)
     assert not set(run.held_out) & {*bad, *weightless}  # they are told by what was given
     assert run.held_out.max() > run.plan.facts.n_rows
+    if door.startswith("table"):
+        good = rows.drop(index=bad)
+        found = sm.evaluate(run.model, rows, y, on_bad_row="skip")
+        right = run.model.predict(good[["n"]]) == (good["y"] if door == "table" else y[good.index])
+        assert (found.n_rows, found.accuracy) == (58, pytest.approx(right.mean()))
+        with pytest.raises(DataError, match="59 labels for 60 rows"):
+            sm.evaluate(run.model, rows[["n"]], list(range(59)), on_bad_row="skip")
 
 
 @pytest.mark.parametrize(

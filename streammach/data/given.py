@@ -87,7 +87,7 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
         if rows.dtype.kind == "O" and all_numbers(table):  # such as of truth values and integers
             rows = table.astype(float).to_numpy()
     try:
-        matrix = rows.tocsr() if is_sparse(rows) else np.asarray(rows)
+        matrix = rows.tocsr() if is_sparse(rows) else np.asarray(unmasked(rows))
     except (TypeError, ValueError):  # such as of lists of several lengths
         what = f"rows of the type {clean(type(rows).__name__, 60)} are no matrix: {FORMS}"
         raise DataError(what, path=PLACE) from None
@@ -101,6 +101,11 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
     if names is not None and len(names) != matrix.shape[1]:
         raise UsageError(f"{len(names):,} names for {matrix.shape[1]:,} columns: columns")
     return Given(matrix, None if names is None else _names(names))
+
+
+def unmasked(rows: Any) -> Any:
+    """Return rows with NaN where a mask says that a value is missing."""
+    return rows.astype(np.float64).filled(np.nan) if np.ma.is_masked(rows) else rows
 
 
 def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
@@ -222,8 +227,11 @@ def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
     values = as_array(y)
     if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
         return GivenLabels(LabelSets.of_dense(values, PLACE, WHAT), "int")
+    values, missing = _filled(values)
     values, kind = of_objects(values) if values.dtype.kind == "O" else (values, kind_of(values))
-    labels = Labels.of(values, PLACE, WHAT)
+    labels = Labels.of(
+        values if missing is np.ma.nomask else np.ma.MaskedArray(values, missing), PLACE, WHAT
+    )
     for code, (reason, text) in labels.refused.items() if strict else ():
         row = _row_of(int(np.argmax(labels.codes == code)), starts)
         raise DataError(f"{reason.format(text)}: row {row:,} (counted from 0)", path=PLACE)
@@ -243,11 +251,28 @@ def as_cells(given: GivenLabels, recipe: Recipe) -> GivenLabels:
 
 def as_array(y: Any) -> NDArray[Any]:
     """Return labels as an array: of objects where NumPy makes texts of NaN, floats of integers."""
+    if np.ma.is_masked(y) and y.ndim == 1:
+        found: NDArray[Any] = y.data.astype(object)
+        found[np.ma.getmaskarray(y)] = None
+        return found
     values = np.asarray(y)
     odd = values.ndim == 1 and values.dtype.kind in "Uf" and isinstance(y, list | tuple)
     if odd and (any(map(is_missing, y)) or not any(isinstance(x, float | str) for x in y)):
         return np.fromiter(y, object, len(y))
     return values
+
+
+def _filled(values: NDArray[Any]) -> tuple[NDArray[Any], Any]:
+    """Return labels with another one in place of those that are missing, and which these are."""
+    nothing = values, np.ma.nomask
+    if values.dtype.kind != "O" or values.ndim != 1 or len({*map(type, values.tolist())}) == 1:
+        return nothing
+    missing = np.fromiter(map(is_missing, values), np.bool_, len(values))
+    if missing.all() or not missing.any():
+        return nothing
+    filled = values.copy()
+    filled[missing] = values[np.argmin(missing)]
+    return filled, missing
 
 
 def _row_of(place: int, starts: NDArray[np.int64] | None) -> int:

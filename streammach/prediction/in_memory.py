@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.given import NUMBERS, given_rows
+from streammach.data.given import NUMBERS, given_rows, unmasked
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table, is_table
@@ -139,6 +139,7 @@ class _Compressed(NamedTuple):
 
 def _checked(rows: Any) -> Any:
     """Return a matrix as compressed sparse rows of float32, or raise DataError."""
+    rows = unmasked(rows)
     # What scipy does for one row takes as long as ranking it.
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in NUMBERS:
         where, columns = np.nonzero(rows)

@@ -99,6 +99,18 @@ def test_the_first_rows_as_a_store(tmp_path, rows, classes):
     assert dataset.first(40).digest != dataset.digest
 
 
+def test_what_is_masked_is_missing():
+    x, mask = np.arange(6).reshape(3, 2), np.array([[0, 0], [0, 1], [0, 0]])
+    assert np.isnan(given_rows(np.ma.masked_array(x, mask)).matrix).tolist() == mask.tolist()
+    assert given_rows(np.ma.masked_array(x)).matrix.tolist() == x.tolist()
+    others = [3, None, 4], ["a", None, "b"], [True, float("nan"), False]
+    for labels in (np.ma.masked_array([3, -1, 4], [0, 1, 0]), *others):
+        with pytest.raises(DataError, match=r"the row has no label: row 1 \(counted from 0\)"):
+            given_labels(labels)
+        found = given_labels(labels, strict=False)
+        assert found.kind == {"4": "int", "b": "str", "False": "bool"}[str(labels[2])]
+
+
 def test_dicts_are_rows_of_named_features():
     given = given_rows([{"a": 1, "b": 2.5}, {}, {"color": "red", "a": 0}])
     assert [given.names.raw(i) for i in range(3)] == [b"a", b"b", b"color=red"]

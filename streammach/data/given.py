@@ -81,7 +81,7 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
     names = columns
     if hasattr(rows, "to_numpy") and hasattr(rows, "columns"):
         found = list(rows.columns)
-        if names is None and all(isinstance(name, str) for name in found):
+        if names is None and (all(isinstance(name, str) for name in found) or _moved(found)):
             names = found
         table, rows = rows, rows.to_numpy()
         if rows.dtype.kind == "O" and all_numbers(table):  # such as of truth values and integers
@@ -101,6 +101,12 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
     if names is not None and len(names) != matrix.shape[1]:
         raise UsageError(f"{len(names):,} names for {matrix.shape[1]:,} columns: columns")
     return Given(matrix, None if names is None else _names(names))
+
+
+def _moved(columns: list[Any]) -> bool:
+    """Return whether columns have numbers that are not their places."""
+    whole = all(isinstance(name, int | np.integer) for name in columns)
+    return whole and len({*columns}) == len(columns) and columns != [*range(len(columns))]
 
 
 def unmasked(rows: Any) -> Any:

@@ -124,7 +124,10 @@ def test_tables_of_numbers_give_names():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2], "y": [0.5, 0]})
     assert given_rows(frame).names.raw(1) == b"y"
-    assert given_rows(frame.rename(columns={"x": 0, "y": 1})).names is None
+    numbered = frame.rename(columns={"x": 0, "y": 1})
+    assert given_rows(numbered).names is None  # they are their places
+    assert given_rows(numbered[[1, 0]]).names.raws(np.arange(2)) == [b"1", b"0"]
+    assert given_rows(pandas.concat([numbered, numbered], axis=1)).names is None
     pytest.importorskip("pyarrow")
     for dtype in (bool, "boolean", "Int64", "Float32", "int64[pyarrow]"):
         given = given_rows(frame.assign(x=pandas.array([1, 0], dtype)))

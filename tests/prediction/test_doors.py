@@ -255,6 +255,11 @@ def test_named_columns_follow_the_rules_of_recipes():
     pandas = pytest.importorskip("pandas")
     x = np.eye(4)[np.arange(120) % 4][:, :3] + np.random.default_rng(0).random((120, 3)) / 9
     frame = pandas.DataFrame(x, columns=list("abc")).assign(never=0.0)
+    for names in ([0, 1, 2, 3], [4, 1, 2, 9]):  # numbers are names, too
+        numbered = frame.set_axis(names, axis=1)
+        model = sm.train(numbered, np.arange(120) % 4, epochs=2, counts="off").model
+        again = model.predict(numbered[names[::-1]])
+        assert again.tolist() == model.predict(numbered).tolist()
     model = sm.train(frame, np.arange(120) % 4, epochs=2, counts="off").model
     wanted = model.predict(frame[:4])
     changes = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
+from streammach.errors import DiskError
 from streammach.files.folders import temporary_folder
 from streammach.jit import CACHE_DIR, compiler_bytes
 from streammach.machine import cores
@@ -19,8 +20,9 @@ def compiler(function: str, kind: tuple[object, ...], *said: object, fits: bool)
     did not end for that kind before: ``keep_compiled("rehearsal", *kind)`` remembers that.
     """
     needed = CACHE_DIR is not None and compiler_bytes("rehearsal", *kind)
-    if not (fits and needed and cores() > 1):
-        yield
-        return
-    with temporary_folder() as folder, beside(function, str(folder), kind, *said):
+    with ExitStack() as stack:
+        if fits and needed and cores() > 1:
+            with suppress(DiskError):  # without room for it the work compiles for itself
+                folder = stack.enter_context(temporary_folder())
+                stack.enter_context(beside(function, str(folder), kind, *said))
         yield

@@ -121,7 +121,9 @@ def _locked_scratch(beside: Path) -> tuple[Path, filelock.BaseFileLock]:
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Hold a folder for temporary files, where the system has them; see :func:`scratch`."""
-    with scratch(Path(tempfile.gettempdir()) / "streammach") as content:
+    with disk_errors("TMPDIR"):  # where no folder that is tried can be written
+        folder = Path(tempfile.gettempdir())
+    with scratch(folder / "streammach") as content:
         yield content
 
 

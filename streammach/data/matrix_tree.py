@@ -63,7 +63,7 @@ class Tree:
         """Return the first of some attributes that is there, as text; an empty one without any."""
         found = self.attributes(name)
         value = next((found[a] for a in attributes if a in found), "")
-        return value.decode() if isinstance(value, bytes) else str(value)
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
     @property
     def masked(self) -> set[str]:

@@ -271,6 +271,7 @@ REFUSED = {
     "pointers fall": (npz_with(indptr=np.array([0, 2, 1, 3, 6, 7])), "fall after row 1"),
     "pointers short": (npz_with(indptr=np.array([0, 2, 3, 6, 7])), "5 row pointers for 5 rows"),
     "csc": (npz_with(format=b"csc"), "not in compressed sparse rows.*tocsr"),
+    "no text": (npz_with(format=b"\xff\xfe"), "not in compressed sparse rows"),
     "shape": (npz_with(shape=np.array([5, -4])), "-4 columns, 0 to"),
     "cut npz": (cut(npz_with(), 0.6), "damaged or cut short"),
     "cut npy": (cut(npy_of(X), 0.8), "bytes of data for 5 x 4"),

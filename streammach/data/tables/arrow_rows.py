@@ -194,17 +194,23 @@ def texts_of(column: Any) -> Cells:
     return Cells.spans(data, np.where(there, starts, 0), np.where(there, stops, 0))
 
 
+# Of units of moments: how many are one of another. NumPy 2.5 casts no extremes.
+COARSER = {"ms": (10**3, "s"), "us": (10**6, "s"), "ns": (10**9, "s")}
+
+
 def _dates(column: Any) -> Any:
     """Return dates and moments as texts, of any year; those of a time zone in UTC."""
     pa, kind = arrow(), column.type
     zone = pa.types.is_timestamp(kind) and kind.tz is not None
     unit = "D" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
     ticks = column.cast("int32").cast("int64") if unit == "D" else column.cast("int64")
-    moments = ticks.fill_null(0).to_numpy(zero_copy_only=False).view(f"M8[{unit}]")
+    ticks = ticks.fill_null(0).to_numpy(zero_copy_only=False)
+    coarser = COARSER | ({} if zone else {"s": (86400, "D")})
+    while unit in coarser and not (ticks % coarser[unit][0]).any():
+        step, unit = coarser[unit]
+        ticks = ticks // step
+    moments = ticks.view(f"M8[{unit}]")
     gone = ~_there(column) | np.isnat(moments)
-    for coarse in ("M8[s]",) if zone else ("M8[s]", "M8[D]"):
-        whole = moments.astype(coarse)
-        moments = whole if (whole == moments).all() else moments
     texts = np.char.replace(np.datetime_as_string(moments), "T", " ")
     found = pa.array(texts, "string", mask=gone)
     return pa.compute.binary_join_element_wise(found, "Z", "") if zone else found

@@ -165,7 +165,7 @@ def test_other_programs_open_the_store(drawn, tiny, rng):
         assert sorted(names[c] for c in y[i].indices) == labels[number]
 
 
-@pytest.mark.filterwarnings("ignore:Writing zarr v2")
+@pytest.mark.filterwarnings("ignore:Writing zarr v2", "ignore:.*infer_string")  # anndata
 @pytest.mark.parametrize("kind", ["npz", "npy", "hdf5", "anndata"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_lists_of_a_label_matrix_survive(kind, weighted, drawn, tiny, rng):

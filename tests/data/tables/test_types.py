@@ -90,8 +90,9 @@ def csv_of(cells, path):
 
 
 def is_rounded(column):
-    """Return whether pandas writes a column as float64, though it is one of float32."""
-    return column.dtype == "category" and column.cat.categories.dtype == "float32"
+    """Return whether pandas, perhaps 3, writes a column as float64, though it is one of float32."""
+    of_categories = column.dtype == "category" and column.cat.categories.dtype == "float32"
+    return of_categories or str(column.dtype) == "float[pyarrow]"
 
 
 def doors(kind, folder):

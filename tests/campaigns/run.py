@@ -29,8 +29,9 @@ the list of skipped rows is that of an undisturbed conversion, `verify --deep` f
 nothing lies beside. Damage must be found by `verify --deep`, and no read may return anything else
 than what was stored. Nothing that streammach did not make may be gone or changed after a command,
 and nothing lies there after a refusal. Of a command that was sent a signal no process runs 2
-seconds after its end, nothing is said but a line, no temporary file stays, and the same command
-given again makes the bytes of an undisturbed one. Of a source that changes a store is made of what
+seconds after its end, nothing is said but a line, no temporary file stays (after a second signal,
+which ends it at once, until the next command), and the same command given again makes the bytes of
+an undisturbed one. Of a source that changes a store is made of what
 it held before or holds now, and says so, or none. Exits with 1 unless all trials pass.
 """
 

@@ -153,10 +153,14 @@ class Pace:
 
     @property
     def ahead(self) -> Clock:
-        """The time for what comes before hashed models: what they leave, but a half at least."""
-        seconds = self._whole.seconds or 0.0
+        """The time for what comes before hashed models: what they leave, but a half at least.
+
+        All of it where the other half is too short to begin them.
+        """
+        most = (1 - AHEAD_SHARE) * (self._whole.seconds or 0.0)
         hashed = self._hashed * self._stages.slowness
-        return self._whole.without(min(hashed, (1 - AHEAD_SHARE) * seconds))
+        begun = most >= MARGIN * LEAST_SHARE * hashed
+        return self._whole.without(min(hashed, most) if begun else 0.0)
 
     @property
     def search(self) -> Clock:

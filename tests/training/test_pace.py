@@ -75,6 +75,14 @@ def test_counts_leave_the_time_for_hashed_models_and_for_the_fits_beside_them(pa
     assert 60 - pace.ahead.seconds >= needed + 8
 
 
+def test_counts_have_all_the_time_where_hashed_models_would_not_begin(paced):
+    pace = paced(60, 8, 2)
+    whole = pace._whole.seconds
+    for hashed, share in ((10, 1 - 10 / whole), (0.9 * whole, 0.5), (whole, 1)):
+        pace._hashed = hashed
+        assert pace.ahead.seconds == pytest.approx(share * whole)
+
+
 def test_what_follows_is_reckoned_as_slow_as_what_was(paced):
     usual, busy = paced(60, 8, 2), paced(60, 8, 2, slowness=3.0)
     left_for_the_end = [60 - pace.epochs.seconds for pace in (usual, busy)]

@@ -81,7 +81,8 @@ class Folder:
                 raise UsageError("there is no such store", path=shown, hint=hint)
             raise StoreError("it is no folder", path=shown, hint=hint)
         if not (folder / "zarr.json").is_file():
-            raise StoreError("not a store: it has no zarr.json", path=shown, hint=CONVERT_AGAIN)
+            what, hint = "not a store: it has no zarr.json", "Name a folder that convert made."
+            raise StoreError(what, path=shown, hint=hint)
         return read_small(folder / "zarr.json", limit)
 
     def document(self, name: str, limit: int, digest: str) -> bytes:

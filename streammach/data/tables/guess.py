@@ -105,7 +105,8 @@ def _listing(names: Sequence[str]) -> str:
 def some_of(names: Sequence[str], most: int = 8) -> str:
     """Return the first names of columns, for people."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(clean(name, 40) for name in names[:most]) + more
+    said = (clean(name, 40) for name in names[:most])
+    return ", ".join(f"'{name}'" if name.strip() != name else name for name in said) + more
 
 
 def _is_name(name: str) -> bool:

@@ -151,6 +151,7 @@ FILES = {  # that cannot be read at all
             "the gzip stream ends before its",
         ),
         (b"a,t,b,n\nk,a,b,1\n", "there is no column 'y': label: rows.csv. Its columns are a, t"),
+        (b"t, y\na, 1\n", "there is no column 'b': category: rows.csv. Its columns are t, ' y'."),
     ],
     "rows.jsonl": [(b"\n\n", "it holds no rows: rows.jsonl"), (b"[]\n", "is no JSON object")],
     "rows.parquet": [

@@ -146,24 +146,23 @@ def _names(names: Iterable[Any]) -> Names:
     return column_names(raws, len(raws), PLACE, "columns")
 
 
-def weighty(rows: Any, weights: Any) -> NDArray[np.int64] | None:
-    """Return the places of rows whose weight is not 0, or DataError; None where these are all."""
+def without_weightless(
+    rows: Any, labels: Any, weights: Any
+) -> tuple[Any, Any, Any, NDArray[np.int64] | None]:
+    """Return rows, labels and weights, given in any form, without rows of weight 0.
+
+    And the places of those that stay, None where all do. Raises DataError where none does.
+    """
     if weights is None:
-        return None
+        return rows, labels, weights, None
     n = int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
     found = given_weights(weights, n)
     if found is None or found.all():
-        return None
+        return rows, labels, weights, None
     if not found.any():
         raise DataError("all weights of rows are 0: nothing can be learnt")
-    return np.flatnonzero(found)
-
-
-def without_weightless(rows: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Return rows, labels and weights, given in any form, without rows of weight 0."""
-    if (kept := weighty(rows, weights)) is None:
-        return rows, labels, weights
-    return some_of(rows, kept), some_of(labels, kept), some_of(np.asarray(weights), kept)
+    kept = np.flatnonzero(found)
+    return some_of(rows, kept), some_of(labels, kept), some_of(np.asarray(weights), kept), kept
 
 
 def some_of(given: Any, chosen: NDArray[np.int64]) -> Any:

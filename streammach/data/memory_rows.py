@@ -32,7 +32,7 @@ from streammach.data.given import (
     given_weights,
     of_objects,
     some_of,
-    weighty,
+    without_weightless,
 )
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import Labels, LabelSets
@@ -209,9 +209,7 @@ def given(
     as another one was read.
     """
     options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
-    kept = weighty(rows, weights)
-    if kept is not None:
-        rows, labels, weights = (some_of(one, kept) for one in (rows, labels, np.asarray(weights)))
+    rows, labels, weights, kept = without_weightless(rows, labels, weights)
     if columns is not None or not (recipe or is_recipe_table(rows, labels, options)):
         if options != TableOptions() or isinstance(labels, str):
             what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"

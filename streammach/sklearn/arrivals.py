@@ -89,7 +89,7 @@ def _take_columns(estimator: Any, recipe: Recipe) -> None:
 def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return rows of a table, labels and weights without rows of weight 0."""
     y = as_array(y) if listed(y) is None and not hasattr(y, "tocsr") else y
-    return (X, y, None) if sample_weight is None else without_weightless(X, y, sample_weight)
+    return without_weightless(X, y, sample_weight)[:3]
 
 
 def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
@@ -105,6 +105,6 @@ def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise ValueError("all weights of rows are 0: sample_weight")
-        X, y, weights = without_weightless(X, y, weights)
+        X, y, weights, _ = without_weightless(X, y, weights)
     targets = Targets.of(y)
     return Rows(X, targets, by_class(targets, weights, estimator.class_weight))

@@ -145,34 +145,34 @@ class MemoryLimit:
     source: str
 
 
-def _cgroup_limits(root: Path) -> Iterator[int]:
-    """Yield the memory limits of this process's control groups, version 2 and version 1."""
+def _cgroup_texts(root: Path, controller: str, newer: str, *older: str) -> Iterator[list[str]]:
+    """Yield what a file says in each of this process's control groups; of version 1, several."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        folder, name = root, "memory.max"
-        if "memory" in controllers.split(","):
-            folder, name = root / "memory", "memory.limit_in_bytes"
+        if controller in controllers.split(","):
+            folder, names = root / controller, older
         elif controllers:
             continue
+        else:
+            folder, names = root, (newer,)
         relative = Path(path.lstrip("/"))
         for part in (relative, *relative.parents):
-            try:
-                text = (folder / part / name).read_text().strip()
-            except OSError:
-                continue
-            if text.isdigit() and int(text) < UNLIMITED:
-                yield int(text)
+            with contextlib.suppress(OSError):
+                texts = [(folder / part / name).read_text() for name in names]
+                yield " ".join(texts).split()
 
 
 def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
     """Return the memory that this process may still take and where the limit comes from."""
     held = psutil.Process().memory_info().rss
     limits = [MemoryLimit(psutil.virtual_memory().available + held, "free memory")]
-    limits += [MemoryLimit(n, "cgroup") for n in _cgroup_limits(cgroups)]
+    texts = _cgroup_texts(cgroups, "memory", "memory.max", "memory.limit_in_bytes")
+    most = [int(text) for text, *_ in texts if text.isdigit()]
+    limits += [MemoryLimit(n, "cgroup") for n in most if n < UNLIMITED]
     for name, spared in (("RLIMIT_DATA", 0), ("RLIMIT_AS", unfilled_addresses())):
         soft = _soft_limit(name)
         if soft is not None:
@@ -195,7 +195,7 @@ def unfilled_addresses() -> int:
 
     Libraries that are mapped, stacks of threads, and what malloc and OpenBLAS set aside for each.
     """
-    return UNFILLED + cores() * UNFILLED_A_CORE
+    return UNFILLED + _processors() * UNFILLED_A_CORE
 
 
 def check_address_space() -> None:
@@ -258,8 +258,17 @@ def advised(n_bytes: int) -> str:
     return f"{-(-n_bytes // 10**7) * 10}MB"
 
 
-def cores() -> int:
-    """Return the number of processors that this process may use."""
+def cores(cgroups: Path = CGROUPS) -> int:
+    """Return the number of processors that this process may use, or may have the time of."""
+    n = _processors()
+    files = "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"
+    for quota, period in _cgroup_texts(cgroups, "cpu", *files):
+        if quota.isdigit():  # microseconds in each period; "max" or -1 where all may be had
+            n = min(n, max(1, math.ceil(int(quota) / int(period))))
+    return n
+
+
+def _processors() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import UsageError
 from streammach.forks import Forked
+from streammach.machine import cores
 
 T = TypeVar("T")
 Pair = tuple[int, int]
@@ -98,11 +99,14 @@ class _Team:
 
 
 class Workers(Forked):
-    """Threads that share the work of one caller at a time; made anew in a forked child."""
+    """Threads that share the work of one caller at a time; made anew in a forked child.
+
+    There are no more than the processors allow: others would wait for one another.
+    """
 
     def __init__(self, n_threads: int, name: str) -> None:
         super().__init__()
-        self.n_threads, self._name, self._closed = n_threads, name, False
+        self.n_threads, self._name, self._closed = min(n_threads, cores()), name, False
         self._team: _Team | None = None
         self._turn = threading.Lock()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach import jit
+from streammach import jit, threads
 from streammach.planning import speed
 from tests import turns
 from tests.builders import TinyData, fit, listed_lines
@@ -33,6 +33,7 @@ def synced(handle, real=os.fsync):
 
 def pytest_configure(config):
     os.fsync = synced  # half of the time of a small conversion
+    threads.cores = lambda: 64  # what threads have in common is shown by more than cores
     # Shells have what runs behind ignore it, and all that is started from there: no test would end.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,8 +2,10 @@
 
 import pytest
 
+from streammach import machine
 from streammach.errors import UsageError
 from streammach.machine import (
+    cores,
     memory_limit,
     number_text,
     parse_size,
@@ -48,20 +50,44 @@ def test_sizes_and_times_are_printed():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_limit_of_a_control_group_counts(version, tmp_path, monkeypatch):
-    cgroup = "0::/job/inner\n" if version == 2 else "5:cpu,memory:/job/inner\n1:name=x:/\n"
-    folder = tmp_path if version == 2 else tmp_path / "memory"
-    (folder / "job/inner").mkdir(parents=True)
-    name = "memory.max" if version == 2 else "memory.limit_in_bytes"
-    (folder / "job/inner" / name).write_text("max\n" if version == 2 else str(2**63 - 4096))
-    (folder / "job" / name).write_text("123456789\n")
-    from streammach import machine
-
+@pytest.fixture(params=[1, 2])
+def group(request, tmp_path, monkeypatch):
+    """What writes a limit into a folder of control groups; this process is in job/inner."""
+    version = request.param
+    text = "0::/job/inner\n" if version == 2 else "5:cpu,memory:/job/inner\n1:name=x:/\n"
     real = machine.Path.read_text
     monkeypatch.setattr(
         machine.Path, "read_text",
-        lambda self, *a: cgroup if str(self) == "/proc/self/cgroup" else real(self, *a),
+        lambda self, *a: text if str(self) == "/proc/self/cgroup" else real(self, *a),
     )  # fmt: skip
-    found = memory_limit(tmp_path)
+
+    def write(controller, path, older, newer):
+        folder = (tmp_path if version == 2 else tmp_path / controller) / path
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, said in (newer if version == 2 else older).items():
+            (folder / name).write_text(f"{said}\n")
+
+    return tmp_path, write
+
+
+def test_the_memory_of_a_control_group_counts(group):
+    folder, write = group
+    name = "memory.limit_in_bytes"
+    write("memory", "job/inner", {name: 2**63 - 4096}, {"memory.max": "max"})
+    assert memory_limit(folder).source != "cgroup"
+    write("memory", "job", {name: 123456789}, {"memory.max": 123456789})
+    found = memory_limit(folder)
     assert (found.n_bytes, found.source) == (123456789, "cgroup")
+
+
+def test_the_processor_time_of_a_control_group_counts(group, monkeypatch):
+    monkeypatch.setattr(machine, "_processors", lambda: 64)
+    folder, write = group
+    quota, period = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+    write("cpu", "job", {quota: -1, period: 100_000}, {"cpu.max": "max 100000"})
+    assert cores(folder) == 64
+    for micros, n in ((250_000, 3), (200_000, 2), (1_000, 1)):
+        write("cpu", "job/inner", {quota: micros, period: 100_000}, {"cpu.max": f"{micros} 100000"})
+        assert cores(folder) == n
+    write("cpu", "", {quota: 50_000, period: 50_000}, {"cpu.max": "50000 50000"})
+    assert cores(folder) == 1

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from streammach import threads as team
 from streammach.errors import UsageError
 from streammach.threads import PIECES, Workers, pieces_of
 
@@ -28,6 +29,20 @@ def test_every_unit_is_done_once_by_any_number_of_threads(threads, n, weighed):
     workers.close()
     assert (done == 40).all()
     assert len(pieces_of(n, threads, cost)) <= (1 if threads == 1 else max(PIECES, threads))
+
+
+def test_there_are_no_more_threads_than_processors(monkeypatch):
+    monkeypatch.setattr(team, "cores", lambda: 2)
+    at_work, met = set(), threading.Barrier(2)
+
+    def work(first, _):
+        at_work.add(threading.get_ident())
+        met.wait(20)
+
+    workers = Workers(16, "test")
+    workers.each(work, [(i, i + 1) for i in range(16)])
+    workers.close()
+    assert workers.n_threads == len(at_work) == 2
 
 
 def test_pieces_cost_alike():

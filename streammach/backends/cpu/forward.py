@@ -88,7 +88,7 @@ class Forward(Ranked):
         self, spec: ModelSpec, *, dense: bool, threads: int,
         weights: Mapping[str, Table] | None = None, logistic: bool = False,
     ) -> None:  # fmt: skip
-        self.spec, self.dense, self.threads, self.logistic = spec, dense, threads, logistic
+        self.spec, self.dense, self._blas_threads, self.logistic = spec, dense, threads, logistic
         self._predicts = weights is not None and not self.in_training
         self.decoder = Decoder(spec, by_class=not self._predicts)
         self.weights: Any  # an array, or packed rows, which only predict
@@ -107,7 +107,7 @@ class Forward(Ranked):
             self.basis = Waves(np.asarray(weights["projection"]))
         self._scratch = threading.local()
         self._workers = Workers(threads, "compute")
-        self.run = self._workers.each
+        self.threads, self.run = self._workers.n_threads, self._workers.each
         self._blas = threadpoolctl.ThreadpoolController()
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
@@ -251,7 +251,7 @@ class Forward(Ranked):
     def blas(self) -> AbstractContextManager[object]:
         """Return what makes BLAS use these threads, and no others, while it is held."""
         limits: AbstractContextManager[object]
-        limits = self._blas.limit(limits=self.threads, user_api="blas")
+        limits = self._blas.limit(limits=self._blas_threads, user_api="blas")
         return limits
 
     def pieces(self, n: int) -> list[tuple[int, int]]:

@@ -14,12 +14,13 @@ from numba.core import cgutils
 from numba.core.codegen import get_host_cpu_features
 from numpy.typing import NDArray
 
-from streammach.jit import ARRAY, Number, intrinsic, kernel
+from streammach.jit import ARRAY, Array, Number, intrinsic, kernel
 
 PADDING = 32  # bytes that must follow a text, since loads reach past the end of a token
 ONES = np.uint64(0x0101010101010101)
 HIGH = np.uint64(0x8080808080808080)
 LANES = 64  # of bytes
+YIELDS = 100  # before a thread sleeps that waits for others: about the time of a turn
 WIDTHS = 64, 128, 256  # bytes of tables that are looked up in
 WIDEST = WIDTHS[-1]
 
@@ -115,6 +116,15 @@ def let_others(builder: Any, asleep: Any) -> None:
                 kind = ir.FunctionType(number, [number] * len(given))
                 function = cgutils.get_or_insert_function(builder.module, kind, name)
                 builder.call(function, [ir.Constant(number, x) for x in given])
+
+
+@kernel(fastmath=False, inner=True)
+def wait_for(turns: Array, position: int, n: int) -> None:
+    """Wait until so many turns were taken; what their threads wrote before can be read then."""
+    waited = 0
+    while turns_taken(turns, position) < n:
+        let_others(waited >= YIELDS)
+        waited += 1
 
 
 @kernel(fastmath=False, inline=True, inner=True)

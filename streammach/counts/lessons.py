@@ -21,9 +21,14 @@ from streammach.counts.count_kernels import (
     pair_gain,
 )
 from streammach.jit import Array, Number, kernel
+from streammach.simd import take_turn, wait_for
 
 SOME_ROWS = 64  # whose candidates are found at once
 FAR = np.float32(8)  # nats below the best class: what is there is no candidate
+TURN_ROWS = 8  # that are compared in a turn
+# Places of a batch's counts of turns, each in a cache line of its own: of rows that were begun, of
+# rows that are done, and of parts of the features.
+ROWS, DONE, PARTS, LEARNT, TURNS = 0, 8, 16, 24, 32
 
 
 class RowLists(NamedTuple):
@@ -46,6 +51,19 @@ class LearntScores(NamedTuple):
     prior: Any
     theta: Array  # theta, delta: float32 (Z,), (d,): what was learnt so far
     delta: Array
+
+
+class PairSteps(NamedTuple):
+    """What is learnt, and how."""
+
+    starts: Array  # int64 (d + 1,): the table's
+    theta: Array  # theta, theta_sum: float32 (Z,): weights, and sums of their squared gradients
+    theta_sum: Array
+    delta: Array  # delta, delta_sum: float32 (d,)
+    delta_sum: Array
+    pair_rate: Number  # float32
+    feature_rate: Number
+    parts: int  # of the features: a thread takes the steps of one
 
 
 class LessonRoom(NamedTuple):
@@ -120,7 +138,40 @@ def place_rows(
             find_places(rows.features[a:b], rivals[i], sizes[i, 1], pairs, slot, place[a:b])
 
 
-@kernel(fastmath=False)
+@kernel()
+def share_lessons(
+    edges: Array, rows: RowLists, scores: LearntScores, place: Array, residuals: Array,
+    sizes: Array, steps: PairSteps, turns: Array,
+) -> None:  # fmt: skip
+    """Do a thread's share of lessons: a batch's rows, its features' steps, then the next batch.
+
+    Parameters
+    ----------
+    edges : int64 (batches + 1,)
+        The batches' first rows, and the end of the last one.
+    rows, scores, place, residuals, sizes : RowLists, LearntScores, arrays
+        See :func:`compare_rows`.
+    steps, turns : PairSteps, int64 (batches * TURNS,)
+        What takes steps; zeros before the first thread comes.
+    """
+    for batch in range(edges.shape[0] - 1):
+        a, b, at = edges[batch], edges[batch + 1], TURNS * batch
+        first = a + take_turn(turns, at + ROWS) * TURN_ROWS
+        while first < b:
+            last = min(first + TURN_ROWS, b)
+            compare_rows(rows, first, last, scores, place, residuals, sizes)
+            take_turn(turns, at + DONE)
+            first = a + take_turn(turns, at + ROWS) * TURN_ROWS
+        wait_for(turns, at + DONE, -(-(b - a) // TURN_ROWS))
+        part = take_turn(turns, at + PARTS)
+        while part < steps.parts:
+            learn_rows(rows.indptr[a : b + 1], rows.features, place, residuals[a:b], steps, part)
+            take_turn(turns, at + LEARNT)
+            part = take_turn(turns, at + PARTS)
+        wait_for(turns, at + LEARNT, steps.parts)
+
+
+@kernel(fastmath=False, inner=True)
 def compare_rows(
     rows: RowLists, first: int, last: int, scores: LearntScores, place: Array, residuals: Array,
     sizes: Array,
@@ -214,29 +265,22 @@ def set_residuals(s: Array, weight: Number) -> None:
         s[k] *= weight
 
 
-@kernel()
+@kernel(inline=True, inner=True)
 def learn_rows(
-    indptr: Array, features: Array, starts: Array, place: Array, residuals: Array, theta: Array,
-    theta_sum: Array, delta: Array, delta_sum: Array, pair_rate: Number, feature_rate: Number,
-    part: int, parts: int,
-) -> None:  # fmt: skip
+    indptr: Array, features: Array, place: Array, residuals: Array, steps: PairSteps, part: int
+) -> None:
     """Take one Adagrad step a row for the weights of pairs and features, row after row.
 
     Parameters
     ----------
     indptr, features : int64 (n + 1,), int32 (nnz,)
         The rows.
-    starts : int64 (d + 1,)
-        The table's.
     place, residuals : int32 (nnz, m), float32 (n, m)
         Those of :func:`compare_rows`.
-    theta, theta_sum, delta, delta_sum : float32 (Z,), (Z,), (d,), (d,)
-        The weights, and the sums of their squared gradients.
-    pair_rate, feature_rate : float32
-        The rates.
-    part, parts : int
+    steps, part : PairSteps, int
         The features f with ``f % parts == part`` take their steps.
     """
+    theta, theta_sum, delta, delta_sum = steps.theta, steps.theta_sum, steps.delta, steps.delta_sum
     for i in range(residuals.shape[0]):
         if residuals[i, 0] == 0:
             continue
@@ -245,14 +289,14 @@ def learn_rows(
             n -= 1
         for p in range(indptr[i], indptr[i + 1]):
             f = features[p]
-            if f % parts != part:
+            if f % steps.parts != part:
                 continue
             g = np.float32(0)
             for k in range(n):
                 if place[p, k] >= 0:
-                    z, r = starts[f] + place[p, k], residuals[i, k]
+                    z, r = steps.starts[f] + place[p, k], residuals[i, k]
                     g += r
                     theta_sum[z] += r * r
-                    theta[z] -= pair_rate * r / math.sqrt(theta_sum[z])
+                    theta[z] -= steps.pair_rate * r / math.sqrt(theta_sum[z])
             delta_sum[f] += g * g
-            delta[f] -= feature_rate * g / math.sqrt(delta_sum[f])
+            delta[f] -= steps.feature_rate * g / math.sqrt(delta_sum[f])

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
-from streammach.counts.lessons import compare_rows, learn_rows
+from streammach.counts.lessons import TURNS, PairSteps, share_lessons
 from streammach.counts.rivals import NOTHING, Learner, RowRivals
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
-from streammach.threads import pieces_of
 
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 CANDIDATES = 40  # classes that a row is compared with, its own among them
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
-TOGETHER = 4  # batches whose candidates are found at once, since nothing learnt is asked for
+# Batches, and their values, whose candidates are found at once, since nothing learnt is asked for.
+TOGETHER, TOGETHER_VALUES = 8, 4 * BATCH_VALUES
 
 
 class PairLearner(Learner):
@@ -51,7 +50,7 @@ class PairLearner(Learner):
     @staticmethod
     def footprint(n_classes: int, n_wide: int, longest_row: int, threads: int, *, nnz: int) -> int:
         """Return the bytes of scratch, without those of the table and of its weights."""
-        values = min(TOGETHER * max(BATCH_VALUES, longest_row), nnz)
+        values = min(max(TOGETHER_VALUES, longest_row), nnz)
         batches = 4 * CANDIDATES * values + (8 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
         return batches + RowRivals.footprint(n_classes, n_wide, CANDIDATES, threads)
 
@@ -72,44 +71,41 @@ class PairLearner(Learner):
 
     def learn(self, block: RowBlock) -> None:
         """Learn from counted rows, in their order."""
-        batches = list(_batches(block))
-        for at in range(0, len(batches), TOGETHER):
-            some = batches[at : at + TOGETHER]
-            first = some[0][0]
-            self._learn(block.part(first, some[-1][1]), [(a - first, b - first) for a, b in some])
+        edges, at = np.array([0, *_ends(block)]), 0
+        values = block.indptr[edges]
+        while at < len(edges) - 1:
+            fits = int(np.searchsorted(values, values[at] + TOGETHER_VALUES, "right")) - 1
+            first, at = at, max(at + 1, min(fits, at + TOGETHER))
+            self._learn(block.part(edges[first], edges[at]), edges[first : at + 1] - edges[first])
 
     def weights(self) -> GroupWeights:
         """Return the weights with what was learnt so far; they share its memory."""
         return replace(self._weights, learnt=1.0, theta=self._theta, delta=self._delta)
 
-    def _learn(self, block: RowBlock, batches: list[tuple[int, int]]) -> None:
+    def _learn(self, block: RowBlock, edges: NDArray[np.int64]) -> None:
         """Find the candidates of rows; compare those of each batch, then take their steps."""
-        workers = self._rivals.workers
+        workers, n = self._rivals.workers, self._rivals.workers.n_threads
         if len(self._place) < block.nnz:
             self._place = np.empty((block.nnz, self._rivals.m), np.int32)
         place = self._place[: block.nnz]
         rows, _, residuals, sizes = self._rivals.of(block, place)
+        steps = PairSteps(
+            self._table.starts, self._theta, self._theta_sum, self._delta, self._delta_sum,
+            PAIR_RATE, FEATURE_RATE, n,
+        )  # fmt: skip
+        turns, scores = np.zeros(TURNS * (len(edges) - 1), np.int64), self._rivals.scores
 
-        def compare(first: int, last: int) -> None:
-            compare_rows(rows, first, last, self._rivals.scores, place, residuals, sizes)
+        def share(first: int, last: int) -> None:
+            share_lessons(edges, rows, scores, place, residuals, sizes, steps, turns)
 
-        for a, b in batches:
-            pieces = pieces_of(b - a, workers.n_threads)
-            workers.each(compare, [(a + i, a + j) for i, j in pieces])
-            step = partial(
-                learn_rows, block.indptr[a : b + 1], block.features, self._table.starts, place,
-                residuals[a:b], self._theta, self._theta_sum, self._delta, self._delta_sum,
-                PAIR_RATE, FEATURE_RATE,
-            )  # fmt: skip
-            workers.each(step, [(part, workers.n_threads) for part in range(workers.n_threads)])
+        workers.each(share, [(i, i + 1) for i in range(n)])
 
 
-def _batches(block: RowBlock) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bounded rows and values, of a row at least."""
+def _ends(block: RowBlock) -> Iterator[int]:
+    """Yield the ends of batches of bounded rows and values, of a row at least."""
     first = 0
     while first < block.n_rows:
         values = int(block.indptr[first]) + BATCH_VALUES
         fits = int(np.searchsorted(block.indptr, values, "right")) - 1
-        last = max(first + 1, min(fits, first + BATCH_ROWS, block.n_rows))
-        yield first, last
-        first = last
+        first = max(first + 1, min(fits, first + BATCH_ROWS, block.n_rows))
+        yield first

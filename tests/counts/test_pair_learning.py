@@ -1,6 +1,7 @@
 """What is learnt of features and pairs, where pairs lie, and candidates, held to dictionaries."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -82,14 +83,15 @@ def test_bytes_do_not_depend_on_threads_and_values_bound_a_batch(rng, monkeypatc
     block = of_some_classes(rng, 400)
     table, weights = counted(block), group_weights(rng)
     found = []
-    for threads in (1, 2, 5):
+    for threads, together in ((1, 1), (2, 64), (5, 1 << 16)):
+        monkeypatch.setattr(pair_learning, "TOGETHER_VALUES", together)
         with PairLearner(table, weights, threads=threads) as learner:
             learner.learn(block)
         found.append(learner.weights())
     for other in found[1:]:
         assert np.array_equal(found[0].theta, other.theta)
         assert np.array_equal(found[0].delta, other.delta)
-    pieces = [block.part(*some) for some in pair_learning._batches(block)]
+    pieces = [block.part(*some) for some in pairwise([0, *pair_learning._ends(block)])]
     assert sum(piece.n_rows for piece in pieces) == 400
     assert all(piece.nnz <= 20 or piece.n_rows == 1 for piece in pieces)
 

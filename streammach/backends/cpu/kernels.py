@@ -15,13 +15,12 @@ from streammach.backends.cpu.products import AHEAD_COLUMNS, add_rows, add_shared
 from streammach.backends.rowmath import adagrad_step, adam_moment, adam_step, exp, residual
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import ByFeature
-from streammach.simd import let_others, take_turn, turns_taken
+from streammach.simd import take_turn, wait_for
 from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
 
 # Rows and features of a turn: so few that no thread waits long for the last one, 50 us of 32 x 25.
 TURN_ROWS, TURN_FEATURES = 4, 32
 TOGETHER = 8  # features that all rows have whose gradients are added up together
-YIELDS = 100  # before a thread sleeps that waits for rows: about the time of a turn
 # Places of three counts of turns, each in a cache line of its own: of rows that were begun, of rows
 # that are done, of features; the bias comes before the first of these.
 ROWS, DONE, FEATURES, TURNS = 0, 8, 16, 24
@@ -288,10 +287,7 @@ def share_step(
         residuals(rows.classes, targets, out, first, last)
         take_turn(turns, DONE)
         first = take_turn(turns, ROWS) * TURN_ROWS
-    waited = 0
-    while turns_taken(turns, DONE) * TURN_ROWS < n:
-        let_others(waited >= YIELDS)
-        waited += 1
+    wait_for(turns, DONE, -(-n // TURN_ROWS))
     first = take_turn(turns, FEATURES) * TURN_FEATURES - 1
     while first < n_features:
         backward(how, bias, by_feature, out, n, first, min(first + TURN_FEATURES, n_features))

@@ -97,10 +97,17 @@ def check_options(types: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def check_record(record: Any) -> None:
-    """Let numbers of NumPy in a record be Python's, which JSON has; UsageError for odd ones."""
+    """Let numbers in a record be those that JSON gives back; UsageError for odd ones.
+
+    They are Python's, not NumPy's, and a whole one is a float where fractions are taken.
+    """
     types = {one.name: one.type for one in fields(record)}
     for name in types:
         value = getattr(record, name)
         if isinstance(value, np.generic):
             object.__setattr__(record, name, value.item())
     check_options(types, vars(record))
+    for name, annotation in types.items():
+        value = getattr(record, name)
+        if isinstance(value, int) and annotation in ("float", "float | None"):
+            object.__setattr__(record, name, float(value))

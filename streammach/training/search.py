@@ -155,7 +155,7 @@ class Search:
             return spec.with_softmax("each")
         facts, config = self._session.dataset.facts, self._session.plan.config
         labels = facts.n_labels / max(facts.n_rows * config.shape.n_buckets, 1)
-        return replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1))
+        return replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1.0))
 
     def _choose_label_loss(self, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
         """Choose between sigmoids and a softmax whose target the labels share, or do not."""

@@ -41,6 +41,10 @@ KINDS = {
         "lists", {**PLAIN, "hashed_features": 40}, {**FIXED, "transform": "l2"}
     ),
     "sigmoids": ("lists", PLAIN, {**FIXED, "label_loss": "logistic"}),
+    "more labels than buckets": (
+        "long lists", {**PLAIN, "n_buckets": 2},
+        {**FIXED, "label_loss": "logistic", "learning_rate": 1},
+    ),
     "joint lists": ("lists", {**PLAIN, "loss": "joint"}, FIXED),
     "joint": ("dense", {**HASHED, **NONE, "loss": "joint", "threads": 2}, DENSE),
     "closed form": ("dense", {**NONE, "closed_form": "on"}, DENSE),
@@ -69,8 +73,11 @@ class Trainings:
 
     def _data(self, name):
         tiny, store = self.tiny, self.folder / f"{name}.zarr"
-        if name == "lists":
-            sm.convert(tiny.text("a.vw", listed_lines(tiny.rng, 1500)), store, multilabel="on")
+        if name.endswith("lists"):
+            lines = listed_lines(tiny.rng, 1500)
+            if name == "long lists":
+                lines = [re.sub(r"\bc(\d+)", r"c\1,d\1", line) for line in lines]
+            sm.convert(tiny.text(f"{name}.vw", lines), store, multilabel="on")
         elif name == "dense":
             y = np.arange(900) % 30
             x = tiny.rng.normal(size=(30, 12))[y] + 0.5 * tiny.rng.normal(size=(900, 12))

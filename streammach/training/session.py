@@ -22,7 +22,6 @@ from streammach.data.holdout import (
     left_out,
     masked_rows,
 )
-from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import (
     BudgetError,
@@ -107,8 +106,9 @@ class FitRequest:
     def identity(self) -> str:
         """Digest of all that decides the result: the store, the plan, the options."""
         plan, options = self.plan, msgspec.to_builtins(self.options)
-        if options["validation"] is not None:
-            options["validation"] = name_of(options["validation"])
+        if (path := self.options.validation) is not None:
+            with Dataset.open(path) as held_out:
+                options["validation"] = held_out.digest
         if options["optimise"] != PROPENSITY:
             del options["optimise"]  # older runs do not have it
         config = msgspec.to_builtins(plan.config.decisive)

@@ -267,8 +267,7 @@ def train(
     seed : int
         Decides hashes, and the order of the rows.
     resume : bool
-        Go on with an interrupted run of the same rows and options in `out`; `validation` is a path
-        then, if there is one.
+        Go on with an interrupted run of the same rows and options in `out`.
     **options
         Fields of :class:`streammach.spec.training.TrainingOptions` (``epochs``,
         ``learning_rate``, ...), options of :func:`streammach.planning.choose.plan`

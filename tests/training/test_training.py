@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import DiskError, DivergedError, LockedError, MismatchError, UsageError
+from streammach.errors import (
+    DiskError,
+    DivergedError,
+    Interrupted,
+    LockedError,
+    MismatchError,
+    UsageError,
+)
 from streammach.files.folders import locked
 from streammach.model.checkpoint import Checkpoints
 from streammach.spec.documents import to_json
@@ -18,7 +25,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, decided
 from tests.builders import fit as train
-from tests.builders import held_out, model_files
+from tests.builders import held_out, model_files, stop_after
 
 
 def fit(data, out, *, plan=None, **options):
@@ -70,6 +77,25 @@ def test_names_may_be_any_bytes(tiny):
     assert json.loads((run.path / "log.jsonl").read_text().splitlines()[0])["plan"].endswith(
         "a\\xff\n/run/plan.json"
     )
+
+
+def test_held_out_rows_are_known_by_what_they_are(rng, tmp_path, monkeypatch):
+    """Those in memory have another path when a run goes on; a store may hold others by then."""
+    y = np.arange(300) % 6
+    x = np.eye(6)[y] + 0.3 * rng.normal(size=(300, 6))
+    pairs = [(x[200:], y[200:]), (x[150:], y[150:])]
+
+    def train(out, held_out=pairs[0], **how):
+        return sm.train(
+            x[:200], y[:200], validation=held_out, out=tmp_path / out, threads=1, memory="1GB",
+            n_buckets=3, n_repetitions=2, epochs=3, **how,
+        )  # fmt: skip
+
+    with pytest.raises(Interrupted):
+        train("run", callbacks=[stop_after(20, monkeypatch)])
+    with pytest.raises(MismatchError):
+        train("run", pairs[1], resume=True)
+    assert model_files(train("run", resume=True)) == model_files(train("whole"))
 
 
 def test_what_was_chosen_is_said_with_its_evidence(data, tiny):

@@ -193,7 +193,7 @@ class Rows:
             squares[lengths == 0] = 0
         else:
             lengths = np.count_nonzero(x, axis=1).astype(np.float64)
-            squares = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+            squares = np.einsum("ij,ij->i", x, x, dtype=np.float64, casting="same_kind")
         own = np.ones(len(lengths)) if weights is None else weights
         nnz, total = float(np.sum(own * lengths)), float(own.sum()) or 1.0
         typical = float(np.sqrt(np.sum(own * squares) / nnz)) if nnz else 1.0

@@ -69,6 +69,13 @@ def test_whole_numbers_that_no_float_holds_stay_apart(data, dtype, first):
     assert all(label in y for label in clf.model_.predict(x[:20]).tolist())
 
 
+@pytest.mark.parametrize("dtype", [">f8", np.longdouble, np.float16])
+def test_values_of_any_type(data, dtype):
+    x = np.where(data[0] > 0, data[1][:, None] + 1.5, 0)
+    one, other = (MACHClassifier(epochs=2).fit(rows, data[1]) for rows in (x, x.astype(dtype)))
+    assert same(one, other)
+
+
 @pytest.mark.parametrize("options", [{}, HASHED])
 def test_probabilities(data, options):
     x, y = data

@@ -130,7 +130,8 @@ def _of_features(weighing: Weighing, hashed_features: int | None) -> list[Candid
         raise UsageError(f"no model without hashed ones: {what}: --repetitions 0")
     reasons = [_refusal(one.option.config) for one in found]
     if all(reasons):  # a part that is wanted does not go with this shape
-        raise UsageError(next(iter(reasons), "no model of this shape takes what is asked for"))
+        asked = reshaped(ways[0], constraints.n_buckets or 1, constraints.n_repetitions or 1)
+        raise UsageError(next(iter(reasons), _refusal(_with(asked, choices))))
     return [one for one, why in zip(found, reasons, strict=True) if not why]
 
 

@@ -101,6 +101,8 @@ def test_sparse_rows_and_hashed_models_have_none(tiny, stores):
     assert sm.plan(data, memory="1GB").config.part("closed_form")
     assert not sm.plan(data, n_buckets=8, n_repetitions=4).config.part("closed_form")
     assert not sm.plan(data, memory="1GB", optimizer="sgd").config.part("closed_form")
+    with pytest.raises(UsageError, match="exact models alone have it: closed_form on"):
+        sm.plan(data, n_buckets=8, n_repetitions=4, closed_form="on")
     with tiny.dataset("sparse.zarr", n_rows=300) as sparse:
         assert not sm.plan(sparse, memory="1GB").config.part("closed_form")
 

@@ -178,8 +178,11 @@ def _constraints(out: Path, given: Arguments, *, apart: bool) -> Constraints:
     Parts of a run are planned by each machine, and a run that goes on when other memory is free.
     """
     from streammach.training.run import budget_of  # compiled code loads on demand
+    from streammach.training.trainer import rows_held_out
 
     found = given.constraints()
+    if given.validation is not None:
+        found = dataclasses.replace(found, held_out_rows=rows_held_out(given.validation))
     if found.shaped or found.memory is not None:
         return found
     kept = budget_of(out) if given.resume else None

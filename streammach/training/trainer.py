@@ -350,12 +350,17 @@ def _validation(
     recipe: Recipe | None,
 ) -> tuple[str, int]:  # fmt: skip
     if isinstance(rows, str | os.PathLike):
-        with Dataset.open(rows) as dataset:
-            return os.fspath(rows), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+        return os.fspath(rows), rows_held_out(rows)
     if not isinstance(rows, tuple | list) or len(rows) != 2:
         hint = "Give a pair of both, or the path of a store; a table where y is a column."
         raise UsageError("it is no pair of rows and labels, and no path: validation", hint=hint)
     data = replace(given(rows[0], rows[1], options=options, recipe=recipe), weights=None)
     folder = closing.enter_context(temporary_folder())
     dataset = closing.enter_context(data.stored(folder, _bytes_of(memory)))
-    return os.fspath(dataset.path), min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+    return os.fspath(dataset.path), rows_held_out(dataset.path)
+
+
+def rows_held_out(path: str | os.PathLike[str]) -> int:
+    """Return how many rows of a store of held-out rows are used, if they fit."""
+    with Dataset.open(path) as dataset:
+        return min(dataset.n_rows, MAX_HELD_OUT_ROWS)

@@ -145,8 +145,11 @@ class MemoryLimit:
     source: str
 
 
-def _cgroup_texts(root: Path, controller: str, newer: str, *older: str) -> Iterator[list[str]]:
-    """Yield what a file says in each of this process's control groups; of version 1, several."""
+def _cgroup_limits(root: Path, controller: str, newer: str, *older: str) -> Iterator[list[int]]:
+    """Yield the numbers in a file of each of this process's control groups; of version 1, several.
+
+    A group whose file has a word is left out, as those of version 2 that have no limit.
+    """
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -161,18 +164,17 @@ def _cgroup_texts(root: Path, controller: str, newer: str, *older: str) -> Itera
             folder, names = root, (newer,)
         relative = Path(path.lstrip("/"))
         for part in (relative, *relative.parents):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 texts = [(folder / part / name).read_text() for name in names]
-                yield " ".join(texts).split()
+                yield [int(number) for number in " ".join(texts).split()]
 
 
 def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
     """Return the memory that this process may still take and where the limit comes from."""
     held = psutil.Process().memory_info().rss
     limits = [MemoryLimit(psutil.virtual_memory().available + held, "free memory")]
-    texts = _cgroup_texts(cgroups, "memory", "memory.max", "memory.limit_in_bytes")
-    most = [int(text) for text, *_ in texts if text.isdigit()]
-    limits += [MemoryLimit(n, "cgroup") for n in most if n < UNLIMITED]
+    for found in _cgroup_limits(cgroups, "memory", "memory.max", "memory.limit_in_bytes"):
+        limits += [MemoryLimit(n, "cgroup") for n in found if 0 <= n < UNLIMITED]
     for name, spared in (("RLIMIT_DATA", 0), ("RLIMIT_AS", unfilled_addresses())):
         soft = _soft_limit(name)
         if soft is not None:
@@ -262,9 +264,9 @@ def cores(cgroups: Path = CGROUPS) -> int:
     """Return the number of processors that this process may use, or may have the time of."""
     n = _processors()
     files = "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"
-    for quota, period in _cgroup_texts(cgroups, "cpu", *files):
-        if quota.isdigit():  # microseconds in each period; "max" or -1 where all may be had
-            n = min(n, max(1, math.ceil(int(quota) / int(period))))
+    for found in _cgroup_limits(cgroups, "cpu", *files):
+        if len(found) == 2 and min(found) > 0:  # microseconds in each period; -1: all
+            n = min(n, math.ceil(found[0] / found[1]))
     return n
 
 

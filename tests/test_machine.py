@@ -86,7 +86,7 @@ def test_the_processor_time_of_a_control_group_counts(group, monkeypatch):
     quota, period = "cpu.cfs_quota_us", "cpu.cfs_period_us"
     write("cpu", "job", {quota: -1, period: 100_000}, {"cpu.max": "max 100000"})
     assert cores(folder) == 64
-    for micros, n in ((250_000, 3), (200_000, 2), (1_000, 1)):
+    for micros, n in (("", 64), (250_000, 3), (200_000, 2), (1_000, 1)):
         write("cpu", "job/inner", {quota: micros, period: 100_000}, {"cpu.max": f"{micros} 100000"})
         assert cores(folder) == n
     write("cpu", "", {quota: 50_000, period: 50_000}, {"cpu.max": "50000 50000"})

@@ -27,7 +27,7 @@ SOME_ROWS = 64  # whose candidates are found at once
 FAR = np.float32(8)  # nats below the best class: what is there is no candidate
 TURN_ROWS = 8  # that are compared in a turn
 # Places of a batch's counts of turns, each in a cache line of its own: of rows that were begun, of
-# rows that are done, and of parts of the features.
+# rows that are done, and the same of parts of the features.
 ROWS, DONE, PARTS, LEARNT, TURNS = 0, 8, 16, 24, 32
 
 

@@ -18,8 +18,9 @@ PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
 PAIR_PRIOR, FEATURE_PRIOR = 0.1, 1.0  # sums of squares before the first step
 CANDIDATES = 40  # classes that a row is compared with, its own among them
 BATCH_ROWS, BATCH_VALUES = 256, 1 << 14  # that are compared with the same weights
-# Batches, and their values, whose candidates are found at once, since nothing learnt is asked for.
-TOGETHER, TOGETHER_VALUES = 8, 4 * BATCH_VALUES
+# Batches, and their values, whose candidates are found at once, since nothing learnt is asked for:
+# 11 MB.
+TOGETHER, TOGETHER_VALUES = 8, 63_000
 
 
 class PairLearner(Learner):

@@ -55,7 +55,7 @@ def test_counts_take_room_where_they_fit():
 
 def test_counts_take_part_of_their_room_where_they_do_not_fit():
     room = pair_room(facts())
-    for memory, part in (("780MB", 8), ("850MB", 4), ("930MB", 2), ("1200MB", 1)):
+    for memory, part in (("780MB", 8), ("850MB", 4), ("920MB", 2), ("1200MB", 1)):
         found = plan(facts(), memory=memory)
         assert found.config.size_of("counts") == room // part
         assert found.projected_bytes <= parse_size(memory)

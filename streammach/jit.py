@@ -2,7 +2,7 @@
 
 Numba's own ``cache=True`` stamps only the file of the function that is called: when a function in
 another file changes, the old body is served. Here the compiled code lies in a folder named by the
-digest of every source file that a kernel can depend on, so an edit of one starts a new folder.
+digest of all statements that a kernel can depend on, so an edit of one starts a new folder.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import gc
 import hashlib
 import inspect
 import os
+import re
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import numba
@@ -193,6 +196,23 @@ def intrinsic(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Callab
     return of_code
 
 
+def _keep_by_code(cache: Any, function: Callable[..., Any]) -> None:
+    """Keep what is compiled of a function in private files.
+
+    Those of the package have neither the number of a line nor its file's digest in their names: the
+    folder stands for all that they depend on. Functions of one name differ in their code.
+    """
+    if not function.__module__.startswith("streammach."):
+        cache._cache_file.__class__ = KernelFiles
+        return
+    code = function.__code__
+    numbers = [x for x in code.co_consts if not isinstance(x, (str, CodeType))]
+    digest = hashlib.sha256(repr((code.co_code, code.co_names, numbers)).encode()).hexdigest()[:16]
+    place = re.sub("[<>]", "", f"{function.__module__}.{function.__qualname__}")
+    name = f"{place}-{digest}.{sys.implementation.cache_tag}"
+    cache._cache_file = KernelFiles(cache.cache_path, name, "")
+
+
 def kernel(
     *, fastmath: bool = True, inline: bool = False, allocates: bool = False, inner: bool = False
 ) -> Callable[[F], F]:
@@ -227,7 +247,7 @@ def kernel(
         finally:
             numba.config.CACHE_DIR = before
         if CACHE_DIR is not None:
-            compiled._cache._cache_file.__class__ = KernelFiles  # type: ignore[attr-defined]
+            _keep_by_code(compiled._cache, function)  # type: ignore[attr-defined]
             if inner:
                 compiled._cache._impl.__class__ = PieceCache  # type: ignore[attr-defined]
         compiled.__class__ = _Inner if inner else _Kernel  # type: ignore[assignment]

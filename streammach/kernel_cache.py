@@ -14,7 +14,6 @@ import hashlib
 import io
 import os
 import pickle
-import re
 import shutil
 import stat
 import tempfile
@@ -26,6 +25,8 @@ from typing import IO, Any
 import platformdirs
 from numba.core.caching import IndexDataCacheFile
 
+from streammach.kernel_sources import kernel_digest, package_texts, texts_digest
+
 try:
     import fcntl
 except ImportError:  # there are no locks of files: each process compiles for itself
@@ -35,45 +36,6 @@ KEPT_FOLDERS = 4
 # Until a process compiles what another one should have compiled, and between two looks.
 WAIT_SECONDS, AGAIN_SECONDS = 120.0, 0.02
 MARKER = "streammach.json"  # in a folder of kernels: it is ours
-PACKAGE = Path(__file__).parent
-DEFINES = ("kernel(", "@intrinsic(", " compiled(")  # what remembers that they are kept defines none
-# Imports at the head of a module, whole: what a kernel names is frozen when its module is loaded,
-# so that an import within a function cannot reach it.
-IMPORTS = re.compile(r"^from (streammach[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-
-
-def kernel_sources(package: Path = PACKAGE) -> dict[str, str]:
-    """Return the modules with kernels, and all that these import at their heads, by their paths."""
-    texts = {
-        str(file.relative_to(package)): file.read_text(encoding="utf-8")
-        for file in package.rglob("*.py")
-    }
-    found = {name for name, text in texts.items() if any(mark in text for mark in DEFINES)}
-    left = list(found)
-    while left:
-        new = (_imported(texts[left.pop()]) & texts.keys()) - found
-        found |= new
-        left += new
-    return {name: texts[name] for name in sorted(found)}
-
-
-def kernel_digest(*versions: str) -> str:
-    """Return the digest of these sources and of versions of libraries: 16 hexadecimal digits."""
-    digest = hashlib.sha256("\n".join(versions).encode())
-    for name, text in kernel_sources().items():
-        digest.update(f"{name}\n{text}".encode())
-    return digest.hexdigest()[:16]
-
-
-def _imported(text: str) -> set[str]:
-    """Return the paths, within the package, that modules imported in a text may have."""
-    found = set()
-    for module, names in IMPORTS.findall(text):
-        folder = module.split(".")[1:]
-        parts = [re.split(r"\s", name.strip())[0] for name in names.strip("()").split(",")]
-        for path in [folder, *([*folder, part] for part in parts if part)]:
-            found |= {"/".join(path) + ".py", "/".join([*path, "__init__"]) + ".py"}
-    return found - {"__init__.py"}  # names of the package itself are loaded on demand
 
 
 def cache_folder(base: str, version: str) -> Path | None:
@@ -83,18 +45,31 @@ def cache_folder(base: str, version: str) -> Path | None:
     image of a container, is copied for the life of the process.
     """
     home = Path(base or platformdirs.user_cache_dir("streammach"))
-    folder = home / f"kernels-{kernel_digest(version)}"
     try:
-        if not folder.is_dir():
-            for path in (home, folder):
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            keep(folder / MARKER, b'{"streammach": "kernels"}\n')
-            _drop_old(home)
+        folder = _folder_of_sources(home, version)
         if not _ours(folder.lstat()):
             return None
         return folder if os.access(folder, os.W_OK) else _copied(folder)
     except OSError:
         return None
+
+
+def _folder_of_sources(home: Path, version: str) -> Path:
+    """Return the folder of kernels for the package as it is; a mark in it stands for its text."""
+    texts = package_texts(Path(__file__).parent)
+    mark = f"sources-{texts_digest(texts, version)}"
+    for folder in home.glob("kernels-*"):
+        if (folder / mark).is_file():
+            return folder
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = home / f"kernels-{kernel_digest(texts, version)}"
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        keep(folder / MARKER, b'{"streammach": "kernels"}\n')
+        _drop_old(home)
+    if _ours(folder.lstat()):
+        keep(folder / mark, b"")
+    return folder
 
 
 def kept(path: str | os.PathLike[str]) -> bytes:

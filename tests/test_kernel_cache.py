@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 
 import pytest
@@ -12,14 +13,10 @@ from numba.core.event import Listener, install_listener
 from streammach import jit, kernel_cache
 from streammach.backends.cpu.products import logits
 from streammach.jit import kernel
-from streammach.kernel_cache import (
-    KEPT_FOLDERS,
-    MARKER,
-    KernelFiles,
-    cache_folder,
-    kept,
-    kernel_sources,
-)
+from streammach.kernel_cache import KEPT_FOLDERS, MARKER, KernelFiles, cache_folder, kept
+from streammach.kernel_sources import kernel_digest, kernel_statements, package_texts
+
+PACKAGE = Path(kernel_cache.__file__).parent
 
 
 def test_a_folder_is_made_for_a_version_of_the_compiler(tmp_path):
@@ -29,10 +26,53 @@ def test_a_folder_is_made_for_a_version_of_the_compiler(tmp_path):
     assert cache_folder(str(tmp_path), "2") != one
 
 
-def test_an_edit_of_what_only_calls_kernels_lets_them_be():
-    sources = kernel_sources()
-    assert {"backends/cpu/kernels.py", "backends/cuda/losses.py", "jit.py"} <= sources.keys()
-    assert not {"training/fit.py", "data/conversion/build.py"} & sources.keys()
+LEAVES = {
+    "a docstring": ("errors", '"""The exceptions', '"""What errors are: the exceptions'),
+    "a docstring of a kernel": ("backends.rowmath", '"""Return', '"""Give'),
+    "a line above": ("backends.rowmath", "\n\n\n@kernel", "\n\n\n\n@kernel"),
+    "a comment": ("backends.rowmath", "\n\n\n@kernel", "\n\n\n# One more.\n@kernel"),
+    "a message": ("counts.lessons", "", "\n\ndef tell() -> str:\n    return 'done'\n"),
+    "a caller": ("training.fit", "", "\nX = 1\n"),
+}
+CHANGES = {
+    "a kernel": ("backends.rowmath", "np.float32(0.5)", "np.float32(0.25)"),
+    "a number": ("simd", "YIELDS = 100", "YIELDS = 101"),
+    "a flag": ("jit", '"contract", ', ""),
+    "a pass": ("kernel_passes", "NOT_NEEDED = InlineClosureLikes, ", "NOT_NEEDED = "),
+}
+
+
+@pytest.mark.parametrize("edit", [*LEAVES, *CHANGES])
+def test_an_edit_compiles_kernels_again_if_they_depend_on_it(edit):
+    module, old, new = (LEAVES | CHANGES)[edit]
+    texts = package_texts(PACKAGE)
+    name, digest = f"streammach.{module}", kernel_digest(texts)
+    assert old in texts[name]
+    texts[name] = texts[name].replace(old, new, 1) if old else texts[name] + new
+    assert (kernel_digest(texts) == digest) == (edit in LEAVES)
+
+
+def test_a_kernel_depends_on_names_wherever_they_are_defined():
+    texts = {
+        "streammach.a": "from streammach.b import N\n@kernel()\ndef f(x):\n    return x * N\n",
+        "streammach.b": "from streammach.c import M\nfrom streammach.c import N\n",
+        "streammach.c": "K = 2\nN = K + 1\nM = 5\ndef g():\n    return M\n",
+    }
+    needed = kernel_statements(texts)
+    assert needed.keys() == {"streammach.a", "streammach.c"}
+    assert needed["streammach.c"].count("Assign(") == 2
+    for old, new in (("K = 2", "K = 3"), ("N = K + 1", "if K:\n    N = K + 1")):
+        other = texts | {"streammach.c": texts["streammach.c"].replace(old, new)}
+        assert kernel_digest(other) != kernel_digest(texts)
+    assert kernel_digest(
+        texts | {"streammach.c": texts["streammach.c"] + "L = 7\n"}
+    ) == kernel_digest(texts)
+
+
+def test_a_folder_is_found_again_by_the_text_it_was_made_for(tmp_path, monkeypatch):
+    folder = cache_folder(str(tmp_path), "1")
+    monkeypatch.setattr(kernel_cache, "kernel_digest", lambda *_: pytest.fail("reckoned anew"))
+    assert cache_folder(str(tmp_path), "1") == folder
 
 
 def test_old_folders_go_and_those_of_others_stay(tmp_path):

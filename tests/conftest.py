@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from streammach.planning import speed
 from tests import turns
 from tests.builders import TinyData, fit, listed_lines
 from tests.selection import at_night
+
+ROOT = Path(__file__).parent.parent
+OF_TOOLS = {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", ".import_linter_cache"}
 
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     turns.install()
@@ -85,6 +89,15 @@ def kernels_of_every_kind_are_kept(monkeypatch, tmp_path_factory):
     """No budget depends on which test is the first to compile, unless a test has its own cache."""
     usual, mark, there = jit.CACHE_DIR, jit._mark, tmp_path_factory.getbasetemp()
     monkeypatch.setattr(jit, "_mark", lambda of: there if usual == jit.CACHE_DIR else mark(of))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_written_beside_the_code():
+    """A test writes into its own folder; a relative name would put files among those of users."""
+    before = set(os.listdir(ROOT))
+    yield
+    left = {name for name in set(os.listdir(ROOT)) - before if name not in OF_TOOLS}
+    assert not left, f"a test wrote {sorted(left)} into {ROOT}"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,15 +32,14 @@ if TYPE_CHECKING:
     from streammach.training.onward import Start
     from streammach.training.out_of_fold import suspects
     from streammach.training.run import Run
-    from streammach.training.sweep import sweep
     from streammach.training.trainer import Trainer, merge, train
 
 __version__ = "0.1.0"
 __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
     "Start", "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
-    "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "suspects", "sweep",
-    "tokenizer", "train", "verify",
+    "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "suspects", "tokenizer",
+    "train", "verify",
 ]  # fmt: skip
 _HOMES = {
     "clock": ["Clock"], "cluster": ["distributed"], "data.convert": ["convert"],
@@ -53,7 +52,7 @@ _HOMES = {
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
     "spec.training": ["TrainingOptions"], "training": ["callbacks"],
     "training.derived": ["add", "shrink"], "training.run": ["Run"], "training.onward": ["Start"],
-    "training.out_of_fold": ["suspects"], "training.sweep": ["sweep"],
+    "training.out_of_fold": ["suspects"],
     "training.trainer": ["Trainer", "merge", "train"],
 }  # fmt: skip
 

@@ -97,7 +97,6 @@ def printed(tmp_path_factory):
         "info, a part": "info part",
         "info, a model": "info small",
         "report": "report run --on rows.zarr",
-        "sweep": "sweep rows.zarr --out grid --buckets 4 --repetitions 2 --epochs 1 --memory 1GB",
         "suspects": f"suspects rows.zarr --out found.csv --folds 2 {small}",
         "serve": "serve run --port 0",
         "compile": "compile run",

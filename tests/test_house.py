@@ -111,8 +111,8 @@ def test_stale_code_is_never_served(tmp_path):
     """An edit of what a kernel calls or names changes the answer in the next process."""
     package = tmp_path / "streammach"
     package.mkdir()
-    for name in ("__init__.py", "jit.py", "kernel_cache.py", "kernel_passes.py", "forks.py"):
-        (package / name).write_text((ROOT / "streammach" / name).read_text())
+    for name in ("__init__", "jit", "kernel_cache", "kernel_passes", "kernel_sources", "forks"):
+        (package / f"{name}.py").write_text((ROOT / "streammach" / f"{name}.py").read_text())
     (package / "outer.py").write_text(
         "from streammach.inner import inner, usual\nfrom streammach.jit import kernel\n\n\n"
         "@kernel()\ndef outer(x):\n    return inner(x) * 3 + usual(x) * 100\n"

@@ -44,11 +44,6 @@ def suspects(data, **options):
     return sm.suspects(data, **short | options)
 
 
-def sweep(store, out, **options):
-    short = {"memory": "1GB", "buckets": [4], "repetitions": [2]}
-    return sm.sweep(store, out, **short | {"training": sm.TrainingOptions(**SHORT)} | options)
-
-
 def watched(**options):
     return sm.train(X, Y, callbacks=[sm.callbacks.EarlyStopping(**options)], **PLAIN)
 
@@ -80,7 +75,6 @@ CALLS = {
     sm.add: lambda f, o: sm.add(f / "run", f / "more.vw", **{"out": f / "a", **MORE} | o),
     sm.shrink: lambda f, o: sm.shrink(f / "run", f / "t", **MORE | {"weights": "float16"} | o),
     sm.suspects: lambda f, o: suspects(f / "s.zarr", **o),
-    sm.sweep: lambda f, o: sweep(f / "s.zarr", f / "sweep", **o),
     sm.Trainer: lambda f, o: sm.Trainer(sm.plan(f / "s.zarr", **SHAPE), **o).fit(f / "s.zarr"),
     sm.callbacks.EarlyStopping: lambda f, o: watched(**o),
     sm.MACHClassifier: lambda f, o: estimator(**o),

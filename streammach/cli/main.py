@@ -26,7 +26,7 @@ COMMANDS = {  # by their modules, in the order of the job
     "explore": "data", "convert": "data", "verify": "data", "info": "info", "fit": "start",
     "plan": "trainings", "train": "trainings", "merge": "trainings", "evaluate": "ranks",
     "predict": "ranks", "add": "changes", "labels": "changes", "shrink": "changes",
-    "sweep": "trainings", "suspects": "data",
+    "suspects": "data",
     "compile": "start", "demo": "start",
 }  # fmt: skip
 NAMED = {"compile": "compile_"}  # whose function has another name: Python's own has this one

@@ -32,7 +32,7 @@ from streammach.machine import peak_bytes, size_text
 def report(*, run: Path, out: Path | None, given: Arguments) -> None:
     """Draw what a run planned, measured and reached.
 
-    One HTML file with everything in it. In the folder of a sweep its frontier is shown too.
+    One HTML file with everything in it.
     """
     from streammach.reports.pages import report as write  # compiled code loads on demand
 

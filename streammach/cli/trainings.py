@@ -1,22 +1,21 @@
-"""The commands that plan and train: plan, train, merge, sweep."""
+"""The commands that plan and train: plan, train, merge."""
 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.console import peak_of, say, say_json, short_path, table
+from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.errors import UsageError, clean
-from streammach.figures import figures_text, words
+from streammach.figures import figures_text
 from streammach.files.urls import located
 from streammach.machine import DEFAULT_MEMORY, size_text, time_text
 from streammach.progress import ProgressBar
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from streammach.spec.plan import Plan
     from streammach.training.onward import Start
     from streammach.training.run import Result, Run
-    from streammach.training.sweep import Sweep
     from streammach.training.trainer import Trainer
 
 LARGE = 0.1  # share of the time from which on a stage is named
@@ -321,80 +319,3 @@ def _data(part: Path, given: Arguments, opened: ExitStack) -> Path | Dataset | N
 
     place = located(RunPart.open(part).facts.store) if store is None else store
     return weighed(opened.enter_context(Dataset.open(place)), given.class_weight)
-
-
-@command("streammach sweep train.zarr --memory 2GB --out sweeps/odp")
-@click.argument("store", type=options.STORE_PATH)
-@click.option("--memory", required=True, metavar="SIZE",
-              help="Budget of each training, such as 12GB or 500MB.")  # fmt: skip
-@click.option("--out", required=True, metavar="FOLDER", type=options.PATH,
-              help="Folder of the sweep: a run for each point.")  # fmt: skip
-@click.option("--buckets", callback=options.numbers, default="32,128", show_default=True,
-              metavar="B,B,...", help="Buckets of the grid.")  # fmt: skip
-@click.option("--repetitions", callback=options.numbers, default="4,8,16", show_default=True,
-              metavar="R,R,...", help="Repetitions of the grid.")  # fmt: skip
-@click.option("--on", "test", metavar="TEST", type=options.STORE_PATH,
-              help="Measure and compare the points on these rows.  "
-                   "[default: held-out rows]")  # fmt: skip
-@options.shared(
-    *options.TRAINING, *options.PARTS, options.threads_option, options.seed_option, *options.CACHE,
-    options.progress_option,
-)  # fmt: skip
-def sweep(
-    *, store: Path, memory: str, out: Path, buckets: tuple[int, ...], repetitions: tuple[int, ...],
-    given: Arguments,
-) -> None:  # fmt: skip
-    """Train a grid of models and show which are worth their bytes.
-
-    Every B goes with every R; what does not fit the budget is listed. The same command goes on
-    where it was interrupted: finished points are not trained again.
-    """
-    from streammach.reports.run_plots import point_header, point_row  # loads on demand
-    from streammach.training.callbacks import EarlyStopping, Progress
-    from streammach.training.sweep import sweep as run
-
-    with ProgressBar(given.progress, "") as shown:
-
-        def callbacks(plan: Plan) -> list[Any]:
-            shown.tell(
-                f"{short_path(store)} -> {short_path(out)}  {plan.n_buckets} x "
-                f"{plan.n_repetitions}, {size_text(plan.projected_bytes)} projected"
-            )
-            return [Progress(bar=shown, stages=False), EarlyStopping()]
-
-        found = run(
-            store, out, memory=memory, buckets=buckets, repetitions=repetitions, test=given.test,
-            training=given.training(), callbacks=callbacks, progress=shown,
-            told=lambda one: shown.tell(
-                f"{one.buckets} x {one.repetitions} "
-                f"{'done' if hasattr(one, 'run') else 'does not fit'}"
-            ),
-            constraints=given.constraints(),
-        )  # fmt: skip
-    page = _draw(found, out)
-    if given.as_json:
-        say_json({**msgspec.to_builtins(found), "page": None if page is None else str(page)})
-        return
-    for line in table([point_header(found), *(point_row(found, one) for one in found.points)]):
-        say(line)
-    for one in found.refused:
-        say(f"left out: {one.reason}")
-    rows = "test" if found.tested else "held-out"
-    say(f"{short_path(page or out)}: {len(found.points)} points; *: no other has fewer bytes and "
-        f"more {rows} {words(found.listed).first}")  # fmt: skip
-
-
-def _draw(found: Sweep, out: Path) -> Path | None:
-    from streammach.files.destinations import Destination  # loads on demand
-    from streammach.reports.pages import sweep_page
-    from streammach.training.run import PAGE
-
-    try:
-        content = sweep_page(found, out)
-        # The sweep goes on, and so does it.
-        page = Destination(out / "sweep.html", PAGE, force=True)
-        page.write([content.encode()])
-    except UsageError as error:
-        warnings.warn(f"no page was drawn: {error}", stacklevel=1)
-        return None
-    return page.path

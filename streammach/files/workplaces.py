@@ -28,7 +28,7 @@ class Workplace:
     """A folder that work fills, and goes on in: absent, empty, or one that holds our marker."""
 
     path: Path  # the folder
-    kind: str  # what it is: `run`, `sweep` or `demo`
+    kind: str  # what it is: `run` or `demo`
 
     def check(self) -> None:
         """Refuse a folder that is somebody else's, or raise UsageError."""

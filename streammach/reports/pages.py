@@ -1,4 +1,4 @@
-"""The page of a run, drawn and written, and that of a sweep: verdict, plots, plan, what to know."""
+"""The page of a run, drawn and written: verdict, plots, plan, what to know."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ from streammach.reports.about import run_lines
 from streammach.reports.card import card as card_of
 from streammach.reports.drawing import Plot, percent, require
 from streammach.reports.row_plots import row_plots
-from streammach.reports.run_plots import point_header, point_row, run_plots, size_plot
+from streammach.reports.run_plots import run_plots
 from streammach.spec.annotated import check_options
 from streammach.training.run import CARD, PAGE, Run
-from streammach.training.sweep import Sweep
 
 SHOWN_CLASSES = 50  # of the worst, and of the most frequent
 SORTED = ("f1", "recall", "precision", "probability")  # what a table of classes is sorted by
@@ -138,7 +137,7 @@ def report(
 def run_page(
     run: Run, model: Model, diagnosis: Diagnosis | None = None, query: QueryTime | None = None
 ) -> Page:
-    """Return the page of a run and its model, with the sweep that its folder lies in."""
+    """Return the page of a run and its model."""
     of_run = run_plots(run, counts=model.counts is not None)
     of_rows = () if diagnosis is None else row_plots(diagnosis)
     parts = [
@@ -156,28 +155,6 @@ def run_page(
     ]
     title = f"streammach: {clean(run.path.resolve().name, 100)}"
     return Page(html.page(title, parts), (*of_rows, *of_run))
-
-
-def sweep_page(sweep: Sweep, folder: Path) -> str:
-    """Return the page of a sweep, or raise UsageError if matplotlib is not installed."""
-    plot = size_plot(sweep)
-    used = ", ".join(f"{k} {v}" for k, v in sweep.options.items() if v is not None)
-    parts = [
-        html.verdict(_sweep_verdict(sweep)),
-        html.table(point_header(sweep), [point_row(sweep, point) for point in sweep.points])
-        if plot is None
-        else html.figure(plot, folded=False),
-        html.heading("What was swept"),
-        html.facts([
-            ("store", clean(sweep.store, 300)), ("test", clean(sweep.test or "-", 300)),
-            ("budget", f"{size_text(sweep.memory)} for each training"),
-            ("options", clean(used, 500)),
-        ]),
-    ]  # fmt: skip
-    if sweep.refused:
-        rows = [(f"{x.buckets} x {x.repetitions}", clean(x.reason, 300)) for x in sweep.refused]
-        parts += [html.heading("Does not fit the budget"), html.facts(rows)]
-    return html.page(f"streammach sweep: {clean(folder.resolve().name, 100)}", parts)
 
 
 def verdict(
@@ -235,24 +212,6 @@ def _figures(found: TopK, rows: str, *, listed: bool) -> Iterator[str]:
     else:
         yield f"The first answer is right for {first} of {rows}."
         yield f"The right class is among the first five answers for {five}."
-
-
-def _sweep_verdict(sweep: Sweep) -> list[str]:
-    """Return what the grid came to, in sentences."""
-    found = [(point, reached.accuracy) for point in sweep.points
-             if (reached := sweep.compared(point))]  # fmt: skip
-    if not found:
-        return [f"Models that were trained without held-out rows: {len(sweep.points)}."]
-    rows = "the test rows" if sweep.tested else "the held-out rows"
-    (best, most), (small, least) = max(found, key=lambda x: x[1]), found[0]
-    edge = ", ".join(sweep.shape_of(point) for point, _ in found if point.frontier)
-    return [
-        f"The most accurate of {len(found)} models, {sweep.shape_of(best)} (buckets x repetitions) "
-        f"with {size_text(best.model_bytes)}, answers {percent(most)}% of {rows} rightly; the "
-        f"smallest, {sweep.shape_of(small)} with {size_text(small.model_bytes)}, "
-        f"{percent(least)}%, among {sweep.n_classes:,} classes.",
-        f"On the frontier, where no smaller one is better: {edge}.",
-    ]
 
 
 def _parts(model: Model) -> str:

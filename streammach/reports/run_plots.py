@@ -1,4 +1,4 @@
-"""Plots of a training and of a sweep: accuracy, loss, memory; accuracy over size."""
+"""Plots of a training: accuracy, loss, memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from streammach.machine import size_text, time_text
 from streammach.reports.drawing import (
     BLUE,
     DARK,
-    GREY,
     ORANGE,
     SERIES,
     WHITE,
@@ -20,27 +19,23 @@ from streammach.reports.drawing import (
     legend_above,
     number,
     percent,
-    plain_log,
     whole_ticks,
 )
 from streammach.spec.byte_lines import Line
 from streammach.spec.plan import Plan
 from streammach.training.events import StagePoint, read_log
 from streammach.training.run import Result, Run
-from streammach.training.sweep import Point, Sweep, open_sweep
 
-GB, MB = 1e9, 1e6
+GB = 1e9
 SEEN = 0.02  # of the sum: the least that a bar is drawn for
 NEAR = 0.95  # of the best accuracy
 Term = tuple[str, int, int | None]  # of a ledger: name, bytes projected, bytes measured
 
 
 def run_plots(run: Run, *, counts: bool) -> tuple[Plot, ...]:
-    """Return the plots of a run, with that of the sweep its folder lies in, in their order."""
-    log, folder, result = read_log(run.path), run.path.resolve(), run.result
-    sweep, said = open_sweep(folder.parent), words(run.plan.facts.listed)
-    size = None if sweep is None else size_plot(sweep, folder.name)
-    plots = [size, stages_plot(log.stages, said)]
+    """Return the plots of a run, in their order."""
+    log, result, said = read_log(run.path), run.result, words(run.plan.facts.listed)
+    plots = [stages_plot(log.stages, said)]
     if result.history:
         plots.append(epochs_plot(result.history, result.best_epoch + 1, counts=counts, said=said))
     plots += [memory_plot(run.plan, result, log.held)]
@@ -175,94 +170,3 @@ def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
     axes.set_xlim(0, 1.22 * max(allowed, *(n for _, n, _ in terms)) / GB)
     axes.set_xlabel("memory (GB)")
     legend_above(axes)
-
-
-def size_plot(sweep: Sweep, star: str | None = None) -> Plot | None:
-    """Return accuracy against model size, a line for each B; None without an accuracy."""
-    points = [(p, reached.accuracy) for p in sweep.points if (reached := sweep.compared(p))]
-    if not points:
-        return None
-    what = f"{'test' if sweep.tested else 'held-out'} {words(sweep.listed).first}"
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        edge = [(p.model_bytes / MB, 100 * s) for p, s in points if p.frontier]
-        axes.plot(*zip(*edge, strict=True), color=GREY, linewidth=5, alpha=0.3, label="frontier",
-                  solid_capstyle="round")  # fmt: skip
-        for i, buckets in enumerate(sorted({p.buckets for p, _ in points})):
-            sizes = [p.model_bytes / MB for p, _ in points if p.buckets == buckets]
-            scores = [100 * s for p, s in points if p.buckets == buckets]
-            curve(axes, sizes, scores, SERIES[i % len(SERIES)], label=f"B = {buckets:,}",
-                  linewidth=1.2)  # fmt: skip
-        for point, score in points:
-            place, side = ((-7, 4), "right") if point.frontier else ((7, -11), "left")
-            axes.annotate(f"R {point.repetitions}", (point.model_bytes / MB, 100 * score), place,
-                          textcoords="offset points", ha=side, fontsize=8, color=DARK)  # fmt: skip
-            if point.run == star:
-                axes.plot(point.model_bytes / MB, 100 * score, marker="*", markersize=13,
-                          color=DARK, linestyle="none", label="this run", zorder=5)  # fmt: skip
-        axes.set_xscale("log")
-        axes.margins(x=0.14, y=0.16)
-        plain_log(axes.xaxis)
-        axes.set(xlabel="model (MB)", ylabel=f"{what} (%)")
-        legend_above(axes)
-
-    low, high = (f(score for _, score in points) for f in (min, max))
-    return Plot(
-        name="size", draw=draw, height=3.2, finding=_finding(points, what, star),
-        alt=f"{len(points)} models from {size_text(points[0][0].model_bytes)} to "
-            f"{size_text(points[-1][0].model_bytes)}, {what} from {percent(low)}% to "
-            f"{percent(high)}%; {sum(p.frontier for p, _ in points)} of them lie on the frontier",
-        header=point_header(sweep), rows=tuple(point_row(sweep, point) for point in sweep.points),
-    )  # fmt: skip
-
-
-def point_header(sweep: Sweep) -> tuple[str, ...]:
-    """Return what stands in the columns of a point."""
-    said = words(sweep.listed)
-    return (
-        "B x R", "MB", "peak GB", "time s", f"held-out {said.first} %", f"{said.five} %",
-        f"test {said.first} %", f"{said.five} %", "frontier",
-    )  # fmt: skip
-
-
-def point_row(sweep: Sweep, point: Point) -> tuple[str, ...]:
-    """Return a point as a row of a table."""
-    figures = [
-        percent(None if reached is None else getattr(reached, name), 2)
-        for reached in (point.held_out, point.test)
-        for name in ("accuracy", "top_5_accuracy")
-    ]
-    return (
-        sweep.shape_of(point),
-        f"{point.model_bytes / MB:,.1f}", f"{point.peak_bytes / 1e9:.2f}",
-        number(round(point.seconds, 1)), *figures, "*" if point.frontier else "",
-    )  # fmt: skip
-
-
-def _finding(points: list[tuple[Point, float]], what: str, star: str | None) -> str:
-    """Return what the points say: of the run that is marked, or of the grid."""
-    best, top = max(points, key=lambda x: x[1])
-    marked = next((x for x in points if x[0].run == star), None)
-    if marked is None:
-        small, score = points[0]
-        return (
-            f"{_shape(best)} reaches {what} {percent(top)}% with "
-            f"{size_text(best.model_bytes)}; {_shape(small)} with {size_text(small.model_bytes)} "
-            f"has {percent(score)}%"
-        )
-    point, score = marked
-    if point.frontier:
-        return (
-            f"This run ({what} {percent(score)}%, "
-            f"{size_text(point.model_bytes)}) lies on the frontier of {len(points)} models"
-        )
-    better = next(x for x in points if x[0].model_bytes <= point.model_bytes and x[1] >= score)
-    return (
-        f"{_shape(better[0])} is no larger than this run and has {what} "
-        f"{percent(better[1])}% against {percent(score)}%"
-    )
-
-
-def _shape(point: Point) -> str:
-    return f"{point.buckets} x {point.repetitions}"

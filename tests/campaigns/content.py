@@ -1,6 +1,6 @@
 """Content that is hostile and has the right checksums: generated, and led through the commands.
 
-A trial takes a small store, model, run, sweep or matrix of another program, changes what it holds
+A trial takes a small store, model, run or matrix of another program, changes what it holds
 in one to three places, makes the checksums anew (or, sometimes, not), and gives it to several
 commands with a budget. Each may refuse it in one line, or take it. None may end by a signal, take
 a minute, say that it made a mistake, pass its budget, write beside what it was told to write, or
@@ -77,7 +77,7 @@ class Contents:
         self._make()
         self.stores = {name: StoreFiles.of(self.kept / f"{name}.zarr") for name in STORES}
         self.models = {name: Files.of(path) for name, path in self._models()}
-        runs = ("run-sparse", "run-dense", "interrupted", "sweep")
+        runs = ("run-sparse", "run-dense", "interrupted")
         self.runs = {name: Files.of(self.kept / name) for name in runs}
         self._dates = self._stamps()
 
@@ -92,7 +92,6 @@ class Contents:
             _train("dense.zarr", "run-dense", "--epochs", "2", *FULL).arguments,
             _train("named.zarr", "run-named", *PLANNED, *FULL).arguments,
             _train("lists.zarr", "run-lists", *HASHED, "--counts", "on", *FULL).arguments,
-            ("sweep", "sparse.zarr", "--out", "sweep", *_SWEEP),
         ]  # fmt: skip
         made += [("shrink", f"run-{run}", "--out", f"{run}-{kind}", "--weights", kind, *USUAL)
                  for run, kind in SHRUNK]  # fmt: skip
@@ -154,7 +153,6 @@ class Contents:
 
 SHRUNK = (("sparse", "int8"), ("sparse", "int4"), ("text", "float16"), ("dense", "float32"),
           ("named", "float16"), ("lists", "int8"))  # fmt: skip
-_SWEEP = (*USUAL, *FAST, "--buckets", "4", "--repetitions", "2,3", "--transform", "binary")
 _GOES_ON = (*USUAL, *HASHED, "--counts", "on", "--epochs", "3", "--batch-size", "16")
 
 
@@ -274,10 +272,6 @@ def _run_trial(place, rng, where):
     if name == "interrupted":
         more = [_step("train", "sparse.zarr", "--out", "run", "--resume", *_GOES_ON),
                 _step("info", "run")]  # fmt: skip
-    elif name == "sweep":
-        more = [_step("sweep", "sparse.zarr", "--out", "run", *_SWEEP), _step("info", "run/4x2")]
-        if rng.integers(4) == 0:
-            more += [_step("report", "run/4x2", "--out", "page.html", *USUAL)]
     else:
         store = f"{KEPT}/{name.removeprefix('run-')}.zarr"
         more = [_step("info", "run"), _step("evaluate", "run", store, *USUAL),

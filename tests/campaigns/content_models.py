@@ -1,4 +1,4 @@
-"""Models, runs, checkpoints and sweeps with other content, and the checksums that belong to it."""
+"""Models, runs and checkpoints with other content, and the checksums that belong to it."""
 
 import json
 
@@ -204,7 +204,7 @@ WAYS = {_document: 14, _part: 24, _header: 12, _elements: 30, _packed: 10, _with
 
 
 def altered_run(rng, folder):
-    """Change what the folder of a run or a sweep holds in one or two places; return what."""
+    """Change what the folder of a run holds in one or two places; return what."""
     return several(rng, (6,), {_somewhere: 1}, folder)
 
 

@@ -20,7 +20,7 @@ from tests.campaigns.writers import COMMANDS, READERS, REJECTS, Command
 N_CLASSES = 12
 LOADED = (
     "streammach.data.convert", "streammach.reports.pages", "streammach.training.trainer",
-    "streammach.prediction.diagnose", "streammach.training.sweep", "matplotlib.pyplot",
+    "streammach.prediction.diagnose", "matplotlib.pyplot",
 )  # fmt: skip
 # Of Python's library, for a small demo.
 MODULES = ("bisect.py", "heapq.py", "shlex.py", "csv.py", "queue.py", "sched.py", "copy.py",
@@ -82,10 +82,9 @@ class Destinations:
         for made in (
             ("convert", writers.TEXT, store), ("train", store, "--out", run, *train),
             ("train", store, "--out", writers.PART, *train, "--part", "1/1"),
-            ("predict", run, writers.TEXT, "--out", "in/table.tsv"), (*writers.SWEEP, "in/sweep"),
+            ("predict", run, writers.TEXT, "--out", "in/table.tsv"),
         ):  # fmt: skip
             self._do(to.parent, made)
-        (to / "sweep/sweep.html").unlink()
 
     def _do(self, where, arguments):
         if (ended := started(arguments, where)).code:
@@ -165,7 +164,7 @@ def _done(case, spot, goal, new, touched, ended):
         return "written to"
     if not spot.ours:
         return "created" if goal in new or case.command.fills else "went on"
-    if case.again or case.command.goes_on:
+    if case.again:
         return "went on" if case.command.again != "--force" else "replaced"
     if touched:
         raise Failed("lost", f"{case}: replaced without being asked to: {ended}")
@@ -202,7 +201,7 @@ def _check_expected(case, word, ended):
     wanted = {"absent": {"created"}}
     if case.again:
         wanted["own"] = {"replaced", "went on"}
-    elif not case.command.goes_on:
+    else:
         wanted["own"] = {"refused"}
     if case.command.name.startswith("make_synthetic"):
         wanted.pop("own", None)  # nothing in a file of rows says who made it

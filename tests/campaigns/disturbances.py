@@ -43,8 +43,6 @@ COMMANDS = {
                    (*MODEL, "out/train.zarr/**/*"), setting="rows"),
     "train, resumed": Command(("train", "train.zarr", "--out", "half", *TRAIN, "--resume"), (),
                               ("half/model/*",), setting="half"),
-    "sweep": Command(("sweep", "train.zarr", "--memory", "1GB", "--out", "out", "--buckets", "16",
-                      "--repetitions", "2,4", "--epochs", "1", *SURE), (), ("out/*/model/*",)),
     "report": Command(("report", "run", "--on", "train.zarr", "--out", "out.html"), (),
                       ("out.html",)),
     "demo": Command(("demo", "--folder", "out", "--json"), ("--force",), ("out/run/model/*",),

@@ -21,7 +21,7 @@
 - sources: files of six formats that are cut, grow, are replaced, written to, touched or removed
   while they are converted, before an interrupted conversion goes on, or before `fit` uses its store
   again;
-- content: stores, models, runs, sweeps and matrices whose documents and arrays were changed at
+- content: stores, models, runs and matrices whose documents and arrays were changed at
   random, most with the right checksums, led through several commands with a budget.
 
 After kills and disks the same command is given again, undisturbed: every byte of the store and of

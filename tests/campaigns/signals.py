@@ -372,7 +372,7 @@ def _files(where, command):
 
 
 def _names(where):
-    """Return all names in the folder, but those within the runs of a sweep."""
+    """Return all names in the folder."""
     return sorted(path.relative_to(where).as_posix() for path in where.rglob("*"))
 
 

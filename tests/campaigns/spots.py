@@ -75,7 +75,7 @@ def _own_with_links(spot, _):
         raise NotHere
     spot.put_own(spot.goal)
     (spot.goal / "result.json").unlink(missing_ok=True)
-    for name in ("log.jsonl", "plan.json", "training.json", ".lock", "sweep.html", "train.vw.gz"):
+    for name in ("log.jsonl", "plan.json", "training.json", ".lock", "train.vw.gz"):
         path, target = spot.goal / name, spot.elsewhere / name
         if path.exists():
             path.rename(target)
@@ -106,7 +106,7 @@ def _linked(name):
 
 def _look_alike(spot, _):
     """A folder with files of the names that ours have, and other content."""
-    names = ("zarr.json", "manifest.json", "model.json", "plan.json", "sweep.json", "train.zarr")
+    names = ("zarr.json", "manifest.json", "model.json", "plan.json", "train.zarr")
     spot.goal.mkdir()
     for name in (*names, "streammach.json", "report.html", "train.vw.gz", ".lock"):
         (spot.goal / name).write_text('{"mine": true}')

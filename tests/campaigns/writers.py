@@ -18,7 +18,6 @@ class Command:
     goal: str  # where it writes
     free: bool = True  # whether the destination is named; else it follows from what is read
     again: str | None = "--force"  # the option to replace an earlier result, or to go on with it
-    goes_on: bool = False  # whether it goes on with an earlier result without an option
     fills: bool = False  # whether it fills a folder, which may be reached by a link
 
 
@@ -35,7 +34,6 @@ STORE, RUN, PART, TEXT = "in/train.zarr", "in/run", "in/part", "in/a.vw"
 MODEL_FILE = "in/run/model/model.json"
 SYNTHETIC = ["--rows", "60", "--classes", "5", "--features", "6200", "--test-rows", "20"]
 REJECTS = ".rejects.tsv"
-SWEEP = ("sweep", STORE, "--memory", "1GB", *TRAIN, "--repetitions", "2,3", "--out")
 COMMANDS = (
     Command("convert", lambda goal: ["convert", TEXT, goal], (TEXT,), "out/goal.zarr"),
     Command("convert two", lambda goal: ["convert", TEXT, "in/b.vw", goal], (TEXT, "in/b.vw"),
@@ -53,8 +51,6 @@ COMMANDS = (
             again="--resume", fills=True),
     Command("merge", lambda goal: ["merge", goal, PART], (PART,), "out/goal", again="--resume",
             fills=True),
-    Command("sweep", lambda goal: [*SWEEP, goal],
-            (STORE,), "out/goal", again=None, goes_on=True, fills=True),
     Command("shrink", lambda goal: ["shrink", RUN, "--out", goal, "--on", STORE],
             (RUN, "in/run/model", STORE), "out/goal"),
     Command("predict", lambda goal: ["predict", RUN, TEXT, "--out", goal],
@@ -63,8 +59,6 @@ COMMANDS = (
             (RUN, MODEL_FILE, "in/run/plan.json", STORE, f"{STORE}/zarr.json"), "out/goal.html"),
     Command("report: own name", lambda _: ["report", RUN], (RUN,), f"{RUN}/report.html",
             free=False),
-    Command("sweep: page", lambda _: [*SWEEP, "in/sweep"],
-            (STORE,), "in/sweep/sweep.html", free=False, again=None, goes_on=True),
     Command("demo", lambda goal: ["demo", "--folder", goal], ("in/library",), "out/goal",
             fills=True),
     Command("make_synthetic: vw", lambda goal: [

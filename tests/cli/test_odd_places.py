@@ -43,8 +43,6 @@ COMMANDS = [
     ["predict", "lauf-ü", "rows.vw"], ["shrink", "lauf-ü", "--weights", "int8", "--out", "kl-ü"],
     ["add", "lauf-ü", "mehr.vw", "--out", "mehr-ü", "--force"],
     ["report", "lauf-ü", "--out", "seite-ü.html"], ["fit", "rows.vw", "--out", "fit-ü", *QUICK],
-    ["sweep", "日.zarr", "--out", "viele-ü", "--memory", "600MB", "--buckets", "4",
-     "--repetitions", "3", *QUICK],
     ["info", "fehlt-ü"], ["train", "日.zarr", "--out", "x", "--validation", "fehlt-ü", *MODEL],
 ]  # fmt: skip
 
@@ -89,7 +87,7 @@ WRITERS = [
 ]  # fmt: skip
 FOLDERS = [
     ["train", "日.zarr", "--out", "{}", *MODEL, *QUICK], ["fit", "rows.vw", "--out", "{}", *QUICK],
-    ["sweep", "日.zarr", "--out", "{}", "--memory", "600MB", *QUICK], ["demo", "--folder", "{}"],
+    ["demo", "--folder", "{}"],
 ]  # fmt: skip
 
 
@@ -136,7 +134,6 @@ def test_where_nothing_can_be_made_is_said_so(command, job, monkeypatch, capsys)
      ["predict", "lauf-ü", "no"], ["shrink", "no", "--out", "x"], ["report", "no"],
      ["add", "no", "mehr.vw", "--out", "x"], ["add", "lauf-ü", "no", "--out", "x"],
      ["add", "lauf-ü", "mehr.vw", "--out", "x", "--on", "no"],
-     ["sweep", "no", "--out", "x", "--memory", "600MB"],
      ["convert", "rows.vw", "x", "--like", "no"],
      ["report", "lauf-ü", "--on", "no"]],
     ids=" ".join,

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 import streammach as sm
-from streammach.figures import EpochFigures, Reached
+from streammach.figures import EpochFigures
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
 from streammach.prediction.diagnose import QueryTime, query_time
 from streammach.prediction.set_metrics import RowGroup
 from streammach.reports import html
-from streammach.reports.pages import run_page, sweep_page, verdict
+from streammach.reports.pages import run_page, verdict
 from streammach.reports.row_plots import (
     classes_plot,
     figures_plot,
@@ -24,10 +24,8 @@ from streammach.reports.row_plots import (
     reliability_plot,
     tenths_plot,
 )
-from streammach.reports.run_plots import epochs_plot, size_plot, stages_plot
-from streammach.spec.documents import to_json
-from streammach.training.events import LOG, read_log
-from streammach.training.sweep import SWEEP, Infeasible, Point, Sweep, open_sweep
+from streammach.reports.run_plots import epochs_plot, stages_plot
+from streammach.training.events import LOG, RunLog, read_log
 from tests.reports.reading import Reader
 
 
@@ -221,21 +219,22 @@ def test_a_run_without_held_out_rows_has_its_plot():
     assert "accuracy" not in plot.svg
 
 
-def point(buckets, repetitions, mb, p_at_1, *, test=None, mark=False):
-    reached = None if p_at_1 is None else Reached(p_at_1, p_at_1)
-    tested = None if test is None else Reached(test, test)
-    return Point(
-        buckets=buckets, repetitions=repetitions, run=f"{buckets}x{repetitions}",
-        model_bytes=mb * 10**6, projected_bytes=10**9, peak_bytes=10**9, seconds=1.0,
-        estimator="logsum", held_out=reached, test=tested, frontier=mark,
-    )  # fmt: skip
+REACHED = {"accuracy": 0.5, "top_5_accuracy": 0.75}
 
 
-def swept(points, refused=()):
-    return Sweep(
-        store="s.zarr", digest="d" * 64, n_classes=1000, memory=10**9, options={"seed": 0},
-        test=None, test_digest=None, points=tuple(points), refused=refused,
-    )  # fmt: skip
+def test_a_log_is_read_over_its_sessions(tmp_path):
+    lines = [
+        {"t": 0.0, "event": "start"}, {"t": 5.0, "event": "measured", **REACHED},
+        {"t": 0.0, "event": "start"}, {"t": 2.0, "event": "measured", **REACHED},
+        {"t": 2.5, "event": "measured", **REACHED, "accuracy": "much"},
+        {"t": 2.5, "event": "memory", "weights": 7, "names": "x"},
+    ]  # fmt: skip
+    text = "\n".join(json.dumps(line) for line in lines) + '\n[1]\n{"t": "x"}\n{"t": 3.0, "ev'
+    (tmp_path / LOG).write_text(text + "\n" + "[" * 100_000)
+    log = read_log(tmp_path)
+    assert [one.t for one in log.stages] == [5.0, 7.0]
+    assert log.held == {"weights": 7}
+    assert read_log(tmp_path / "none") == RunLog()
 
 
 def test_accuracy_over_time_is_that_of_the_log(tmp_path):
@@ -266,53 +265,6 @@ def test_accuracy_over_time_is_that_of_the_log(tmp_path):
     )
     assert plot.rows[1] == ("14", "hashed models", "20.00", "30.00")
     assert stages_plot(found[:1]) is None
-
-
-def test_a_sweeps_page_shows_its_points_and_what_does_not_fit(tmp_path):
-    points = [
-        point(8, 4, 10, 0.3, mark=True),
-        point(8, 8, 20, 0.4, mark=True),
-        point(16, 4, 20, 0.35),
-        point(1000, 1, 40, 0.5, mark=True),
-    ]
-    found = swept(points, (Infeasible(16, 64, "16 x 64 does not fit: <it> needs 9 GB"),))
-    page = sweep_page(found, tmp_path / "sw")
-    read = Reader(page)
-    rows = {row[0]: row for row in read.table("B x R")}
-    assert [name for name, row in rows.items() if row[-1] == "*"] == ["8 x 4", "8 x 8", "exact"]
-    assert rows["16 x 4"][1:] == ["20.0", "1.00", "1", "35.00", "35.00", "-", "-"]
-    assert "&lt;it&gt; needs 9 GB" in page
-    assert sweep_page(found, tmp_path / "sw") == page
-    text = "".join(read.text)
-    assert (
-        "The most accurate of 4 models, exact (buckets x repetitions) with 40 MB, answers 50.0% of "
-        "the held-out rows rightly; the smallest, 8 x 4 with 10 MB, 30.0%, among 1,000 classes."
-    ) in text
-    assert "where no smaller one is better: 8 x 4, 8 x 8, exact." in text
-    blind = sweep_page(swept([point(8, 4, 10, None)]), tmp_path / "sw")
-    assert "Models that were trained without held-out rows: 1." in blind
-
-
-def test_a_run_in_a_sweep_is_marked(run_and_rows, tmp_path):
-    run, _ = run_and_rows
-    shutil.copytree(run.path, tmp_path / "8x8")
-    points = [point(8, 4, 10, 0.3, mark=True), point(8, 8, 20, 0.4, mark=True)]
-    (tmp_path / SWEEP).write_bytes(to_json(swept(points)))
-    page = run_page(run := sm.Run.open(tmp_path / "8x8"), run.model)
-    assert page.plots[0].name == "size"
-    assert "lies on the frontier of 2 models" in page.plots[0].finding
-    assert "this run" in page.plots[0].svg
-    assert open_sweep(tmp_path) == swept(points)
-    assert open_sweep(run.path) is None
-
-
-def test_a_run_that_is_not_worth_its_bytes_is_told_so():
-    points = [point(8, 8, 20, 0.4, mark=True), point(16, 4, 20, 0.35)]
-    plot = size_plot(swept(points), "16x4")
-    assert plot.finding == (
-        "8 x 8 is no larger than this run and has held-out accuracy 40.0% against 35.0%"
-    )
-    assert size_plot(swept([point(8, 8, 20, None)])) is None
 
 
 def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):

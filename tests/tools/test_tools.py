@@ -12,6 +12,8 @@ import pytest
 from streammach.cli.main import main, run
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
+from streammach.prediction.evaluate import evaluate
+from streammach.training.run import Run
 from tools.published.command import Published, command_of
 from tools.synthetic.command import make as make_synthetic
 
@@ -154,3 +156,46 @@ def test_the_known_sets_describe_themselves(name, capsys):
     known = next(x for x in vars(module).values() if isinstance(x, Published))
     assert run(command_of(known, name), name, ["--help"]) == 0
     assert known.train_file in capsys.readouterr().out
+
+
+def swept(store, out, *more):
+    """Call the script that sweeps; return its code and what it leaves."""
+    given = ["--memory", "600MB", "--repetitions", "2", "--set", "epochs=1", "--set", "counts=off"]
+    arguments = [store, "--out", out, *given, "--set", "learning_rate=0.5", *more]
+    code = run(loaded("sweep").sweep, "sweep.py", [str(word) for word in arguments])
+    return code, json.loads((out / "sweep.json").read_text()) if code == 0 else None
+
+
+def test_a_sweep_trains_what_fits_once_and_marks_what_is_worth_its_bytes(tiny, capsys):
+    store, out = tiny.store("train.zarr", n_rows=500, n_classes=30), tiny.folder / "grid"
+    code, found = swept(store, out, "--buckets", "4,8")
+    assert code == 0
+    assert [(p["buckets"], p["repetitions"]) for p in found["points"]] == [(4, 2), (8, 2)]
+    for point in found["points"]:
+        own = Run.open(out / f"{point['buckets']}x2")
+        assert point["model_bytes"] == own.model.n_bytes
+        assert point["accuracy"] == own.result.best.accuracy
+        others = [p for p in found["points"] if p["model_bytes"] < point["model_bytes"]]
+        assert point["frontier"] == all(p["accuracy"] < point["accuracy"] for p in others)
+    assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    stamp = (out / "4x2/result.json").stat().st_mtime_ns
+    _, again = swept(store, out, "--buckets", "4,16", "--on", store)
+    assert (out / "4x2/result.json").stat().st_mtime_ns == stamp
+    assert [p["buckets"] for p in again["points"]] == [4, 16]
+    assert again["points"][0]["accuracy"] == evaluate(Run.open(out / "4x2").model, store).accuracy
+
+
+def test_a_sweep_leaves_alone_what_it_did_not_make(tiny, capsys):
+    store, out = tiny.store("train.zarr", n_rows=500, n_classes=30), tiny.folder / "grid"
+    out.mkdir()
+    (out / "sweep.json").write_text("mine")
+    assert swept(store, out, "--buckets", "4") == (2, None)
+    assert "holds no sweep" in capsys.readouterr().err
+    assert [file.name for file in out.iterdir()] == ["sweep.json"]
+    (out / "sweep.json").unlink()
+    assert swept(store, out, "--buckets", "4", "--memory", "100MB") == (6, None)
+    assert swept(store, out, "--buckets", "4,many") == (2, None)
+    assert swept(store, out, "--buckets", "4", "--set", "eps") == (2, None)
+    assert swept(store, out, "--buckets", "4", "--repetitions", "500000") == (6, None)
+    assert swept(store, out, "--buckets", "4")[0] == 0
+    assert swept(store, out, "--buckets", "4", "--memory", "700MB") == (4, None)

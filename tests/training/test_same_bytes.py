@@ -247,19 +247,12 @@ def test_checkpoints_that_a_kill_left_of_a_finished_training_go(made, tmp_path, 
     assert kept.exists() == (part is not None)
 
 
-@pytest.mark.parametrize("kind", ["run", "sweep"])
-def test_a_marker_that_a_kill_cut_off_holds_nothing_up(made, tmp_path, kind):
+def test_a_marker_that_a_kill_cut_off_holds_nothing_up(made, tmp_path):
     folder, data = tmp_path / "new", made.data("rows")
     training = sm.TrainingOptions(epochs=1, learning_rate=0.3, transform="raw")
 
     def begin():
-        if kind == "run":
-            return sm.Trainer(sm.plan(data, threads=1, n_repetitions=0), training).fit(data, folder)
-        shape = {"buckets": [4], "repetitions": [2]}
-        only = sm.Constraints(parts={"counts": "off"})
-        return sm.sweep(
-            data.path, folder, memory="600MB", training=training, constraints=only, **shape
-        )
+        return sm.Trainer(sm.plan(data, threads=1, n_repetitions=0), training).fit(data, folder)
 
     folder.mkdir()
     (folder / ".lock").touch()

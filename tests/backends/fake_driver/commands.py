@@ -124,8 +124,6 @@ def trainings(folder, kind):
     )
     text = folder / "train.zarr.vw"
     yield "fit", command("fit", text, *options, *FEW, "--progress", "none", "--out", next(out))
-    sweep = ("--buckets", "8", "--repetitions", "4", *FEW[:6], "--counts", "off", "--memory", "2GB")
-    yield "sweep", command("sweep", store, *sweep, "--out", next(out), "--on", store)
     x, y = np.random.default_rng(5).integers(3, size=(90, 5)), np.arange(90) % 20
     few = {"n_buckets": 8, "n_repetitions": 4, "epochs": 1}
     yield "sm.train", python(lambda: sm.train(x, y, **few))

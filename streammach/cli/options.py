@@ -175,7 +175,7 @@ TRAINING: Options = (
     option("--validation", metavar="STORE", help="Store of held-out rows."),
     option("--hold-out-by", metavar="NAMESPACE", default="auto", show_default=True,
            help="Hold out rows that share a feature of this namespace; 'random' rows; or 'auto': "
-                "whole documents where rows are near-duplicates."),
+                "whole documents where a column looks like their names."),
     one_of("--label-loss", LABEL_LOSSES,
            "Of rows with several labels: a sigmoid a bucket, or a softmax whose target they "
            "share or have in full each."),

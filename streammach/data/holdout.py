@@ -1,22 +1,20 @@
 """Held-out rows, on which every choice is made, as like the rows to come as possible; and folds.
 
 Rows of one document, user or file are alike: a model that learnt from some of them knows the
-others. Where rows to come are of new documents, random rows flatter. So rows are looked at before
-some are held out (:mod:`streammach.data.near_rows`); they are random ones where nothing is found.
+others. Where rows to come are of new documents, random rows flatter. So a namespace that looks like
+the name of documents is looked for; else rows are random, and nobody learns from equal ones.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.near_rows import are_documents, clusters, names_of_documents
+from streammach.data.documents import are_documents, equal_rows, names_of_documents
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import check_recipe
 from streammach.errors import MismatchError, UsageError, clean
@@ -27,10 +25,10 @@ from streammach.rows.columns import ids_of_features
 from streammach.rows.names import in_namespace, namespaces
 from streammach.spec.config import Batching
 from streammach.spec.training import AUTO, RANDOM, TrainingOptions
-from streammach.threads import Workers
 
 GROUPS_STREAM, FOLDS_STREAM = 3, 5
 LEAST_OLD = 1000  # rows that are learnt from again, however few are new
+MOST_APART = 2  # times the rows that are wanted: they and their equals
 MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
 
 
@@ -44,7 +42,7 @@ class HeldOut:
     # Where choices go by propensity, labels weigh 1 / propensity
     rows: RowBlock
     # bool (n_rows,) or None: which rows of the training store they are, and which are not learnt
-    # from beside them, as near-duplicates; None where they come from another store
+    # from beside them, as equal ones; None where they come from another store
     mask: NDArray[np.bool_] | None
     origin: str  # how they were chosen, for people
     looked: bool = False  # whether they are groups that were found, and nobody asked for
@@ -60,16 +58,15 @@ class HeldOut:
 
 
 def hold_out(
-    dataset: Dataset, room: Batching, options: TrainingOptions, threads: int = 1,
-    among: NDArray[np.bool_] | None = None, *, spare_bytes: int = 0,
+    dataset: Dataset, room: Batching, options: TrainingOptions,
+    among: NDArray[np.bool_] | None = None,
 ) -> HeldOut:  # fmt: skip
     """Return the rows for choices, or raise UsageError, MismatchError, StoreError or DiskError.
 
     `among`, bool (n_rows,), says which of the training store's rows may be some of them: all
-    otherwise. `spare_bytes` may be taken for a search for near-duplicates that reads the rows once.
+    otherwise.
     """
-    with contextlib.closing(Workers(threads, "near")) as workers:
-        found = _held_out(dataset, room, options, workers, among, spare_bytes)
+    found = _held_out(dataset, room, options, among)
     rows = found.rows
     if rows.importance is None:
         return found
@@ -78,9 +75,8 @@ def hold_out(
 
 
 def _held_out(
-    dataset: Dataset, room: Batching, options: TrainingOptions, workers: Workers,
-    among: NDArray[np.bool_] | None, spare_bytes: int,
-) -> HeldOut:  # fmt: skip
+    dataset: Dataset, room: Batching, options: TrainingOptions, among: NDArray[np.bool_] | None
+) -> HeldOut:
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
     by, wanted, seed = options.hold_out_by or RANDOM, room.held_out_rows, options.seed
@@ -99,23 +95,31 @@ def _held_out(
     mask[places[len(places) - wanted :]] = True  # the store is shuffled
     rows, numbers = _masked_rows(dataset, room, mask)
     origin = f"{wanted:,} random rows of the training store"
-    masked = partial(_masked_rows, dataset, room)
-    found, decide = None, None
-    if looks and rows.n_rows:
-        found = clusters(dataset, masked, (rows, numbers), seed, workers, spare_bytes)
-    if found is not None and found[0].any():
-        mask, groups, share = found
-        rows, numbers = masked(mask & (groups >= 0) & some)
-        rows = rows.take(np.argsort(groups[numbers], kind="stable"))
-        origin = f"{rows.n_rows:,} rows of {len(np.unique(groups[numbers])):,} groups by"
-        if len(numbers) < mask.sum():
-            decide = numbers
-        if n_like := int((mask & (groups < 0)).sum()):
-            origin = f"{rows.n_rows:,} random rows, apart from {n_like:,}"
-        origin += f" near-duplicates ({share:.0%} of rows have one)"
-    elif found is not None:
-        origin += f" ({found[2]:.0%} of them have near-duplicates, in no groups that end)"
-    return HeldOut(_of_known_features(rows, dataset), mask, origin, found is not None, decide)
+    held = HeldOut(_of_known_features(rows, dataset), mask, origin)
+    return _without_equals(held, dataset, rows, numbers) if looks and rows.n_rows else held
+
+
+def _without_equals(
+    held: HeldOut, dataset: Dataset, rows: RowBlock, numbers: NDArray[np.int64]
+) -> HeldOut:
+    """Return random rows as held out, whose equals are not learnt from; fewer if these are many."""
+    names, places, of = equal_rows(dataset, rows, numbers)
+    if not len(places):
+        return held
+    groups, sizes = np.unique(of, return_counts=True)
+    _, first = np.unique(names, return_index=True)
+    n_apart = (names == 0).astype(np.int64)  # rows that each one adds to those not learnt from
+    first = first[names[first] > 0]
+    n_apart[first] = sizes[np.searchsorted(groups, names[first])]
+    decides = np.cumsum(n_apart) <= MOST_APART * rows.n_rows
+    mask = np.zeros(dataset.n_rows, np.bool_)
+    mask[places[np.isin(of, names[decides])]] = True
+    mask[numbers[decides]] = True
+    rows = rows.take(np.flatnonzero(decides)[np.argsort(names[decides], kind="stable")])
+    origin = f"{rows.n_rows:,} random rows of the training store"
+    if n_equal := int(mask.sum()) - rows.n_rows:
+        origin += f", apart from {n_equal:,} that are equal to some of them"
+    return HeldOut(_of_known_features(rows, dataset), mask, origin, True, numbers[decides])
 
 
 def _of_namespace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streammach.backends.registry import BACKENDS
-from streammach.data.near_rows import Signatures
+from streammach.data.documents import equal_rows_bytes
 from streammach.data.reader import Reader
 from streammach.data.row_order import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
@@ -34,8 +34,9 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         **reader,
         **parts,
         **({"smaller model": smaller} if smaller > 0 else {}),
-        "near-duplicates": max(  # before rows are read for batches
-            Signatures.footprint(facts, batching.held_out_rows) - sum((reader | parts).values()), 0
+        "equal rows": max(  # looked for before rows are read for batches
+            equal_rows_bytes(facts) * (batching.held_out_rows > 0)
+            - sum((reader | parts).values()), 0,
         ),
         "held-out rows": _held_out(facts, batching),
         "names": facts.names_bytes + COUNT_BYTES * (facts.n_features + facts.n_classes),
@@ -55,12 +56,6 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
         *(Line(name, "device", n) for name, n in sorted(device.items(), key=lambda i: -i[1])),
         *(Line(name, "disk", n) for name, n in disk.items()),
     )
-
-
-def spare_bytes(facts: DataFacts, config: RunConfig) -> int:
-    """Return what a search for near-duplicates may take beside what it needs, since it is first."""
-    later = sum((_reader(facts, config) | _parts(facts, config)).values())
-    return max(later - Signatures.footprint(facts, config.batching.held_out_rows), 0)
 
 
 def kernels(facts: DataFacts, config: RunConfig) -> tuple[object, ...]:

@@ -72,9 +72,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     callbacks : list, default=None
         Objects with any of the methods of :class:`streammach.training.callbacks.Callback`.
     hold_out_by : str, default="auto"
-        Which rows are held out: ``auto``, whole documents where rows are near-duplicates, else
-        random ones; ``random``; or the namespace, a column of a table, whose values are the
-        documents.
+        Which rows are held out: ``auto``, whole documents where a column looks like their
+        names, else random ones, apart from equal ones; ``random``; or the namespace, a column of
+        a table, whose values are the documents.
     text, category, number, date : str or list of str, default=None
         Columns of a table by what becomes of them; all are looked at where none is named.
     tokenizer : callable, default=None

@@ -56,7 +56,7 @@ class TrainingOptions:
     hold_out_by : str
         Which rows of the training store are held out: ``random`` ones; or those that share a
         feature of the namespace of this name; or ``auto``: whole documents, where rows have a
-        namespace that looks like their names or are near-duplicates, else random ones. None
+        namespace that looks like their names, else random ones, apart from equal ones. None
         is ``random``.
     fit_rows, pair_rows : int, optional
         Held-out rows that weights of counts are fitted on, and rows that weights of pairs are

@@ -42,7 +42,7 @@ from streammach.model.model import Model
 from streammach.parts.base import Ahead
 from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
-from streammach.planning.ledger import kernels, spare_bytes
+from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
 from streammach.prediction.set_metrics import by_propensity
 from streammach.processes import StopSignals
@@ -242,11 +242,8 @@ class Session:
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
         start = request.start if request.start is not None and request.start.training else None
-        among, threads = None if start is None else start.judges, config.placement.threads
-        held = hold_out(
-            dataset, config.batching, self.options, threads, among,
-            spare_bytes=spare_bytes(plan.facts, config),
-        )  # fmt: skip
+        among = None if start is None else start.judges
+        held = hold_out(dataset, config.batching, self.options, among)
         # the model that it goes on from, and which rows it has not seen: bool (n_rows,)
         self.known: Model | None = None if start is None else start.model
         self.new = np.zeros(0, np.bool_) if start is None else start.new

@@ -1,4 +1,4 @@
-"""Held-out rows: whole documents where rows have them, random rows where they have none.
+"""Held-out rows: whole documents where they have names, else random rows apart from equal ones.
 
 A kind of data is a function that gives rows, their documents, and by what they should be held out;
 a later fault is one more function.
@@ -12,20 +12,17 @@ import scipy.sparse as sp
 
 import streammach as sm
 from streammach.cli.main import main
+from streammach.data.documents import equal_rows
 from streammach.data.holdout import held_numbers, hold_out
 from streammach.data.memory_rows import given
-from streammach.data.near_kernels import HASHES, LEAST
-from streammach.data.near_rows import SIGNED_BYTES, Signatures
 from streammach.errors import MismatchError
 from streammach.spec.config import Batching
 from streammach.spec.training import TrainingOptions
-from streammach.threads import Workers
 from tests.builders import fit
 
 N_CLASSES = 20
-NEAR, NAMED = "groups by near-duplicates", "of namespace doc, which looks like documents"
-RANDOM, ENDLESS = "random rows of the training store", "near-duplicates, in no groups that end"
-APART = "random rows, apart from"
+NAMED, EQUAL = "of namespace doc, which looks like documents", "that are equal to some of them"
+RANDOM = "random rows of the training store"
 QUICK = {"epochs": 2, "learning_rate": 0.5, "transform": "binary"}
 
 
@@ -57,15 +54,17 @@ def documents(rng, n_documents=300, each=5, *, named=False, known=0.55, first=0,
 
 
 def near_duplicates(rng):
-    return *documents(rng), NEAR
+    """Rows share most of their words, but no name says of which document they are."""
+    return *documents(rng), RANDOM
 
 
 def named_documents(rng):
     return *documents(rng, named=True), NAMED
 
 
-def lists_of_labels(rng):
-    return *documents(rng, lists=True), NEAR
+def equal_lists_of_labels(rng):
+    rows, of = documents(rng, 500, 1, lists=True)
+    return rows * 3, of * 3, EQUAL
 
 
 def named_lists_of_labels(rng):
@@ -89,29 +88,24 @@ def lists_of_a_category(rng):
     return rows, None, RANDOM
 
 
-def some_near_duplicates(rng):
-    rows, of = documents(rng, 100)
-    more, alone = documents(rng, 1000, 1, first=100)
-    return rows + more, of + alone, NEAR
+def some_duplicates(rng):
+    rows, of = documents(rng, 1000, 1)
+    return rows + rows[:300], of + of[:300], EQUAL
 
 
 def exact_duplicates(rng):
     rows, of = documents(rng, 500, 1)
-    return rows * 3, of * 3, NEAR
+    return rows * 3, of * 3, EQUAL
 
 
-def documents_of_two_labels(rng):
-    rows, of = documents(rng, 300, 6)
-    return labelled(rows, [f"c{i % 2 + d % 7}" for i, d in enumerate(of)]), of, NEAR
+def equals_with_a_number_of_their_own(rng):
+    """A feature that no other row holds makes no row another one."""
+    rows, of = documents(rng, 500, 1)
+    return [f"{text} |id i{i}" for i, text in enumerate(rows * 3)], of * 3, EQUAL
 
 
 def nothing_alike(rng):
     return *documents(rng, 1500, 1), RANDOM
-
-
-def few_alike(rng):
-    rows, of = documents(rng, 1500, 1)
-    return rows + rows[:15], of + of[:15], RANDOM
 
 
 def one_feature(rng):
@@ -149,38 +143,24 @@ def names_without_classes(rng):
     return rows, None, RANDOM
 
 
-def classes_that_are_documents(rng):
-    """All rows of a class are alike: so are rows to come of this class."""
-    rows, of = documents(rng, 150, 10, known=0)
-    return labelled(rows, [f"c{d}" for d in of]), of, RANDOM
+def classes_that_are_one_row(rng):
+    """All rows of a class are equal: so are rows to come of this class."""
+    rows, of = documents(rng, 150, 1, known=0)
+    return labelled(rows * 10, [f"c{d}" for d in of * 10]), of * 10, RANDOM
 
 
 def same_words_other_labels(rng):
-    """What is repeated has another label each time: to know it is of no use."""
-    rows, of = documents(rng, 500, 3)
-    return labelled(rows, [f"c{y}" for y in rng.integers(0, N_CLASSES, len(of))]), of, RANDOM
+    rows, of = documents(rng, 500, 3, known=0)
+    same = {d: text for d, text in zip(of, rows, strict=True)}
+    labels = [f"c{y}" for y in rng.integers(0, N_CLASSES, len(of))]
+    return labelled([same[d] for d in of], labels), of, EQUAL
 
 
-def a_continuum(rng):
-    """Windows of one long text: each is like its neighbours, and there is no end."""
-    text = [f"w{j}" for j in rng.integers(0, 3000, 2014)]
-    windows = [dict.fromkeys(text[i : i + 14]) for i in range(2000)]
-    rows = [row(f"c{i // 40 % N_CLASSES}", window) for i, window in enumerate(windows)]
-    return rows, None, ENDLESS
-
-
-def a_continuum_and_others(rng):
-    """Rows that are like their neighbours decide, but nobody learns from these."""
-    rows, _ = documents(rng, 1500, 1)
-    return rows + a_continuum(rng)[0][:500], None, APART
-
-
-KINDS = [near_duplicates, named_documents, lists_of_labels, named_lists_of_labels,
-         lists_of_a_category, some_near_duplicates, exact_duplicates,
-         documents_of_two_labels, nothing_alike, few_alike, one_feature, a_column_that_decides,
+KINDS = [near_duplicates, named_documents, equal_lists_of_labels, named_lists_of_labels,
+         lists_of_a_category, some_duplicates, exact_duplicates,
+         equals_with_a_number_of_their_own, nothing_alike, one_feature, a_column_that_decides,
          few_categories, a_category_of_many_values, names_without_classes,
-         classes_that_are_documents, same_words_other_labels, a_continuum,
-         a_continuum_and_others]  # fmt: skip
+         classes_that_are_one_row, same_words_other_labels]  # fmt: skip
 
 
 def held_of(data, n_rows, among=None, **options):
@@ -206,14 +186,15 @@ def test_rows_are_held_out_by_what_they_share(kind, tiny, rng):
         numbers = data.array("row")
     assert by in held.origin
     assert held.looked == (by != RANDOM)
-    assert same(held, random) == (by in (RANDOM, ENDLESS))
+    assert same(held, random) == (by == RANDOM)
     assert wanted / 2 <= held.mask.sum() <= 2 * wanted
-    assert held.rows.n_rows == min(wanted, held.mask.sum()) or by == APART
-    if by in (NEAR, NAMED):
+    assert held.rows.n_rows == min(wanted, held.mask.sum()) or (by == EQUAL and held.rows.n_rows)
+    if by in (EQUAL, NAMED):
         sizes = np.bincount(of)
         out = np.bincount(np.array(of)[numbers[held.mask]], minlength=len(sizes))
         assert (out[out > 0] == sizes[out > 0]).mean() > 0.9  # they are whole
-        assert sizes[out > 0].mean() < 1.5 * sizes.mean()  # large ones are not preferred
+        # Large ones are not preferred.
+        assert by == EQUAL or sizes[out > 0].mean() < 1.5 * sizes.mean()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -232,31 +213,27 @@ def test_only_some_rows_may_decide_and_nobody_learns_from_rows_like_them(kind, t
     assert 0 < held.rows.n_rows == len(decide) <= wanted
     assert (random.sum(), among[random].all()) == (wanted, True)
     assert 0 < few.sum() < among.sum()
-    if by in (NEAR, NAMED) and held.looked:
+    if by in (EQUAL, NAMED) and held.looked:
         sizes, of = np.bincount(of), np.array(of)
         out = np.bincount(of[numbers[held.mask]], minlength=len(sizes))[of[numbers[decide]]]
         assert (out == sizes[of[numbers[decide]]]).mean() > 0.9  # whole, with rows that only wait
 
 
-def test_nobody_learns_from_rows_that_are_like_those_that_decide(tiny, rng):
-    sm.convert(tiny.text("a.vw", a_continuum_and_others(rng)[0]), tiny.folder / "a.zarr")
+def test_nobody_learns_from_rows_that_are_equal_to_those_that_decide(tiny, rng):
+    sm.convert(tiny.text("a.vw", some_duplicates(rng)[0]), tiny.folder / "a.zarr")
     shared = {}
     with sm.Dataset.open(tiny.folder / "a.zarr") as data:
-        n, d = data.n_rows, data.n_features
         for by in ("auto", "random"):
-            held = held_of(data, n // 20, hold_out_by=by)
-            learnt = data.rows(0, n).take(np.flatnonzero(~held.mask))
-            decide, others = (
-                sp.csr_array((np.ones(r.nnz), r.features, r.indptr), (r.n_rows, d))
-                for r in (held.rows, learnt)
-            )
-            most = (decide @ others.T).max(axis=1).toarray().ravel()
-            shared[by] = (most > 0.9 * np.diff(held.rows.indptr)).mean()
+            held = held_of(data, data.n_rows // 20, hold_out_by=by)
+            rows = [frozenset(data.rows(i, i + 1).features.tolist()) for i in range(data.n_rows)]
+            decide = np.flatnonzero(held.mask) if held.decide is None else held.decide
+            learnt = {rows[i] for i in np.flatnonzero(~held.mask)}
+            shared[by] = sum(rows[i] in learnt for i in decide)
             told = held_numbers(data, held)  # of those that decide, not of those that wait
             assert len(told) == held.rows.n_rows == len({*told})
             assert {*told} <= {*data.array("row")[held.mask].tolist()}
-    assert shared["random"] > 0.15
-    assert shared["auto"] < 0.02
+    assert shared["random"] > 10
+    assert shared["auto"] == 0
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 20, 41])
@@ -273,62 +250,30 @@ def test_dense_rows_that_are_there_several_times_stay_together(times, make, rng)
     x = np.repeat(rng.random((400, 20)).astype(np.float32), times, axis=0)
     data = given(make(x), np.repeat(rng.integers(0, 9, 400), times), None).held()
     held = held_of(data, 20 * times)
-    assert (NEAR if times > 1 else RANDOM) in held.origin
+    assert (EQUAL if times > 1 else RANDOM) in held.origin
     first = data.rows(0, data.n_rows).values[::20]  # the first column of each row
     assert not set(first[held.mask]) & set(first[~held.mask])
 
 
-def test_signatures_are_those_of_plain_arithmetic(tiny, rng):
-    """Shares of equal hashes beside the share of the bits that two rows have in common."""
-    n = 120
-    sm.convert(tiny.text("a.vw", documents(rng, 30, 4)[0]), tiny.folder / "a.zarr")
+def test_equal_rows_are_those_of_a_plain_comparison(tiny, rng):
+    sm.convert(tiny.text("a.vw", some_duplicates(rng)[0]), tiny.folder / "a.zarr")
     with sm.Dataset.open(tiny.folder / "a.zarr") as data:
-        rows = data.rows(0, n)
-        signatures = Signatures(data, rows)
-        signs, total = signatures.of(rows)
-        bits = np.where(data.feature_counts > 1, np.log2(n / data.feature_counts), 0)
-        x = np.zeros((n, data.n_features))
-        near = signatures.near(rows.take(np.arange(40)), np.arange(40))
-    x[np.repeat(np.arange(n), np.diff(rows.indptr)), rows.features] = 1
-    x *= bits
-    np.testing.assert_allclose(total, x.sum(1), rtol=1e-5)
-    both, either = (op(x[:, None], x[None]).sum(2) for op in (np.minimum, np.maximum))
-    equal = (signs[:, None] == signs[None]).mean(2)
-    error = equal - both / either
-    assert abs(error.mean()) < 0.01
-    assert error.std() < 0.5 / np.sqrt(HASHES)
-    shared = equal / (1 + equal) * (total[:, None] + total[None])
-    alike = ((equal >= LEAST) & (shared >= signatures.least))[:40].any(0)
-    alike[:40] = True
-    assert np.isin(near.rows, np.flatnonzero(alike)).all()
-    assert len(near.rows) > 0.95 * alike.sum() > 60
-
-
-def test_likeness_does_not_depend_on_threads_and_memory(tiny, rng, monkeypatch):
-    """Nor on how many rows are compared at a time; with room the store is read once."""
-    sm.convert(tiny.text("a.vw", documents(rng, 900, 4)[0]), tiny.folder / "a.zarr")
-    found, n_read = [], []
-    with sm.Dataset.open(tiny.folder / "a.zarr") as data:
-        numbers = np.sort(rng.choice(data.n_rows, 300, replace=False))
-        known, rows = data.rows(0, data.n_rows).take(numbers), data.rows
-        monkeypatch.setattr(data, "rows", lambda *of: n_read.append(of) or rows(*of))
-        for workers, together, room in (
-            (None, 1 << 14, 0), (Workers(1, "near"), 70, 0), (Workers(3, "near"), 100, 1 << 30),
-            (None, 1 << 14, data.n_rows * SIGNED_BYTES - 1), (None, 90, data.n_rows * SIGNED_BYTES),
-        ):  # fmt: skip
-            monkeypatch.setattr("streammach.data.near_rows.TOGETHER", together)
-            signatures, before = Signatures(data, known, workers, room=room), len(n_read)
-            found += [vars(signatures.near(known, numbers)) for _ in range(2)]
-            once = len(n_read) - before
-            assert once == (1 if room >= data.n_rows * SIGNED_BYTES else 2)
-    assert len(found[0]["rows"]) > len(numbers)
-    for name, array in found[0].items():
-        assert all(np.array_equal(array, other[name]) for other in found[1:])
+        numbers = np.sort(rng.choice(data.n_rows, 400, replace=False))
+        rows = data.rows(0, data.n_rows)
+        names, places, of = equal_rows(data, rows.take(numbers), numbers)
+        counts = data.feature_counts
+    held = [frozenset(f for f in rows.features[a:b].tolist() if counts[f] > 1)
+            for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]  # fmt: skip
+    groups = {held[i]: [j for j, own in enumerate(held) if own == held[i]] for i in numbers}
+    for i, name in zip(numbers, names, strict=True):
+        group = groups[held[i]]
+        assert (name > 0) == (len(group) > 1)
+        assert not name or places[of == name].tolist() == group
 
 
 def test_held_out_figures_are_those_of_new_documents(tiny, rng):
-    sm.convert(tiny.text("a.vw", documents(rng, 900)[0]), tiny.folder / "a.zarr")
-    new = tiny.text("new.vw", documents(rng, 500, first=10**6)[0])
+    sm.convert(tiny.text("a.vw", documents(rng, 900, named=True)[0]), tiny.folder / "a.zarr")
+    new = tiny.text("new.vw", documents(rng, 500, first=10**6, named=True)[0])
     sm.convert(new, tiny.folder / "new.zarr", like=tiny.folder / "a.zarr")
     with sm.Dataset.open(tiny.folder / "a.zarr") as data:
         plan = sm.plan(data, n_buckets=8, n_repetitions=3, counts="off", held_out_rows=1000)
@@ -342,15 +287,15 @@ def test_held_out_figures_are_those_of_new_documents(tiny, rng):
 
 
 def test_doors_hold_out_the_same_and_say_so(tiny, rng, capsys):
-    lines, _ = documents(rng, 300)
+    lines, _, _ = exact_duplicates(rng)
     sm.convert(tiny.text("a.vw", lines), tiny.folder / "a.zarr")
     store, out = str(tiny.folder / "a.zarr"), str(tiny.folder / "run")
     shape = ["--buckets", "4", "--repetitions", "3", "--epochs", "1", "--counts", "off"]
     assert main(["train", store, "--out", out, *shape, "--learning-rate", "0.5"]) == 0
     said = capsys.readouterr()
-    assert f"{NEAR} (" in said.out.splitlines()[-1]
-    assert NEAR in said.err
-    assert NEAR in sm.Run.open(out).settings.held_out
+    assert EQUAL in said.out.splitlines()[-1]
+    assert EQUAL in said.err
+    assert EQUAL in sm.Run.open(out).settings.held_out
     labels, texts = zip(*(line.split(" |t ") for line in lines), strict=True)
     told = []
     quick = {"epochs": 1, "learning_rate": 0.5, "n_buckets": 4, "n_repetitions": 3,
@@ -358,14 +303,13 @@ def test_doors_hold_out_the_same_and_say_so(tiny, rng, capsys):
     for by in ("auto", "random"):
         told.clear()
         run = sm.train(list(texts), labels, memory="1GB", counts="off", hold_out_by=by, **quick)
-        assert (NEAR if by == "auto" else RANDOM) in run.settings.held_out
-        sm.MACHClassifier(**quick, hold_out_by=by).fit(list(texts), labels)
-        found = [text for text in told if text.startswith("held out") and NEAR in text]
-        assert len(found) == (2 if by == "auto" else 0)
+        assert (EQUAL if by == "auto" else RANDOM) in run.settings.held_out
+        found = [text for text in told if text.startswith("held out") and EQUAL in text]
+        assert len(found) == (by == "auto")
 
 
 def test_an_interrupted_run_holds_out_the_same(tiny, rng):
-    sm.convert(tiny.text("a.vw", documents(rng, 200)[0]), tiny.folder / "a.zarr")
+    sm.convert(tiny.text("a.vw", exact_duplicates(rng)[0]), tiny.folder / "a.zarr")
 
     def end(*_):
         raise KeyboardInterrupt
@@ -379,6 +323,6 @@ def test_an_interrupted_run_holds_out_the_same(tiny, rng):
         with pytest.raises(MismatchError):
             fit(data, tiny.folder / "run", plan, resume=True, hold_out_by="random", **QUICK)
         again = fit(data, tiny.folder / "run", plan, resume=True, **QUICK)
-    assert NEAR in again.settings.held_out
+    assert EQUAL in again.settings.held_out
     files = [run.path / "model/model.safetensors" for run in (whole, again)]
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -152,7 +152,7 @@ def test_new_rows_of_known_classes_decide_and_some_old_ones_are_learnt_again(kin
         start = sm.Start.of(run.path, data)
         made = start.plan(data, Constraints(threads=1))
         room = made.config.batching
-        held = hold_out(data, room, sm.TrainingOptions(hold_out_by="random"), 1, start.judges)
+        held = hold_out(data, room, sm.TrainingOptions(hold_out_by="random"), start.judges)
         left = left_out(start.new, held.mask, OLD_SHARE)
         numbers, _ = data.origins(0, data.n_rows)
         lists = data.rows(0, data.n_rows).lists

@@ -267,10 +267,11 @@ def convert(
             opened: list[Source[Any]] = [MemorySource(sources, options[0])]
         else:
             opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
-        if tables_of(opened) and not in_memory:  # may their first rows be looked at?
+        if not in_memory:  # may what headers claim, and first rows of tables, be read?
             code = compiler_bytes(*kind_of(opened, like is not None, threads or cores()))
             held = [source.held() for source in opened]
-            ConversionMemory.of(memory, held, threads or cores(), code).room(0, LOOK_BYTES)
+            look = LOOK_BYTES if tables_of(opened) else 0
+            ConversionMemory.of(memory, held, threads or cores(), code).room(0, look)
         request = ConversionRequest(
             options=agreed(opened, options, recipe), like=like, extend=extend, min_rows=min_rows,
             on_bad_row=on_bad_row, max_bad=max_bad, seed=seed, memory=memory,

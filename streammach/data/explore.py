@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
+from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.matrix import MatrixSource
 from streammach.data.raw_text import GZIP_MAGIC, gzip_error, is_piped, unpacked
 from streammach.data.source import Source
@@ -194,6 +195,7 @@ def explore(
     with shown(progress, "sources") as told:
         told("explore", 0, 0)
         opened = [open_source(f, o) for f, o in zip(files, options, strict=True)]
+        ConversionMemory.of(None, [source.held() for source in opened], 1, 0).room(0, 0)
         agreed(opened, options, None)
         return explore_sources(opened, told)
 

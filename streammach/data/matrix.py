@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -27,8 +28,8 @@ from streammach.data.source import (
     Source,
 )
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import BudgetError, DataError, clean
-from streammach.machine import memory_limit, size_text
+from streammach.errors import DataError, clean
+from streammach.machine import size_text
 from streammach.rows.block import RowBlock
 from streammach.rows.columns import Columns, SpacedColumns, first_bad, nonzeros
 from streammach.rows.label_lists import LabelLists
@@ -45,6 +46,8 @@ ANY_WIDTH = int(np.iinfo(np.int64).max)  # columns of a matrix that does not say
 MOST_COLUMNS = 2**48  # what a store can say
 
 LABEL_BYTES = 24  # of the label of a row, as it is read and as the place of its name
+TEXT_BYTES = 64  # of a string in memory
+MOST_PACKED = 1100  # deflate makes no byte from less than a thousandth of one
 OUT_OF_RANGE = "column '{}' is not from 0 to the number of columns - 1"
 NOT_FINITE = "value '{}' is not a finite float32"
 
@@ -72,15 +75,19 @@ def check_numbers(dtype: np.dtype[Any], path: Path, what: str, kinds: str = "biu
         )
 
 
-def check_held(n_bytes: int, path: Path, what: str) -> None:
-    """Raise BudgetError if an array that must be in memory as a whole does not fit it."""
-    limit = memory_limit()
-    if n_bytes > limit.n_bytes:
-        raise BudgetError(
-            f"{clean(what)} needs {size_text(n_bytes)} of memory, {size_text(limit.n_bytes)} may "
-            f"be used ({limit.source})",
-            path=path,
-        )
+def check_stored(n_bytes: int, stored: int, path: Path, what: str) -> None:
+    """Raise DataError if a header claims more bytes than those that are stored can hold."""
+    if n_bytes > MOST_PACKED * stored + MAX_PIECE_BYTES:
+        raise DataError(
+            f"{clean(what)} claims {size_text(n_bytes)} of values, of which {size_text(stored)} "
+            "are stored",
+            path=path, hint="Write it again with all of its values, or as a sparse matrix.",
+        )  # fmt: skip
+
+
+def whole_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the bytes that an array of labels, names or row pointers takes while it is read."""
+    return math.prod(shape) * (LABEL_BYTES + (TEXT_BYTES if dtype.hasobject else dtype.itemsize))
 
 
 def _as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -149,11 +156,9 @@ class Sparse:
     @property
     def held(self) -> ReadingBytes:
         """Bytes of a piece on its way, and of what is kept for all of them."""
-        longest = int(np.diff(self._indptr).max(initial=0))
-        values = min(max(PIECE_VALUES, longest), int(self._indptr[-1]))
-        rows = min(PIECE_ROWS, self.n_rows)
-        piece = values * SPARSE_BYTES + rows * ROW_BYTES
-        return ReadingBytes(piece, CACHE_BYTES + 3 * self._indptr.nbytes)
+        indptr = self._indptr
+        piece = sparse_piece(lambda a, b: indptr[a:b], len(indptr), int(indptr[-1]))
+        return ReadingBytes(piece, CACHE_BYTES + 3 * indptr.nbytes)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in their order."""
@@ -168,6 +173,17 @@ class Sparse:
                 _as_float32(self._data(a, b)),
             )  # fmt: skip
             start = stop
+
+
+def sparse_piece(indptr: Reader, n_pointers: int, n_values: int) -> int:
+    """Return the bytes of a piece of compressed sparse rows on its way, at most."""
+    longest = last = 0
+    for start in range(0, n_pointers, PIECE_VALUES):
+        ends = indptr(start, min(start + PIECE_VALUES, n_pointers)).astype(np.int64)
+        longest = max(longest, int(np.diff(ends, prepend=last).max()))
+        last = ends[-1]
+    values = min(max(PIECE_VALUES, longest), n_values)
+    return values * SPARSE_BYTES + min(PIECE_ROWS, n_pointers) * ROW_BYTES
 
 
 Matrix = Dense | Sparse

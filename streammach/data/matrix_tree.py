@@ -18,22 +18,24 @@ from numpy.typing import NDArray
 from streammach.data.label_arrays import Labels, LabelSets, column_names
 from streammach.data.matrix import (
     ANY_WIDTH,
+    CACHE_BYTES,
     Dense,
     MatrixSource,
     OpenMatrix,
     Sparse,
-    check_held,
     check_numbers,
+    sparse_piece,
+    whole_bytes,
 )
-from streammach.data.numpy_files import flat, labels_in, load_labels, row_cells
+from streammach.data.numpy_files import flat, labels_bytes, labels_in, load_labels, row_cells
+from streammach.data.source import ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, UsageError, clean
 
 MAX_NODES, MAX_DEPTH = 10_000, 8  # of a tree that are looked at
-VALUE_BYTES = 24  # of a dense value while its row is read
-OBJECT_BYTES = 64  # of a string in memory
 LABEL_MATRICES = ("y", "Y", "labels")  # that are taken for labels without being named
 SPARSE_PARTS = ("data", "indices", "indptr")
+FILLS = ("_FillValue", "missing_value")  # attributes of netCDF
 PARTS = (*SPARSE_PARTS, "shape", "format")
 
 
@@ -64,6 +66,11 @@ class Tree:
         found = self.attributes(name)
         value = next((found[a] for a in attributes if a in found), "")
         return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+    def fills(self, name: str) -> list[Any]:
+        """Return the values that stand for missing ones in an array, as netCDF names them."""
+        said = self.attributes(name)
+        return [fill for a in FILLS if a in said for fill in np.ravel(said[a]).tolist()]
 
     @property
     def masked(self) -> set[str]:
@@ -206,11 +213,30 @@ class TreeSource(MatrixSource):
     def _dense(self, tree: Tree) -> Dense:
         array = tree.arrays[self._x]
         array.check()
-        n_cells = row_cells(array.shape)
-        check_held(n_cells * VALUE_BYTES, self.path, "a row")
-        return Dense(lambda *some: flat(array.read(*some)), (array.shape[0], n_cells), array.unit)
+        fills = tree.fills(self._x)
 
-    def _sparse(self, tree: Tree) -> Sparse:
+        def read(start: int, stop: int) -> NDArray[Any]:
+            values = flat(array.read(start, stop))
+            return np.where(are_missing(values, fills), 0, values) if fills else values
+
+        return Dense(read, (array.shape[0], row_cells(array.shape)), array.unit)
+
+    def held(self) -> ReadingBytes:
+        with self.tree() as tree:
+            if self._x in tree.arrays:
+                piece, whole = self._dense(tree).held
+            else:
+                _, indices, indptr = self._sparse_parts(tree)
+                piece, whole = sparse_piece(indptr.read, *indptr.shape, *indices.shape), CACHE_BYTES
+            tops = (self._y, self._names, *(inside(self._x, part) for part in ("indptr", "shape")))
+            for name, array in tree.arrays.items():
+                if any(top and f"{name}/".startswith(f"{top}/") for top in tops):
+                    array.check()
+                    whole += whole_bytes(array.shape, array.dtype)
+            labels = labels_bytes(self._options.labels, self._n_rows(tree))
+            return ReadingBytes(piece, whole + labels)
+
+    def _sparse_parts(self, tree: Tree) -> tuple[TreeArray, TreeArray, TreeArray]:
         data, indices, indptr = (tree.arrays[inside(self._x, part)] for part in SPARSE_PARTS)
         for name, array in zip(SPARSE_PARTS, (data, indices, indptr), strict=True):
             array.check()
@@ -218,6 +244,10 @@ class TreeSource(MatrixSource):
             if len(array.shape) != 1:
                 what = f"{name} has the shape {array.shape}, one axis is expected"
                 raise DataError(what, path=self.path)
+        return data, indices, indptr
+
+    def _sparse(self, tree: Tree) -> Sparse:
+        data, indices, indptr = self._sparse_parts(tree)
         form = tree.text(self._x, "encoding-type", "h5sparse_format")
         shape, n_rows = self._shape(tree), indptr.shape[0] - 1
         if not form.startswith("csr") and (form or (shape and shape[0] != n_rows)):
@@ -268,7 +298,10 @@ class TreeSource(MatrixSource):
                 path=self.path,
                 hint="Write it again with anndata 0.8 or later, or name another column: --y-path.",
             )
-        return labels_in(self._whole(tree, name), multilabel, self.path, name)
+        values, fills = self._whole(tree, name), tree.fills(name)
+        if fills:
+            values = np.ma.MaskedArray(values, are_missing(values, fills))
+        return labels_in(values, multilabel, self.path, name)
 
     def _column(self, tree: Tree, name: str) -> NDArray[Any]:
         """Return an array; a masked one where its values may be missing."""
@@ -292,9 +325,19 @@ class TreeSource(MatrixSource):
         array.check()
         if not array.shape:
             raise DataError(f"{clean(name, 60)} is a single value, no array", path=self.path)
-        size = OBJECT_BYTES if array.dtype.hasobject else array.dtype.itemsize
-        check_held(math.prod(array.shape) * size, self.path, name)
         return array.read(0, array.shape[0])
+
+
+def are_missing(values: NDArray[Any], fills: list[Any]) -> NDArray[np.bool_]:
+    """Return which values of an array are one of those that stand for missing ones."""
+    if values.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            numbers = np.array([one for one in fills if not isinstance(one, str)], values.dtype)
+        missing = np.isin(values, numbers) | (np.isnan(values) & np.isnan(numbers).any())
+    else:
+        texts = [fill.encode() for fill in fills if isinstance(fill, str)]
+        missing = np.any([values == fill for fill in (*fills, *texts)], axis=0)
+    return np.asarray(missing, np.bool_)
 
 
 def inside(group: str, name: str) -> str:

@@ -17,7 +17,17 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels, LabelSets, text_labels
-from streammach.data.matrix import Dense, MatrixSource, OpenMatrix, check_held, check_numbers
+from streammach.data.matrix import (
+    LABEL_BYTES,
+    TEXT_BYTES,
+    Dense,
+    MatrixSource,
+    OpenMatrix,
+    check_numbers,
+    check_stored,
+    whole_bytes,
+)
+from streammach.data.source import ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
 from streammach.files.reading import disk_errors
@@ -30,7 +40,7 @@ DAMAGED = (
     tokenize.TokenError, SyntaxError, OverflowError, TypeError, LookupError,  # odd headers of .npy
 )  # fmt: skip
 COPY_HINT = "Copy or write the file again."
-MOST_PACKED = 1100  # deflate makes no byte from less than a thousandth of one
+MOST_SINGLE = 1000  # bytes of a value that says something of the others
 
 
 @contextmanager
@@ -79,20 +89,39 @@ def check_npy(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def load_npy(path: Path) -> NDArray[Any]:
-    """Return a small .npy array in memory, or raise DataError, BudgetError or DiskError."""
-    shape, dtype = check_npy(path)
-    check_held(math.prod(shape) * dtype.itemsize, path, "the array")
+    """Return a small .npy array in memory, or raise DataError or DiskError."""
+    check_npy(path)
     with damage_said(path):
         out: NDArray[Any] = np.load(path, allow_pickle=False)
     return out
 
 
-def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
-    """Return the labels in a file, or raise UsageError or DataError."""
+def _head_of_labels(path: Path) -> bytes:
+    """Return what tells the format of a file of labels, or raise UsageError or DiskError."""
     if not path.is_file():
         raise UsageError("there is no such file of labels", path=path)
-    with damage_said(path), open(path, "rb") as file:
-        head = file.read(len(NPY_MAGIC))
+    with disk_errors(path), open(path, "rb") as file:
+        return file.read(len(NPY_MAGIC))
+
+
+def labels_bytes(path: Path | None, n_rows: int) -> int:
+    """Return the bytes that reading a file of labels takes, by what its header claims."""
+    head = b"" if path is None else _head_of_labels(path)
+    if path is None:
+        return 0
+    if head == NPY_MAGIC:
+        return whole_bytes(*check_npy(path))
+    if not head.startswith(NPZ_MAGIC):
+        return path.stat().st_size + n_rows * (LABEL_BYTES + TEXT_BYTES)
+    with npz_arrays(path) as arrays:
+        for array in arrays.values():
+            array.check()
+        return sum(whole_bytes(array.shape, array.dtype) for array in arrays.values())
+
+
+def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
+    """Return the labels in a file, or raise UsageError or DataError."""
+    head = _head_of_labels(path)
     if head.startswith(NPZ_MAGIC):
         return _label_matrix(path).asked(multilabel, path, "it")
     values = load_npy(path) if head == NPY_MAGIC else text_labels(path)
@@ -122,17 +151,14 @@ class NpzArray:
         self.shape, fortran, self.dtype = read_header(self._file, path)
         self._fortran = fortran and len(self.shape) > 1
         self._rest = info.file_size - self._file.tell()
-        self._bomb = info.file_size > MOST_PACKED * info.compress_size + 1000
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all items."""
-        return math.prod(self.shape) * int(self.dtype.itemsize)
+        self._stored = info.compress_size
+        self.n_bytes = math.prod(self.shape) * int(self.dtype.itemsize)  # of all items
 
     def check(self) -> None:
         """Raise DataError if it cannot be read."""
         check_plain(self.dtype, self._path, self._name)
-        if self.n_bytes != self._rest or self._bomb:
+        check_stored(self._rest, self._stored, self._path, self._name)
+        if self.n_bytes != self._rest:
             what = f"{clean(self._name)} holds {self._rest:,} bytes, {self.n_bytes:,} expected"
             raise DataError(what, path=self._path, hint=COPY_HINT)
 
@@ -153,7 +179,6 @@ class NpzArray:
     def whole(self) -> NDArray[Any]:
         """Return the array; a single value as an array of one."""
         self.check()
-        check_held(self.n_bytes, self._path, self._name)
         return self.read(0, math.prod(self.shape[:1]))
 
 
@@ -232,6 +257,10 @@ class NpySource(MatrixSource):
         with damage_said(self.path):
             rows = np.load(self.path, mmap_mode="r", allow_pickle=False)[start:stop]
             return flat(np.array(rows, order="C"))
+
+    def held(self) -> ReadingBytes:
+        piece, whole = Dense(self._read, self._shape).held
+        return ReadingBytes(piece, whole + labels_bytes(self._y, self._shape[0]))
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:

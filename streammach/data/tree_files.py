@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.matrix import MAX_PIECE_BYTES, check_numbers
+from streammach.data.matrix import MAX_PIECE_BYTES, check_numbers, check_stored
 from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource, inside
 from streammach.data.numpy_files import COPY_HINT, NPZ_MAGIC, npz_arrays
 from streammach.errors import DataError, StreammachError, clean
@@ -65,8 +66,9 @@ class NpzSource(TreeSource):
     @contextmanager
     def tree(self) -> Iterator[Tree]:
         with npz_arrays(self.path) as arrays:
-            form = arrays["format"].whole() if "format" in arrays else np.zeros(0)
-            said = {"encoding-type": form.item()} if form.size == 1 else {}
+            form = arrays.get("format")
+            single = form is not None and math.prod(form.shape) == 1
+            said = {"encoding-type": form.whole().item()} if form and single else {}
             yield Tree(arrays, lambda name: {} if name else said)
 
 
@@ -95,6 +97,8 @@ class _Dataset:
         if wrong:
             hint = "Write it again as a plain dataset: gzip or no compression, smaller chunks."
             raise DataError(f"{clean(self._name)} {wrong}", path=self._path, hint=hint)
+        n_bytes = math.prod(self.shape) * dataset.dtype.itemsize
+        check_stored(n_bytes, dataset.id.get_storage_size(), self._path, self._name)
         if dataset.dtype.hasobject and h5py.check_string_dtype(dataset.dtype) is None:
             check_numbers(dataset.dtype, self._path, self._name)
 

@@ -6,7 +6,6 @@ is read. Codecs are those of the list below; others are refused by name, and non
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import stat
@@ -20,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import files_in
-from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, OBJECT_BYTES, Tree, TreeSource
+from streammach.data.matrix import TEXT_BYTES
+from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error, disk_errors, read_small
@@ -126,9 +126,12 @@ class ZarrArray:
             self._wrong = damaged(folder, error)
 
     def check(self) -> None:
-        """Raise DataError if what its metadata say is not read here."""
+        """Raise DataError if what its metadata say is not read here, or is not there."""
         if self._wrong is not None:
             raise self._wrong
+        if not self._looked:
+            with disk_errors(self._folder):
+                self._look_for_chunks()
 
     def _open(self, document: dict[str, Any]) -> None:
         import zarr  # where a folder of Zarr is read
@@ -158,7 +161,7 @@ class ZarrArray:
             raise self._refused(f"it has the type {clean(array.dtype, 60)}")
         if len(array.shape) not in (1, 2):
             raise self._refused(f"it has {len(array.shape)} axes")
-        size = math.prod(array.chunks) * (OBJECT_BYTES if text else array.dtype.itemsize)
+        size = math.prod(array.chunks) * (TEXT_BYTES if text else array.dtype.itemsize)
         if size > MAX_CHUNK_BYTES:
             what = f"it has chunks of {size:,} bytes, at most {MAX_CHUNK_BYTES:,} are read"
             raise DataError(what, path=self._folder, hint="Write it again with smaller chunks.")
@@ -187,9 +190,6 @@ class ZarrArray:
         return np.concatenate([inside, more]) if len(inside) else more
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        if not self._looked:
-            with disk_errors(self._folder):
-                self._look_for_chunks()
         try:
             return np.asarray(self._array[start:stop]).astype(self.dtype, copy=False)
         except Exception as error:  # of zarr-python and its codecs
@@ -202,7 +202,8 @@ class ZarrArray:
         """Raise DataError where a chunk is missing, or one of a shard."""
         array, self._looked = self._array, True
         files = [-(-n // c) for n, c in zip(self.shape, array.shards or array.chunks, strict=True)]
-        for at in itertools.product(*map(range, files)):
+        for n in range(math.prod(files)):
+            at = (n,) if len(files) == 1 else divmod(n, files[1])
             path = self._folder / array.metadata.encode_chunk_key(at)
             if not path.exists():
                 raise DataError("a chunk is missing", path=path, hint=ZEROS_HINT)

@@ -129,3 +129,41 @@ def test_bad_files_are_refused_and_nothing_is_made(name, tmp_path):
         convert(tmp_path / "a.h5", tmp_path / "out.zarr")
     assert "a.h5" in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
+
+
+FILLS = {  # attributes, the value that stands for a missing one, and the types of arrays
+    "of netCDF": ("_FillValue", -9999, ("i2", "i4", "f4", "f8")),
+    "rounded": ("missing_value", -9999.9, ("f4", "f8")),
+    "no number": ("_FillValue", np.nan, ("f4", "f8")),
+    "several": ("missing_value", [-9999, -1], ("i4", "f8")),
+    "large": ("_FillValue", 9.96921e36, ("f4",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILLS)
+@pytest.mark.parametrize("place", ["X", "y"])
+def test_values_that_stand_for_missing_ones(name, place, tmp_path):
+    attribute, fill, types = FILLS[name]
+    for kind in types:
+        x, labels = np.abs(X).astype(kind), LABELS.astype(kind)
+        (x if place == "X" else labels[:, None])[1, 0] = np.ravel(fill)[0]
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["X"], file["y"] = x, labels
+            file[place].attrs[attribute] = np.asarray(fill, "f8" if name == "rounded" else kind)
+        x[1, 0] = 0 if place == "X" else x[1, 0]
+        if place == "X":
+            check(tmp_path, tmp_path / "a.h5", x=x)
+            continue
+        with pytest.raises(DataError, match=r"row 1 .*: the row has no label"):
+            convert(tmp_path / "a.h5", tmp_path / "o")
+        convert(tmp_path / "a.h5", tmp_path / "out.zarr", on_bad_row="skip", force=True)
+        kept = [0, 2, 3, 4]
+        assert stored(tmp_path / "out.zarr") == wanted(x[kept], LABELS[kept])
+
+
+def test_texts_that_stand_for_missing_labels(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"], file["y"] = X, np.array(["a", "NA", "b", "c", "NA"], object)
+        file["y"].attrs["_FillValue"] = "NA"
+    done = convert(tmp_path / "a.h5", tmp_path / "out.zarr", on_bad_row="skip")
+    assert (done.n_rows, done.n_classes, done.skipped) == (3, 3, {"the row has no label": 2})

@@ -2,7 +2,8 @@
 
     python -m tests.campaigns.run [--kills 200] [--points 600] [--flips 300] [--damages 110]
                                   [--disk 400] [--destinations N] [--signals 200] [--streams N]
-                                  [--sources 480] [--content 2000] [--only KIND ...] [--seed 0]
+                                  [--sources 480] [--content 2000]
+                                  [--tables 1000] [--only KIND ...] [--seed 0]
                                   [--folder DIR] [--json FILE]
     python -m tests.campaigns.run --only points --seed 0 --trial 17   # one trial again
     python -m tests.campaigns.run --only flips --mutant checksums     # must fail
@@ -22,7 +23,8 @@
   while they are converted, before an interrupted conversion goes on, or before `fit` uses its store
   again;
 - content: stores, models, runs and matrices whose documents and arrays were changed at
-  random, most with the right checksums, led through several commands with a budget.
+  random, most with the right checksums, led through several commands with a budget;
+- tables: Arrow and Parquet files with changed bytes, converted.
 
 After kills and disks the same command is given again, undisturbed: every byte of the store and of
 the list of skipped rows is that of an undisturbed conversion, `verify --deep` finds nothing, and
@@ -47,6 +49,7 @@ import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
 from tests.campaigns import (
+    changed_tables,
     content,
     conversions,
     damage,
@@ -72,6 +75,7 @@ KINDS = {
     "streams": (signals.streamed, disturbances.N_STREAMS, signals.Signals),
     "sources": (sources.changed, 480, sources.Sources),
     "content": (content.mutated, 2000, content.Contents),
+    "tables": (changed_tables.changed, 1000, changed_tables.Tables),
 }
 MOST_FAILURES = 20  # described in the figures
 

@@ -21,6 +21,7 @@ CAMPAIGNS = [
     ({"content": 250}, {"content": {
         "stores": 21, "models": 21, "runs": 21, "sources": 21, "train_took": 6,
         "verify_refused": 21}}),
+    ({"tables": 40}, {"tables": {"refused": 21, "taken": 4}}),
 ]  # fmt: skip
 
 
@@ -55,6 +56,19 @@ def test_without_checksums_the_same_flips_are_not_all_seen(tmp_path):
     done, _ = run(tmp_path, "run", *given)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "silent_wrong" in done.stdout
+
+
+def test_without_a_look_at_buffers_changed_tables_crash_or_invent_cells(tmp_path):
+    done, _ = run(tmp_path, "run", "--only", "tables", "--tables", "40", "--mutant", "buffers")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "crashed" in done.stdout or "silent_wrong" in done.stdout
+
+
+@pytest.mark.nightly
+def test_a_thousand_changed_tables(tmp_path):
+    done, figures = run(tmp_path, "run", "--only", "tables", "--seed", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert figures["cases"]["tables"]["passed"] == 1000
 
 
 @pytest.mark.nightly

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from streammach.data.matrix import check_stored
 from streammach.data.source import START, Large, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
-from streammach.data.tables.arrow_rows import ArrowRows, arrow
+from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
 from streammach.data.tables.cells import TableRows
 from streammach.data.tables.guess import Head
 from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
@@ -25,6 +26,7 @@ from streammach.files.reading import disk_error
 PIECE_BYTES = 1 << 20  # of the cells of a piece, about
 BATCH_BYTES = 64 << 20  # of a batch, where cells repeat those of a dictionary
 MOST_ROWS, LEAST_ROWS = 1 << 14, 64  # of a batch
+SLICED_ROWS = 1 << 20  # that are looked at together, for rows may take no byte, as nulls do
 DECODED = 3 << 20  # of what Parquet holds of a column while it is read
 PAGE_CELLS = 2048  # of the mean size, by which a page is longer than meant
 LOOSE = 100  # bytes from one byte of a file, from which on a page may be all of its column
@@ -69,6 +71,14 @@ class BatchSource(Table):
     def _batch_bytes(self) -> int:
         """Return the bytes that a batch takes while it is read, about at most."""
 
+    def _checked(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
+        """Yield what `_batches` does, no batch of many rows; DataError where one is damaged."""
+        for batch, n_read in self._batches(columns, begin):
+            check_stored(batch.num_rows, self.n_bytes, self.path, "a batch of rows")
+            check_buffers(batch, self.path)
+            for first in range(0, batch.num_rows, SLICED_ROWS):
+                yield batch.slice(first, SLICED_ROWS), n_read
+
     def columns_there(self) -> list[str]:
         return self._names
 
@@ -82,7 +92,7 @@ class BatchSource(Table):
 
     def first_rows(self) -> Iterator[TableRows]:
         """Yield the first rows; a large one only where the first batch has no other."""
-        every = (list(slices(batch)) for batch, _ in self._batches(self._names, 0))
+        every = (list(slices(batch)) for batch, _ in self._checked(self._names, 0))
         small = ([one for one in some if one[1] <= 2 * PIECE_BYTES] or some[:1] for some in every)
         return first_of(itertools.chain.from_iterable(small))
 
@@ -91,7 +101,7 @@ class BatchSource(Table):
         names = [name for name in self._names if name in set(self.recipe.names)]
         first = 0
         with self._errors():
-            for batch, n_read in gathered(self._batches(names, begin.at)):
+            for batch, n_read in gathered(self._checked(names, begin.at)):
                 for some, size in slices(batch):
                     stop = first + some.num_rows
                     if stop > begin.at:
@@ -108,8 +118,8 @@ class BatchSource(Table):
             yield
         except StreammachError:
             raise
-        except (pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError, LookupError, EOFError,
-                OSError) as error:  # fmt: skip  # some are of types that pandas knows
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowMemoryError, ValueError,
+                LookupError, EOFError, OSError) as error:  # fmt: skip
             if isinstance(error, OSError) and error.errno is not None:
                 raise disk_error(error, self.path) from error
             why = clean(str(error).partition("\n")[0], 120)
@@ -126,11 +136,14 @@ class ParquetSource(BatchSource):
     def _open(self) -> Any:
         import pyarrow.parquet as pq
 
-        return pq.ParquetFile(self.path, memory_map=False, buffer_size=1 << 20, pre_buffer=False)
+        return pq.ParquetFile(
+            self.path, memory_map=False, buffer_size=1 << 20, pre_buffer=False,
+            page_checksum_verification=True,
+        )  # fmt: skip
 
     def _batch_bytes(self) -> int:
         with self._open() as file:
-            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            groups = [_facts(file, i) for i in range(file.metadata.num_row_groups)]
         used = None if self._recipe is None else set(self._recipe.names)
         held = 0
         for i in range(groups[0].num_columns if groups else 0):
@@ -142,13 +155,15 @@ class ParquetSource(BatchSource):
         with self._open() as file:
             n_groups, size, first = file.metadata.num_row_groups, self.path.stat().st_size, 0
             for group in range(n_groups):
-                facts = file.metadata.row_group(group)
-                rows = self._batch_rows(facts, columns)
+                facts = _facts(file, group)
+                rows, end = self._batch_rows(facts, columns), first + facts.num_rows
                 for batch in file.iter_batches(
                     rows, row_groups=[group], columns=columns, use_threads=False
                 ):
                     first += batch.num_rows
                     yield batch, size * first // max(file.metadata.num_rows, 1)
+                if first != end:
+                    raise ValueError(f"row group {group} has not the rows that the file says")
 
     def _batch_rows(self, facts: Any, columns: list[str]) -> int:
         """Return how many rows of a row group are decoded at a time."""
@@ -167,6 +182,19 @@ class ParquetSource(BatchSource):
         share = facts.num_rows / max(whole, 1)
         rows = min(MOST_ROWS, max(int(PIECE_BYTES * share), LEAST_ROWS), int(BATCH_BYTES * share))
         return max(1, min(rows, int(BATCH_BYTES / max(dictionaries, 1.0))))
+
+
+def _facts(file: Any, group: int) -> Any:
+    """Return what the file says of a row group, or raise.
+
+    Over facts that cannot be pyarrow ends the process where Python asks for them, unless its reader
+    meets them first: it does when a batch of no rows is read.
+    """
+    facts = file.metadata.row_group(group)
+    if facts.num_columns != len(file.schema):
+        raise ValueError(f"row group {group} has {facts.num_columns:,} columns")
+    next(file.reader.iter_batches(0, [group], None, False), None)
+    return facts
 
 
 def _chunk_bytes(chunk: Any, n_rows: int) -> int:

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import uuid
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class ArrowRows(TableRows):
         if types.is_nested(column.type):
             found = _objects(column)
             as_dict = types.is_map(column.type)
-            return [None if v is None else dict(v) for v in found] if as_dict else found
+            return [dict(v) if as_dict and isinstance(v, list) else v for v in found]
         return _strings(column.cast("string") if types.is_decimal(column.type) else column)
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
@@ -114,6 +115,39 @@ class ArrowRows(TableRows):
                 f"({clean(error, 120)})",
                 hint="Write it as text.",
             ) from None
+
+
+def check_buffers(batch: Any, path: Path) -> Any:
+    """Return a record batch that another program made; DataError where a buffer is damaged.
+
+    Offsets, lengths and codes have to lie within what they point to. Text that is not UTF-8 is a
+    fault of its row.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        plain = getattr(column, "storage", column)  # of an extension type
+        try:
+            plain.view(_without_text(plain.type)).validate(full=True)
+        except ValueError as error:
+            what = f"the column '{clean(name, 60)}' is damaged ({clean(error, 120)})"
+            raise DataError(what, path=path, hint="Copy or write the table again.") from None
+    batch.validate()  # whether columns have one length
+    return batch
+
+
+def _without_text(kind: Any) -> Any:
+    """Return a type with bytes in the place of text."""
+    pa = arrow()
+    if is_of(kind, "dictionary"):
+        return pa.dictionary(kind.index_type, _without_text(kind.value_type), kind.ordered)
+    if is_of(kind, "struct"):
+        return pa.struct([field.with_type(_without_text(field.type)) for field in kind])
+    if is_of(kind, "map"):
+        return pa.map_(_without_text(kind.key_type), _without_text(kind.item_type))
+    if is_of(kind, "list", "large_list"):
+        make: Any = pa.list_ if is_of(kind, "list") else pa.large_list
+        return make(_without_text(kind.value_type))
+    plain = {"string": pa.binary(), "large_string": pa.large_binary()}
+    return pa.binary_view() if str(kind) == "string_view" else plain.get(str(kind), kind)
 
 
 def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:

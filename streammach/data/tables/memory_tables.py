@@ -15,7 +15,7 @@ from streammach.data.source import START, Place
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
-from streammach.data.tables.arrow_rows import ArrowRows, arrow
+from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
 from streammach.data.tables.cells import PythonRows, TableRows
 from streammach.data.tables.table_source import HEAD_ROWS, Table, distinct
 from streammach.data.tables.values import is_missing, text_of
@@ -45,6 +45,9 @@ def is_table(rows: object, *, strings: bool = True) -> bool:
 
 def cells_of(column: Any, usual: Any) -> Any:
     """Return the values of a column of any library as a list of Python's; else what is usual."""
+    if type(column).__module__.startswith("pyarrow"):
+        for batch in arrow().table({"cells": column}).to_batches():
+            check_buffers(batch, PLACE)
     ways = (getattr(column, way, None) for way in ("to_pylist", "tolist", "to_list"))
     return next((way() for way in ways if way is not None), usual)
 
@@ -185,7 +188,7 @@ class MemorySource(Table):
         else:
             some = pa.table({name: _arrow_column(it, name, head=head) for name, it in chosen})
         for batch in some.to_batches():
-            yield from (part for part, _ in slices(batch))
+            yield from (part for part, _ in slices(check_buffers(batch, PLACE)))
 
 
 def _dictionaries(rows: Sequence[Any], columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streammach.data.convert import convert
+from streammach.data.memory_rows import given
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, StreammachError, UsageError
 from tests.data.tables.builders import write
@@ -205,6 +206,66 @@ def test_a_dictionary_of_large_cells_is_decoded_in_small_batches(tmp_path):
     source = ParquetSource(path, "parquet", SourceOptions())
     largest = max(batch.nbytes for batch, _ in source._batches(["y", "t"], 0))
     assert largest <= 2 * BATCH_BYTES
+
+
+OFFSETS = (2**31 - 1, -5, 100_000)  # that lie beyond the bytes of a text, or before them
+
+
+def damaged_texts(offset):
+    """Return 200 texts of which one is said to begin elsewhere, with their damaged buffers."""
+    texts = pa.array([f"word{i} number{i % 7}" for i in range(200)])
+    _, offsets, data = texts.buffers()
+    changed = np.frombuffer(offsets, np.int32)[:201].copy()
+    changed[50] = offset
+    return pa.Array.from_buffers(pa.string(), 200, [None, pa.py_buffer(changed), data])
+
+
+ARROW_DOORS = {  # by which a table comes in
+    "file": lambda table, folder: write_ipc(pa.ipc.new_file, table, folder / "a.arrow"),
+    "stream": lambda table, folder: write_ipc(pa.ipc.new_stream, table, folder / "a.arrow"),
+    "table": lambda table, _: table,
+    "batch": lambda table, _: table.to_batches()[0],
+    "list of chunks": lambda table, _: pa.concat_tables([table, table]),
+}  # fmt: skip
+
+
+def write_ipc(make, table, path):
+    with pa.OSFile(str(path), "wb") as file, make(file, table.schema) as out:
+        out.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("door", ARROW_DOORS)
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("kind", ["text", "words of a dictionary", "items of a list"])
+def test_places_outside_of_a_buffer(kind, offset, door, tmp_path):
+    texts = damaged_texts(offset)
+    if kind == "words of a dictionary":
+        texts = pa.DictionaryArray.from_arrays(pa.array(range(200), pa.int32()), texts)
+    elif kind == "items of a list":
+        texts = pa.ListArray.from_arrays(pa.array(range(201), pa.int32()), texts)
+    table = pa.table({"y": ["k", "l"] * 100, "t": texts})
+    source = ARROW_DOORS[door](table, tmp_path)
+    roles = {"names": "t"} if kind == "items of a list" else {"text": "t"}
+    with pytest.raises(DataError, match="the column 't' is damaged"):
+        convert(source, tmp_path / "s.zarr", label="y", **roles)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_codes_without_a_word(tmp_path):
+    codes = pa.array([0, 1, 7, 0], pa.int32())
+    coded = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "b"]), safe=False)
+    table = pa.table({"y": ["k", "l"] * 2, "t": coded})
+    for door in ARROW_DOORS.values():
+        with pytest.raises(DataError, match=r"the column 't' is damaged.*out of bounds"):
+            convert(door(table, tmp_path), tmp_path / "s.zarr", label="y", text="t")
+
+
+def test_an_array_of_damaged_texts_as_rows_or_labels():
+    rows = [f"some words {i}" for i in range(200)]
+    for texts, labels in ((damaged_texts(-5), ["k", "l"] * 100), (rows, damaged_texts(-5))):
+        with pytest.raises(DataError, match="is damaged"):
+            given(texts, labels)
 
 
 def test_bad_frames(tmp_path):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-MOST_COLUMNS = 1 << 16
+MOST_COLUMNS = 1 << 16  # of features, and others of the table
 MOST_EDGES = 1 << 12
 MOST_WIDTH = 1 << 20
 MOST_NGRAMS, MOST_CHARS = 5, 16
@@ -75,7 +75,7 @@ class Recipe(
     """How rows of a table become labels and features."""
 
     # the columns of features, in the order in which they are read
-    columns: Annotated[tuple[Column, ...], msgspec.Meta(min_length=1, max_length=MOST_COLUMNS)]
+    columns: Annotated[tuple[Column, ...], msgspec.Meta(min_length=1)]
     label: str | None = None  # the column of labels; None where rows have none
     # what stands between labels of a cell; None: a cell is one label, or a list of them
     separator: Annotated[str, msgspec.Meta(min_length=1, max_length=16)] | None = None
@@ -90,12 +90,15 @@ class Recipe(
     # the function of the user, as `module:function`, that parts texts into words; None: the usual
     tokenizer: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     # other columns of the table that was trained on
-    ignored: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_COLUMNS)] = ()
+    ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (*self.beside, *self.ignored):
             check_column_name(name)
         names = [*(column.name for column in self.columns), *self.beside, *self.ignored]
+        for what, n in (("features", len(self.columns)), ("no use", len(self.ignored))):
+            if n > MOST_COLUMNS:
+                raise ValueError(f"{n:,} columns of {what}, at most {MOST_COLUMNS:,} are possible")
         if len(set(names)) < len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])
             raise ValueError(f"the column '{twice[:60]}' is named twice")
@@ -111,6 +114,11 @@ class Recipe(
             raise ValueError("neither words nor characters of a text are features")
         if len(msgspec.json.encode(self)) > MAX_RECIPE:
             raise ValueError("the names of the columns are more than a recipe holds (1 MiB)")
+
+    @classmethod
+    def of(cls, **facts: Any) -> Recipe:
+        """Return a recipe that whoever reads its document takes, or raise ValueError."""
+        return msgspec.convert(msgspec.to_builtins(cls(**facts)), cls)
 
     @property
     def beside(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import msgspec
 import psutil
 
 from streammach.data.source import ReadingBytes
+from streammach.data.store.writer import MAX_DOCUMENT
 from streammach.errors import BudgetError, DiskError, UsageError, clean
 from streammach.files.folders import check_ours, locked, make_folder, remove_folder
 from streammach.files.reading import read_small
@@ -24,7 +25,6 @@ THREAD_BYTES = 16 << 20  # of a thread's work
 PIECES_BYTES = 96 << 20  # of pieces on their way, where one is not larger
 AHEAD = 3  # pieces that are read or parsed, for each thread
 LEAST_ROOM = 32 << 20
-MAX_IDENTITY = 1 << 20
 IDENTITY = "conversion.json"  # what is converted; it marks the folder
 FILES = re.compile(
     r"conversion\.json|written|rejects\.tsv|runs(/run-\d{6})?|store(/.*)?|"
@@ -117,7 +117,7 @@ class ConversionFolder:
         path = self.folder / IDENTITY
         if self.folder.is_dir() and not self.folder.is_symlink():
             try:
-                known = msgspec.json.decode(read_small(path, MAX_IDENTITY)) if path.exists() else {}
+                known = msgspec.json.decode(read_small(path, MAX_DOCUMENT)) if path.exists() else {}
             except (DiskError, msgspec.DecodeError, RecursionError):
                 known = {}
             begun = isinstance(known, dict) and known.keys() >= {"sources", "seed"}
@@ -131,7 +131,10 @@ class ConversionFolder:
     def prepare(self, identity: bytes) -> bool:
         """Make or keep the folder; return whether an equal `identity` left something in it."""
         path = self.folder / IDENTITY
-        if not (self.has_runs and path.is_file() and read_small(path, MAX_IDENTITY) == identity):
+        if len(identity) > MAX_DOCUMENT:
+            what = "the sources have more names and columns than a store can list"
+            raise UsageError(what, path=self.target, hint="Convert fewer files at a time.")
+        if not (self.has_runs and path.is_file() and read_small(path, MAX_DOCUMENT) == identity):
             self.remove()
             make_folder(self.runs)
             write_atomic(path, identity)

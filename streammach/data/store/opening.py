@@ -13,15 +13,12 @@ import numpy as np
 from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
 from streammach.data.store.root import MOST_ROWS, Root
 from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
-from streammach.data.store.writer import Manifest
+from streammach.data.store.writer import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST, Manifest
 from streammach.errors import DiskError, StoreError, UsageError, clean
 from streammach.files.reading import read_small, sha256
 from streammach.formats import STORE_FORMAT
 from streammach.spec.documents import from_json
 
-MAX_DOCUMENT = 8 << 20  # bytes of the root, which holds the recipe of a table of many columns
-MAX_ARRAY_DOCUMENT = 64 << 10
-MAX_MANIFEST = 64 << 20
 NO_STORE = "it is no store that streammach made"
 # How an array is cut: the codec of its shards, their chunks, and the shards themselves.
 OF_ARRAYS = ("shape", "data_type", "codecs")

@@ -17,8 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from streammach.data.store.blobs import Blobs, FileFacts, Folder, cache_place, damaged
-from streammach.data.store.opening import MAX_DOCUMENT, MAX_MANIFEST, NO_STORE, names_of
-from streammach.data.store.writer import Manifest
+from streammach.data.store.opening import NO_STORE, names_of
+from streammach.data.store.writer import MAX_DOCUMENT, MAX_MANIFEST, Manifest
 from streammach.errors import DiskError, UsageError, clean
 from streammach.files.cache import Cache
 from streammach.files.destinations import FORCE_HINT

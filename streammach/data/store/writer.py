@@ -22,6 +22,7 @@ from streammach.data.store.stored_arrays import (
     encoded,
     shuffle_of,
 )
+from streammach.errors import DataError
 from streammach.files.folders import make_folder
 from streammach.files.reading import sha256
 from streammach.files.writing import write_atomic
@@ -34,6 +35,9 @@ from streammach.threads import Workers
 Chunks = list[tuple[ArrayWriter, NDArray[np.generic]]]  # that are full
 Bodies = list[tuple[ArrayWriter, bytes]]
 
+# Bytes of documents, for who writes and who reads them: the root, with the recipe of a table of
+# many columns and a line for each source; that of an array; the list of all files.
+MAX_DOCUMENT, MAX_ARRAY_DOCUMENT, MAX_MANIFEST = 8 << 20, 64 << 10, 64 << 20
 NO_CHECK = b'"check": ""'  # of the root document, before its digest stands there
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
@@ -181,12 +185,18 @@ class StoreWriter(RowsWriter):
             write_atomic(self._folder / name, document)
         digests = {name: sha256([document]) for name, document in sorted(documents.items())}
         manifest = msgspec.json.encode(Manifest(dict(sorted(files.items())), digests))
-        write_atomic(self._folder / "manifest.json", manifest)
+        self._write("manifest.json", manifest, MAX_MANIFEST)
         root = msgspec.structs.replace(root, manifest=sha256([manifest]))
         unchecked = _encoded(group_of({"streammach": root.document()}))
         checked = unchecked.replace(NO_CHECK, NO_CHECK[:-1] + f'{sha256([unchecked])}"'.encode())
-        write_atomic(self._folder / "zarr.json", checked)
+        self._write("zarr.json", checked, MAX_DOCUMENT)
         return root
+
+    def _write(self, name: str, document: bytes, most: int) -> None:
+        if len(document) > most:
+            what = f"{name} of the store would have {len(document):,} bytes, at most {most:,}"
+            raise DataError(f"{what} are read", hint="Convert fewer files or columns at a time.")
+        write_atomic(self._folder / name, document)
 
     def _documents(self, root: Root) -> dict[str, bytes]:
         """Return every ``zarr.json`` but that of the root."""

@@ -77,7 +77,7 @@ def recipe_of(
         raise UsageError("no column is left to learn from", path=path, hint=_listing(names))
     used = {*kept, label, weight, tag}
     try:
-        return Recipe(
+        return Recipe.of(
             columns=tuple(columns), label=label, separator=options.label_separator, weight=weight,
             tag=tag, **options.of_texts,
             ignored=tuple(n for n in names if n not in used and _is_name(n)),

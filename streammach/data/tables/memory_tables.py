@@ -111,7 +111,7 @@ class MemorySource(Table):
         self._strings = bool(self._listed and table) and isinstance(table[0], str)
         if self._strings and self._recipe is None:
             text = Column(name=TEXT, role="text")
-            self._recipe = Recipe(columns=(text,), **options.table.of_texts)
+            self._recipe = Recipe.of(columns=(text,), **options.table.of_texts)
 
     def files(self) -> list[Path]:
         return []

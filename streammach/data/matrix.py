@@ -46,6 +46,7 @@ ANY_WIDTH = int(np.iinfo(np.int64).max)  # columns of a matrix that does not say
 MOST_COLUMNS = 2**48  # what a store can say
 
 LABEL_BYTES = 24  # of the label of a row, as it is read and as the place of its name
+LABELS_A_ROW = 32  # of a matrix of rows x labels that is kept with all of its cells
 TEXT_BYTES = 64  # of a string in memory
 MOST_PACKED = 1100  # deflate makes no byte from less than a thousandth of one
 OUT_OF_RANGE = "column '{}' is not from 0 to the number of columns - 1"
@@ -87,7 +88,9 @@ def check_stored(n_bytes: int, stored: int, path: Path, what: str) -> None:
 
 def whole_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Return the bytes that an array of labels, names or row pointers takes while it is read."""
-    return math.prod(shape) * (LABEL_BYTES + (TEXT_BYTES if dtype.hasobject else dtype.itemsize))
+    cells, rows = math.prod(shape), math.prod(shape[:1])
+    labels = min(cells, LABELS_A_ROW * rows)
+    return cells * (TEXT_BYTES if dtype.hasobject else dtype.itemsize) + labels * LABEL_BYTES
 
 
 def _as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -237,10 +240,7 @@ class MatrixSource(Source[MatrixPiece]):
 
     def held(self) -> ReadingBytes:
         with self.opened() as opened:
-            (piece, whole), labels = opened.matrix.held, opened.labels
-            n = labels.lists.n_labels if isinstance(labels, LabelSets) else len(labels or ())
-            names = 0 if opened.names is None else 2 * opened.names.n_bytes
-        return ReadingBytes(piece, whole + LABEL_BYTES * n + names)
+            return opened.matrix.held
 
     def pieces(self, begin: Place = START) -> Iterator[MatrixPiece]:
         # Rows before `begin` are read too: their digest is compared.

@@ -30,7 +30,7 @@ from streammach.data.matrix import (
 from streammach.data.source import ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
-from streammach.files.reading import disk_errors
+from streammach.files.reading import disk_error, disk_errors
 from streammach.spec.types import Multilabel
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -40,18 +40,18 @@ DAMAGED = (
     tokenize.TokenError, SyntaxError, OverflowError, TypeError, LookupError,  # odd headers of .npy
 )  # fmt: skip
 COPY_HINT = "Copy or write the file again."
-MOST_SINGLE = 1000  # bytes of a value that says something of the others
 
 
 @contextmanager
 def damage_said(path: Path) -> Iterator[None]:
     """Turn what the readers of files raise into a DataError or DiskError of one line."""
     try:
-        with disk_errors(path):
-            yield
+        yield
     except StreammachError:
         raise
-    except DAMAGED as error:
+    except (OSError, *DAMAGED) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise disk_error(error, path) from error
         what = f"it is damaged or cut short ({clean(error, 100) or type(error).__name__})"
         raise DataError(what, path=path, hint=COPY_HINT) from None
 
@@ -88,14 +88,6 @@ def check_npy(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-def load_npy(path: Path) -> NDArray[Any]:
-    """Return a small .npy array in memory, or raise DataError or DiskError."""
-    check_npy(path)
-    with damage_said(path):
-        out: NDArray[Any] = np.load(path, allow_pickle=False)
-    return out
-
-
 def _head_of_labels(path: Path) -> bytes:
     """Return what tells the format of a file of labels, or raise UsageError or DiskError."""
     if not path.is_file():
@@ -124,7 +116,11 @@ def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
     head = _head_of_labels(path)
     if head.startswith(NPZ_MAGIC):
         return _label_matrix(path).asked(multilabel, path, "it")
-    values = load_npy(path) if head == NPY_MAGIC else text_labels(path)
+    if head != NPY_MAGIC:
+        return labels_in(text_labels(path), multilabel, path, "the array of labels")
+    check_npy(path)
+    with damage_said(path):
+        values = np.load(path, allow_pickle=False)
     return labels_in(values, multilabel, path, "the array of labels")
 
 

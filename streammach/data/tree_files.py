@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from streammach.data.matrix import MAX_PIECE_BYTES, check_numbers, check_stored
 from streammach.data.matrix_tree import MAX_DEPTH, MAX_NODES, Tree, TreeSource, inside
-from streammach.data.numpy_files import COPY_HINT, NPZ_MAGIC, npz_arrays
-from streammach.errors import DataError, StreammachError, clean
-from streammach.files.reading import disk_error
+from streammach.data.numpy_files import NPZ_MAGIC, damage_said, npz_arrays
+from streammach.errors import DataError, clean
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NO_PLUGINS = "::"  # a plugin is a library that opening a file would run
@@ -35,26 +34,13 @@ class Hdf5Source(TreeSource):
         os.environ.setdefault("HDF5_PLUGIN_PRELOAD", NO_PLUGINS)
         import h5py
 
-        try:
-            with h5py.File(self.path, "r") as file:
-                nodes = dict(_nodes_of(file))
-                sets = {n: d for n, d in nodes.items() if isinstance(d, h5py.Dataset)}
-                yield Tree(
-                    {name: _Dataset(one, name, self.path) for name, one in sets.items()},
-                    lambda name: dict(nodes[name].attrs) if name in nodes else {},
-                )
-        except StreammachError:
-            raise
-        except OSError as error:
-            if error.errno:
-                raise disk_error(error, self.path) from error
-            raise self._damaged(error) from None
-        except (RuntimeError, KeyError, ValueError, TypeError) as error:  # h5py on broken objects
-            raise self._damaged(error) from None
-
-    def _damaged(self, error: Exception) -> DataError:
-        what = f"it is damaged or cut short ({clean(error, 100)})"
-        return DataError(what, path=self.path, hint=COPY_HINT)
+        with damage_said(self.path), h5py.File(self.path, "r") as file:
+            nodes = dict(_nodes_of(file))
+            sets = {n: d for n, d in nodes.items() if isinstance(d, h5py.Dataset)}
+            yield Tree(
+                {name: _Dataset(one, name, self.path) for name, one in sets.items()},
+                lambda name: dict(nodes[name].attrs) if name in nodes else {},
+            )
 
 
 class NpzSource(TreeSource):

@@ -26,7 +26,7 @@ from streammach.data.source_options import Layout, Paths, SourceOptions, TableOp
 from streammach.data.sources import agreed, open_source
 from streammach.data.store.stored_arrays import CHUNK, packed
 from streammach.data.tables.table_source import Table
-from streammach.errors import DataError, UsageError, clean
+from streammach.errors import BudgetError, DataError, UsageError, clean
 from streammach.files.reading import disk_error
 from streammach.progress import Told, Wanted, shown
 from streammach.rows.block import RowBlock
@@ -195,7 +195,10 @@ def explore(
     with shown(progress, "sources") as told:
         told("explore", 0, 0)
         opened = [open_source(f, o) for f, o in zip(files, options, strict=True)]
-        ConversionMemory.of(None, [source.held() for source in opened], 1, 0).room(0, 0)
+        try:
+            ConversionMemory.of(None, [source.held() for source in opened], 1, 0).room(0, 0)
+        except BudgetError as error:
+            raise BudgetError(error.message, path=files[0]) from None
         agreed(opened, options, None)
         return explore_sources(opened, told)
 

@@ -230,7 +230,8 @@ class TreeSource(MatrixSource):
                 piece, whole = sparse_piece(indptr.read, *indptr.shape, *indices.shape), CACHE_BYTES
             tops = (self._y, self._names, *(inside(self._x, part) for part in ("indptr", "shape")))
             for name, array in tree.arrays.items():
-                if any(top and f"{name}/".startswith(f"{top}/") for top in tops):
+                wanted = any(top and f"{name}/".startswith(f"{top}/") for top in tops)
+                if wanted and not array.left_out:
                     array.check()
                     whole += whole_bytes(array.shape, array.dtype)
             labels = labels_bytes(self._options.labels, self._n_rows(tree))

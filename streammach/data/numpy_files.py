@@ -98,9 +98,9 @@ def _head_of_labels(path: Path) -> bytes:
 
 def labels_bytes(path: Path | None, n_rows: int) -> int:
     """Return the bytes that reading a file of labels takes, by what its header claims."""
-    head = b"" if path is None else _head_of_labels(path)
     if path is None:
         return 0
+    head = _head_of_labels(path)
     if head == NPY_MAGIC:
         return whole_bytes(*check_npy(path))
     if not head.startswith(NPZ_MAGIC):

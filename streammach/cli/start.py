@@ -38,11 +38,12 @@ def fit(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     with --resume where the training was.
     """
     from streammach.machine import memory_limit, within  # loads on demand
-    from streammach.training.run import entered, workplace
+    from streammach.training.replacing import check_run_folder
+    from streammach.training.run import workplace
 
     if given.memory is not None:
         within(memory_limit(), given.memory)
-    entered(out, resume=given.resume, force=given.force)
+    check_run_folder(out, resume=given.resume, force=given.force)
     workplace(out).open()
     _store(out / STORE, sources, given)
     if given.validation is not None and Path(given.validation).is_file():

@@ -96,15 +96,16 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
 def trained(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
     with planned_rows(store, out, given) as (rows, chosen, shown, start):
-        from streammach.training.run import replaced  # loads on demand
+        from streammach.training.replacing import run_folder  # loads on demand
+        from streammach.training.run import Run
         from streammach.training.small_training import rehearsal
 
         trainer = _trainer(chosen, given, shown, start)
         say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
-        if given.force:
-            replaced(out)
-        with rehearsal(chosen):
-            return trainer.fit(rows, out, resume=given.resume)
+        place = run_folder(out, force=given.force, resume=given.resume)
+        with rehearsal(chosen), place as folder:
+            trainer.fit(rows, folder, resume=given.resume)
+        return Run.open(out)
 
 
 def _train_part(store: Path, out: Path, given: Arguments) -> None:
@@ -152,9 +153,9 @@ def planned_rows(
         from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
         from streammach.training.onward import Start
-        from streammach.training.run import entered
+        from streammach.training.replacing import check_run_folder
 
-        entered(out, resume=given.resume, force=given.force, kind=kind)
+        check_run_folder(out, resume=given.resume, force=given.force, kind=kind)
         rows: Path | Dataset = store
         run = vars(given).get("start")
         if given.class_weight is not None or run is not None:

@@ -53,7 +53,8 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
     from streammach.cli.trainings import planned_rows, say_plan, watchers
     from streammach.cluster import workers  # loads on demand
     from streammach.cluster.distributed import train as train_apart
-    from streammach.training.run import replaced
+    from streammach.training.replacing import run_folder
+    from streammach.training.run import Run
 
     workers.check_installed()
     named, device = workers.devices_of(given.devices or workers.CPU), given.device
@@ -68,13 +69,13 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
         if client is None:
             threads = plan.config.placement.threads
             client = opened.enter_context(workers.started_here(named, threads))
-        if given.force:
-            replaced(out)
-        return train_apart(
-            store, plan, client, out=out, options=given.training(), callbacks=watchers(shown),
+        folder = opened.enter_context(run_folder(out, force=given.force, resume=given.resume))
+        train_apart(
+            store, plan, client, out=folder, options=given.training(), callbacks=watchers(shown),
             tell=shown.tell, class_weight=given.class_weight, resume=given.resume,
             checkpoint_minutes=given.checkpoint_minutes,
         )  # fmt: skip
+    return Run.open(out)
 
 
 def evaluate(run: Path, store: Path, given: Arguments, shown: ProgressBar) -> Evaluation:

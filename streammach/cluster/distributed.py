@@ -32,7 +32,7 @@ from streammach.planning.ledger import ledger
 from streammach.spec.annotated import check_options
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.training.run import RESULT, Run, begun
+from streammach.training.run import PARTS, RESULT, Run, begun
 from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer, merge
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["evaluate", "predict", "train"]
-KIND, COUNT = "distributed training", "parts"
+COUNT = "parts"
 LOCKED_SECONDS = 600.0  # in which a worker notices that it was given up
 AGAIN_SECONDS = 0.5
 
@@ -108,7 +108,7 @@ def train(
     options = options or TrainingOptions()
     if options.validation is not None:
         options = replace(options, validation=absolute(options.validation))
-    place = Workplace(folder.with_name(f"{folder.name}.parts"), KIND)
+    place = Workplace(folder.with_name(f"{folder.name}.parts"), PARTS)
     with ExitStack() as opened:
         data = opened.enter_context(Dataset.open(path))
         given = None if class_weight is None else os.fspath(class_weight)

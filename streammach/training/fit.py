@@ -42,6 +42,7 @@ from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,
     KEPT,
+    NEXT,
     PLAN,
     RESULT,
     SETTINGS,
@@ -78,12 +79,13 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         if finished:  # perhaps killed before these were gone
             remove_folder(folder / CHECKPOINTS / ("" if request.share is None else KEPT))
             return
-        check_free(folder, request.disk_bytes, f"the {kind}")
+        beside = " beside the former one, which stays until it is whole"
+        check_free(folder, request.disk_bytes, f"the {kind}{beside * (folder.name == NEXT)}")
         workplace(folder, kind).open(**request.facts)
         remove_temporaries(folder)
         write_atomic(folder / PLAN, to_json(plan))
         events = Events(folder, request.callbacks)
-        events.log("start", plan=name_of(folder / PLAN))
+        events.log("start", plan=PLAN)
         stages = opened.enter_context(_stages(request, events, stop))
         opening = partial(Session, request, dataset, events=events, stop=stop, stages=stages)
         if request.share is None:

@@ -15,14 +15,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.opening import not_a_store
 from streammach.errors import DiskError, MismatchError, UsageError, clean
 from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
-from streammach.files.destinations import Destination, Foreign, not_regular
-from streammach.files.folders import MARKER, locked, remove_folder
+from streammach.files.destinations import Destination, not_regular
 from streammach.files.reading import read_small
-from streammach.files.workplaces import LOCK, Workplace
-from streammach.files.writing import TEMPORARY, write_atomic
+from streammach.files.workplaces import Workplace
+from streammach.files.writing import TEMPORARY
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.document import DOCUMENT, not_a_model
 from streammach.model.model import Model
@@ -32,15 +30,14 @@ from streammach.spec.plan import Plan
 from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Amount, Count, Ranker
-from streammach.training.events import LOG
 
 MAX_FILE = 256 << 20  # bytes; of 20 million numbers of held-out rows in the settings, too
 MARK = '<meta name="generator" content="streammach">'
 CARD_MARK = "---\nlibrary_name: streammach\n"
-PART_OF_RUN = "part"  # what the marker of such a folder says
+PART_OF_RUN, PARTS = "part", "distributed training"  # what markers of such folders say
 PLAN, SETTINGS, RESULT = "plan.json", "training.json", "result.json"
-SAVED = (".json", ".safetensors")  # what lies among checkpoints
-REPORT = "report.html"
+REPORT, MODEL = "report.html", "model"
+NEXT = "next"  # within a run: one that replaces it when it is whole
 T = TypeVar("T")
 CHECKPOINTS, KEPT = "checkpoints", "kept"  # within it: what stages found, until it is done
 # What lies there: checkpoints, what parts did ahead, what stages found, and what was cut off.
@@ -227,8 +224,8 @@ def begun(folder: Path, *, resume: bool, kind: str = "run") -> None:
     if (folder / PLAN).exists() and not resume:
         hint = "Use --resume or another --out."
         raise UsageError(f"it holds a {kind} already", path=folder, hint=hint)
-    if (folder / "model").exists():
-        Destination(folder / "model", not_a_model, force=True)
+    if (folder / MODEL).exists():
+        Destination(folder / MODEL, not_a_model, force=True)
 
 
 def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = None) -> T:
@@ -240,8 +237,9 @@ def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = 
         raise MismatchError(f"{what} ({clean(why, 120)})", path=folder, hint=hint) from None
 
 
-def budget_of(folder: Path) -> int | None:
-    """Return the bytes that the plan of a run could take, None before there is one."""
+def budget_of(out: Path) -> int | None:
+    """Return the bytes that the plan of a run could take that goes on, None before there is one."""
+    folder = out / NEXT if (out / NEXT / PLAN).exists() else out
     if not (folder / PLAN).exists():
         return None
     limits = saved(folder, PLAN, Plan, f"damaged: {PLAN}").limits
@@ -274,9 +272,6 @@ def _foreign(what: str, mark: str, path: Path) -> str | None:
 
 PAGE = partial(_foreign, "page", MARK)
 CARD = partial(_foreign, "card", CARD_MARK)
-WITHIN: dict[str, Foreign] = {
-    "model": not_a_model, "train.zarr": not_a_store, "validation.zarr": not_a_store, REPORT: PAGE,
-}  # fmt: skip
 
 
 def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
@@ -290,49 +285,3 @@ def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
         return plan, None, "nothing is decided yet"
     ends = Checkpoints(folder / CHECKPOINTS, settings.request).ends()
     return plan, settings, f"{max(ends, default=0)} of {settings.training.epochs} epochs are saved"
-
-
-def not_a_run(folder: Path) -> str | None:
-    """Return why a folder is not that of a run of ours, with nothing else in it; None if it is."""
-    if folder.is_dir() and not os.listdir(folder):
-        return None
-    if workplace(folder).facts() is None:
-        return "it is no run that streammach made"
-    for place in sorted(folder.iterdir()):
-        if place.name in WITHIN:
-            why = WITHIN[place.name](place)
-        elif place.name == CHECKPOINTS and place.is_dir():
-            files = [path for path in place.rglob("*") if not path.is_dir() or path.is_symlink()]
-            odd = next((f for f in files if not_regular(f) or f.suffix not in SAVED), None)
-            why = None if odd is None else f"{clean(odd.name)} was not made by streammach"
-        else:
-            own = place.name in (PLAN, SETTINGS, RESULT, LOG, MARKER, LOCK)
-            why = not_regular(place) if own else "it was not made by streammach"
-        if why is not None or place.is_symlink():
-            return f"{clean(place.name)} in it: {why or 'it is a link'}"
-    return None
-
-
-def entered(folder: Path, *, resume: bool, force: bool, kind: str = "run") -> None:
-    """Refuse a folder in which work may not begin, nor go on, nor replace what is there."""
-    if force and (resume or kind != "run"):
-        raise UsageError("a whole run is replaced, and not gone on with: --force")
-    if force:
-        Destination(folder, not_a_run, force=True)
-    else:
-        begun(folder, resume=resume, kind=kind)
-
-
-def replaced(folder: Path) -> None:
-    """Remove a run of ours that nobody works on, but for its stores, or raise StreammachError."""
-    Destination(folder, not_a_run, force=True)
-    if not (folder / MARKER).exists():
-        return
-    with locked(folder / LOCK, clean(folder)):
-        for name in (RESULT, "model", CHECKPOINTS, SETTINGS, LOG, REPORT, PLAN):
-            place = folder / name
-            if place.is_dir():
-                remove_folder(place)
-            else:
-                place.unlink(missing_ok=True)
-        write_atomic(folder / MARKER, b'{"streammach":"run"}\n')  # without what was asked for

@@ -2,7 +2,7 @@
 
     python -m tests.campaigns.run [--kills 200] [--points 600] [--flips 300] [--damages 110]
                                   [--disk 400] [--destinations N] [--signals 200] [--streams N]
-                                  [--sources 480] [--content 2000]
+                                  [--sources 480] [--content 2000] [--forced 300]
                                   [--tables 1000] [--only KIND ...] [--seed 0]
                                   [--folder DIR] [--json FILE]
     python -m tests.campaigns.run --only points --seed 0 --trial 17   # one trial again
@@ -24,7 +24,9 @@
   again;
 - content: stores, models, runs and matrices whose documents and arrays were changed at
   random, most with the right checksums, led through several commands with a budget;
-- tables: Arrow and Parquet files with changed bytes, converted.
+- tables: Arrow and Parquet files with changed bytes, converted;
+- forced: commands that replace a former result with `--force`, killed as in `points`: it stays
+  until the new one is whole, and what was killed ends with the bytes of an undisturbed command.
 
 After kills and disks the same command is given again, undisturbed: every byte of the store and of
 the list of skipped rows is that of an undisturbed conversion, `verify --deep` finds nothing, and
@@ -55,6 +57,7 @@ from tests.campaigns import (
     damage,
     destinations,
     disturbances,
+    forced,
     mutants,
     signals,
     sources,
@@ -76,6 +79,7 @@ KINDS = {
     "sources": (sources.changed, 480, sources.Sources),
     "content": (content.mutated, 2000, content.Contents),
     "tables": (changed_tables.changed, 1000, changed_tables.Tables),
+    "forced": (forced.killed, 300, forced.Forced),
 }
 MOST_FAILURES = 20  # described in the figures
 

@@ -17,6 +17,7 @@ CAMPAIGNS = [
     ({"destinations": 130}, {"destinations": {"refused": 11, "created": 3, "replaced": 1}}),
     ({"sources": 30}, {"sources": {"refused": 6, "right": 1}}),
     ({"signals": 4}, {}),
+    ({"forced": 13}, {"forced": {"kills": 12, "old": 4}}),
     ({"streams": 4}, {}),
     ({"content": 250}, {"content": {
         "stores": 21, "models": 21, "runs": 21, "sources": 21, "train_took": 6,

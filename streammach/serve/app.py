@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import re
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streammach.errors import clean
 from streammach.serve.bodies import Question, RequestReader
@@ -39,6 +43,9 @@ PAGE = (Path(__file__).parent / "page.html").read_text("utf-8")
 VERSION = "x-model-version"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SMALL = 1 << 16  # bytes of a body that is read in less time than handing it over takes others
+# What is read and dropped of a body behind a request that is refused, in bytes and in seconds.
+READ_ON_BYTES, READ_ON_SECONDS = 64_000_000, 10.0
+CLOSE = (b"connection", b"close")
 SAFE = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 
 
@@ -160,8 +167,6 @@ def app_of(service: Service, *, local: bool, hosts: tuple[str, ...] = ()) -> Sta
         async def answered(request: Request) -> Response:
             begun = time.perf_counter()
             try:
-                if own is not None:
-                    check_meant(request, own)
                 response = await one.handler(handlers, request)
             except Refused as error:
                 response = refusal(error)
@@ -187,9 +192,64 @@ def app_of(service: Service, *, local: bool, hosts: tuple[str, ...] = ()) -> Sta
         what = Refusal(f"{why}: {clean(request.method, 20)} {clean(request.url.path)}")
         return finished("other", _json(what, error.status_code, dict(error.headers or {})))
 
-    return Starlette(
-        routes=[route(one) for one in ENDPOINTS], exception_handlers={HTTPException: failed}
-    )
+    def refused(error: Refused) -> Response:
+        return finished("other", refusal(error))
+
+    app = Starlette(
+        routes=[route(one) for one in ENDPOINTS], exception_handlers={HTTPException: failed},
+        middleware=[Middleware(Gate, own, refused)],
+    )  # fmt: skip
+    app.router.redirect_slashes = False  # to wherever the request says that it is
+    return app
+
+
+class Gate:
+    """Lets in requests that are meant for this service, and reads on behind those that are refused.
+
+    A client that sends all of its request before it reads would lose the answer with the
+    connection.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str] | None, refused: Callable[[Refused], Response]
+    ) -> None:
+        self._app, self._hosts, self._refused = app, hosts, refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        request, answer = Request(scope), self._app
+        # Nothing of a body is sent yet to whom waits for a word before (Expect: 100-continue).
+        is_whole, is_sent, is_refused = False, "expect" not in request.headers, False
+
+        async def received() -> Message:
+            nonlocal is_whole, is_sent
+            message = await receive()
+            is_whole, is_sent = not message.get("more_body", False), True
+            return message
+
+        async def sent(message: Message) -> None:
+            if message.get("status", 200) >= 400:
+                n_bytes = 0
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(READ_ON_SECONDS):
+                        while is_sent and not is_whole and n_bytes < READ_ON_BYTES:
+                            n_bytes += len((await received()).get("body", b""))
+                if is_refused or not is_whole:  # what follows may be anything
+                    message["headers"].append(CLOSE)
+            await send(message)
+
+        try:
+            self._check(request)
+        except Refused as error:
+            answer, is_refused = self._refused(error), True
+        await answer(scope, received, sent)
+
+    def _check(self, request: Request) -> None:
+        """Refuse a request of which it is not sure where it ends, or who means it."""
+        if {"content-length", "transfer-encoding"} <= {*request.headers}:
+            raise Refused(400, "both a content length and a transfer encoding are given")
+        if self._hosts is not None:
+            check_meant(request, self._hosts)
 
 
 def check_meant(request: Request, hosts: frozenset[str]) -> None:

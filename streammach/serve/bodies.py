@@ -110,7 +110,9 @@ class RequestReader:
         except UnicodeDecodeError:
             raise Refused(400, "the JSON is not UTF-8") from None
         except msgspec.ValidationError as error:
-            raise Refused(422, str(error)) from None
+            is_bare = " - at `" not in str(error) and b'"rows"' not in body
+            more = '; rows stand in a list: {"rows": [ROW, ...]}' if is_bare else ""
+            raise Refused(422, f"{error}{more}") from None
         except msgspec.DecodeError as error:
             no_json = b"NaN" in body or b"Infinity" in body
             more = ": NaN and Infinity are no JSON" if no_json else ""

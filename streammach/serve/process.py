@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -18,16 +19,16 @@ import uvicorn
 from streammach.errors import Interrupted, UsageError, clean
 from streammach.processes import INTERRUPTED, heeded
 from streammach.serve.app import app_of
+from streammach.serve.connections import ACCEPTED, IDLE_SECONDS, Connection, ConnectionLimit
 from streammach.serve.limits import ServiceLimits
 from streammach.serve.messages import About
 from streammach.serve.models import Computing
 from streammach.serve.service import Service
 
-BACKLOG = 1024
+BACKLOG = 1024  # connections that wait to be accepted
 ACCEPTED_SECONDS = 0.1  # in which connections are accepted that came before the port was closed
 LAST_SECONDS = 0.5  # in which those that are open get the answer that closes them
 LAST_SHARE = 0.1  # of the time that a stop may take, at most, for each of both
-IDLE_SECONDS = 60  # after which a connection that asks nothing is closed
 
 
 class Port:
@@ -75,11 +76,12 @@ def serve(
 
 async def _served(service: Service, port: Port, ready: Callable[[list[About]], None]) -> bool:
     """Answer requests until a signal comes; return whether all were answered."""
+    limit = ConnectionLimit(service.limits.connections)
     config = uvicorn.Config(
-        app_of(service, local=port.local, hosts=(port.host,)), ws="none", lifespan="off",
+        app_of(service, local=port.local, hosts=(port.host,)), lifespan="off", ws="none",
+        http=partial(Connection, limit=limit),  # type: ignore[arg-type]
         log_config=None, log_level="critical", access_log=False, proxy_headers=False,
-        server_header=False, backlog=BACKLOG, limit_concurrency=service.limits.connections,
-        timeout_keep_alive=IDLE_SECONDS,
+        server_header=False, backlog=ACCEPTED, timeout_keep_alive=IDLE_SECONDS,
     )  # fmt: skip
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[assignment, method-assign]
@@ -96,6 +98,7 @@ async def _served(service: Service, port: Port, ready: Callable[[list[About]], N
     running = asyncio.create_task(server.serve([port.socket]))
     while not server.started and not running.done():
         await asyncio.sleep(0)
+    port.socket.listen(BACKLOG)
     ready(service.models)
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)

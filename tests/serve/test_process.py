@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import socket
@@ -235,11 +236,17 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium to show the page in")
-def test_a_browser_shows_the_page_and_its_models(port, tmp_path):
-    shown = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
-         "--virtual-time-budget=20000", "--dump-dom", f"http://127.0.0.1:{port}/"],
-        capture_output=True, text=True, timeout=120, check=False,
-    ).stdout  # fmt: skip
+def test_a_browser_shows_the_page_and_the_fields_of_a_row(runs, tmp_path):
+    with serving(f"table={runs['table']}", f"words={runs['words']}") as (found, _):
+        shown = subprocess.run(
+            [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+             "--no-first-run", "--disable-background-networking", "--disable-component-update",
+             "--disable-sync", f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000",
+             "--dump-dom", found["url"]],
+            capture_output=True, text=True, timeout=120, check=False,
+        ).stdout  # fmt: skip
     assert "<option>words</option>" in shown
-    assert "20 classes, " in shown
+    assert "3 classes, " in shown
+    fields = re.findall(r'<label for="field-\d+">(\w+) ', shown)
+    assert fields == ["title", "publisher", "pages"]
+    assert re.findall(r'value="[^"]*"', shown) == ['value="5"']  # of labels; a row is the user's

@@ -13,6 +13,7 @@ from streammach.serve.app import PAGE
 from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing
 from streammach.serve.service import Service
+from streammach.spec.recipe import ROLES
 from tests.serve.conftest import Client
 
 pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
@@ -142,6 +143,11 @@ def test_the_page_runs_its_own_script_alone(client):
         assert f"{tag}-src 'sha256-{digest}'" in policy
     assert not re.search(r"(https?:)?//[a-z]", re.sub(r"location\.origin", "", PAGE))
     assert not re.search(r"\son\w+=|style=|innerHTML|eval\(", PAGE)
+
+
+def test_the_page_has_a_field_for_a_column_of_each_role():
+    (fields,) = re.findall(r"^const ROLES = \{\n(.*?)^\};", PAGE, flags=re.M | re.S)
+    assert re.findall(r"^  (\w+): \{", fields, flags=re.M) == list(ROLES)
 
 
 @pytest.mark.parametrize(

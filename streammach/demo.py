@@ -274,7 +274,7 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
     common = majority(rows, test_rows)
     say(f"\n{'':<16} accuracy  top-5   on {len(test_rows):,} rows of files not seen in training")
     for name, one in {"streammach": own, "majority class": common}.items():
-        say(f"{name:<16}    {one['accuracy']:.3f}  {one['top_5_accuracy']:.3f}")
+        say(f"{name:<16}    {one['accuracy']:z.3f}  {one['top_5_accuracy']:z.3f}")
     say()
     for row, line in zip(test_rows[:SHOWN], predictions.splitlines()[1:], strict=True):
         guesses = [f"[{guess}]" if guess == row.label else guess

@@ -78,16 +78,28 @@ class StreammachError(Exception):
         # the class's `__new__`, which those that are a MemoryError, too, refuse.
         return type(self), (self.message,), self.__dict__
 
-    def as_command(self) -> str:
-        """Return the line for a user of the commands."""
+    @property
+    def finding(self) -> str:
+        """What was wrong and where, without what to do: as another sentence may hold it."""
         line = "" if self.line is None else f"line {self.line:,}"
         byte = "" if self.byte is None else f"byte {self.byte:,}"
         where = " ".join(filter(None, (str(self.path or ""), line, byte)))
-        text = f"{self.message}: {where}" if where else self.message
-        return f"{text}. {self.hint}" if self.hint else text
+        return f"{self.message}: {where}" if where else self.message
+
+    def as_command(self) -> str:
+        """Return the line for a user of the commands."""
+        return joined(self.finding, self.hint)
 
     def __str__(self) -> str:
         return OPTION.sub(_parameter, self.as_command())
+
+
+def joined(text: str, hint: str | None) -> str:
+    """Return what was wrong and what to do, as sentences: the one place that joins both."""
+    if not hint:
+        return text
+    ends = text.endswith((".", "!", "?")) and not text.endswith("...")
+    return f"{text} {hint}" if ends else f"{text}. {hint}"
 
 
 def _parameter(found: re.Match[str]) -> str:

@@ -37,8 +37,8 @@ class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     @property
     def text(self) -> str:
         """The figures for people."""
-        psp = "" if self.psp_5 is None else f" (PSP@5 {self.psp_5:.3f})"
-        return f"{self.accuracy:.3f} / {self.top_5_accuracy:.3f}{psp}"
+        psp = "" if self.psp_5 is None else f" (PSP@5 {self.psp_5:z.3f})"
+        return f"{self.accuracy:z.3f} / {self.top_5_accuracy:z.3f}{psp}"
 
 
 def standard_error(share: float, n_rows: float) -> float:
@@ -90,7 +90,7 @@ def figures_text(found: TopK, *, listed: bool, digits: int = 3) -> str:
     """Return both figures as text."""
     said = words(listed)
     return (
-        f"{said.first} {found.accuracy:.{digits}f}, {said.five} {found.top_5_accuracy:.{digits}f}"
+        f"{said.first} {found.accuracy:z.{digits}f}, {said.five} {found.top_5_accuracy:z.{digits}f}"
     )
 
 
@@ -149,4 +149,4 @@ class Explanation(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         parts = [(str(one.feature), one.contribution) for one in self.contributions]
         parts += [(f"({name})", line) for name, line in self.lines.items() if line]
-        return " ".join(f"{name}:{x:+.4g}" for name, x in parts)
+        return " ".join(f"{name}:{x:+z.4g}" for name, x in parts)

@@ -94,7 +94,7 @@ def _quantity(value: str | float, units: dict[str, float] | dict[str, int], want
 
 def number_text(x: float, digits: int = 3) -> str:
     """Return a number for people, with so many digits where it has more places: ``0.054``."""
-    return f"{x:.{digits}g}" if abs(x) < 10**digits - 0.5 else f"{x:,.0f}"
+    return f"{x:z.{digits}g}" if abs(x) < 10**digits - 0.5 else f"{x:z,.0f}"
 
 
 def percent_text(share: float) -> str:
@@ -106,9 +106,9 @@ def size_text(n_bytes: float) -> str:
     """Return a size for people, in decimal units: ``1.34 GB``."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= factor:
-            digits = ".3g" if n_bytes < 100 * factor else ",.0f"
+            digits = "z.3g" if n_bytes < 100 * factor else "z,.0f"
             return f"{n_bytes / factor:{digits}} {unit}"
-    return f"{n_bytes:.0f} bytes"
+    return f"{n_bytes:z.0f} bytes"
 
 
 RANGE_UNITS = ((7200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))  # from so many seconds, of so many
@@ -117,11 +117,11 @@ RANGE_UNITS = ((7200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))  # from so many
 def time_text(seconds: float) -> str:
     """Return a duration for people: ``35 us``, ``0.42 s``, ``4 min 10 s``, ``2 h 05 min``."""
     if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} us"
+        return f"{seconds * 1e6:z.0f} us"
     if seconds < 0.1:
-        return f"{seconds * 1e3:.2g} ms"
+        return f"{seconds * 1e3:z.2g} ms"
     if seconds < 10:
-        return f"{seconds:.2g} s"
+        return f"{seconds:z.2g} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -133,7 +133,7 @@ def time_text(seconds: float) -> str:
 def time_range_text(low: float, high: float) -> str:
     """Return a range of durations in one unit: ``6.5 to 15 min``."""
     unit, name = next((unit, name) for least, unit, name in RANGE_UNITS if high >= least)
-    ends = (f"{x / unit:.0f}" if x >= 10 * unit else f"{x / unit:.2g}" for x in (low, high))
+    ends = (f"{x / unit:z.0f}" if x >= 10 * unit else f"{x / unit:z.2g}" for x in (low, high))
     return f"{' to '.join(ends)} {name}"
 
 

@@ -36,6 +36,13 @@ def tell(text: str) -> None:
         print(fitted(escaped(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
 
 
+def for_stream(data: bytes, *, is_terminal: bool) -> bytes:
+    """Return bytes as they are; for a terminal with escapes in place of what it would obey."""
+    if not is_terminal:
+        return data
+    return escaped(data.decode("utf-8", "backslashreplace"), "\n\t").encode()
+
+
 def line_width(stream: TextIO | None = None) -> int:
     """Return how many columns lines have: those of a terminal, 100 at most."""
     stream = sys.stdout if stream is None else stream
@@ -152,7 +159,7 @@ class ProgressBar:
 
     def _amount(self, stage: str, n: float) -> str:
         unit = self._units if isinstance(self._units, str) else self._units.get(stage, "")
-        return size_text(n) if unit == "bytes" else f"{n:,.0f} {unit}" if unit else ""
+        return size_text(n) if unit == "bytes" else f"{n:z,.0f} {unit}" if unit else ""
 
     def _note(self, state: StageState) -> str:
         """Return what is said beside the share: a note, else the amount and its speed."""
@@ -174,7 +181,7 @@ class ProgressBar:
         if state.moment == "end":
             self._begun, said = "", f"took {time_text(state.stage_seconds)}"
         else:
-            share = "" if state.share is None else f"{100 * state.share:.0f}%"
+            share = "" if state.share is None else f"{100 * state.share:z.0f}%"
             said = " ".join(filter(None, (share, self._note(state))))
         left = "" if state.left_seconds is None else f"{time_text(state.left_seconds)} left"
         tell("  ".join(filter(None, (f"{stamp} {state.stage}", said, left))))

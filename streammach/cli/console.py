@@ -27,8 +27,8 @@ def say(text: str) -> None:
 def say_named(lines: Sequence[tuple[str, str]], width: int = 10) -> None:
     """Print texts behind their names, as lines of the terminal's columns, 100 at most."""
     for name, text in lines:
-        for line in wrapped(escaped(text), line_width(), f"{name:<{width}}") or [name]:
-            print(line)
+        for line in wrapped(text, line_width(), f"{name:<{width}}") or [name]:
+            print(escaped(line))
 
 
 def say_json(document: Document | Sequence[Document]) -> None:

@@ -54,7 +54,7 @@ def explore(*, sources: tuple[Path, ...], given: Arguments) -> None:
 
 def _about(n: int, *, exact: bool) -> str:
     """Return a number, to three digits where it is an estimate."""
-    return f"{n:,}" if exact else f"about {float(f'{n:.3g}'):,.0f}"
+    return f"{n:,}" if exact else f"about {float(f'{n:z.3g}'):z,.0f}"
 
 
 def _source_line(source: SourceFacts) -> str:

@@ -156,7 +156,7 @@ def _as_ours(error: Exception) -> StreammachError:
 def _fail(error: StreammachError, given: list[str]) -> int:
     """Say what went wrong on stderr, and on stdout where JSON was asked for; return the code."""
     if "--debug" in given:
-        traceback.print_exc()
+        tell(traceback.format_exc().rstrip("\n"))
     line = " ".join(error.as_command().split())
     word = "interrupted" if error.exit_code == INTERRUPTED else "error"
     text = line.removeprefix("interrupted: ") if word == "interrupted" else line

@@ -148,7 +148,7 @@ class ClusterWorkers:
             most = max(limit for limit in self._limits.values() if limit)
             raise BudgetError(
                 f"{what} takes {size_text(n_bytes)}, and a worker may take {size_text(most)}, of "
-                f"which streammach uses {USABLE:.0%}",
+                f"which streammach uses {USABLE:z.0%}",
                 hint="Give workers more, or plan for less: --memory.",
             )
         return None if len(found) == len(self) else found

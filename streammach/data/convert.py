@@ -340,7 +340,7 @@ def _make(
         try:
             return build.run(resume=resume), resume
         except ChangedError as error:
-            warnings.warn(f"{error}: what was kept of it is read again", stacklevel=3)
+            warnings.warn(f"{error.finding}: what was kept of it is read again", stacklevel=3)
             folder.remove()
             folder.prepare(identity)
             return Build(opened, folder, request).run(resume=False), False

@@ -52,7 +52,7 @@ def check_free(path: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(path).free
     if free < needed:
         raise DiskError(
-            f"{what} needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
+            f"{what} needs {needed / 1e9:z.2f} GB, {free / 1e9:z.2f} GB are free",
             path=path, hint="Free some space or choose another disk.",
         )  # fmt: skip
 

@@ -200,7 +200,7 @@ def _why(
         return (f"{many} {shape.n_classes:,} classes",)
     if shape.exact:
         return ("a bucket for every class fits",)
-    loss = f"{option.loss:.1f} points (give or take {option.loss_error:.1f})"
+    loss = f"{option.loss:z.1f} points (give or take {option.loss_error:z.1f})"
     what = "a model without hashed ones" if shape.unhashed else f"{shape}"
     text = (
         f"{what} is the fastest within {TIE:g} points of the best that fits; {loss} of both "
@@ -215,7 +215,7 @@ def _why(
     if wider:
         least = min(wider, key=lambda o: o.projected_bytes)
         text += (
-            f"; {least.shape} would gain {option.loss - least.loss:.1f} and needs "
+            f"; {least.shape} would gain {option.loss - least.loss:z.1f} and needs "
             f"{size_text(least.projected_bytes + spare)}"
         )
     return (text,)
@@ -245,7 +245,7 @@ def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ..
         table = hashing.codes(a, b, shape.n_classes, shape.n_buckets)
         reasons = (
             f"classes not told apart: {hashing.count_collisions(table):,} pairs "
-            f"(bound on the expected number {hashing.collision_bound(*sizes):.1g})",
+            f"(bound on the expected number {hashing.collision_bound(*sizes):z.1g})",
         )
     model = ModelSpec(
         n_classes=shape.n_classes, n_features=shape.n_features, n_buckets=shape.n_buckets,

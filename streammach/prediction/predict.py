@@ -31,7 +31,7 @@ from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
-from streammach.progress import Wanted, shown
+from streammach.progress import Wanted, for_stream, shown
 from streammach.spec.annotated import check_options
 from streammach.spec.types import Ranker
 from streammach.threads import ahead
@@ -355,7 +355,7 @@ def writing(goal: Destination | Path | None, output: Output, shape: Shape) -> It
 
 def _print(rows: bytes) -> None:
     """Write to standard output, whose reader gets rows as they come."""
-    sys.stdout.write(rows.decode())
+    sys.stdout.write(for_stream(rows, is_terminal=sys.stdout.isatty()).decode())
     sys.stdout.flush()
 
 
@@ -364,7 +364,7 @@ def _piped(path: Path) -> Iterator[Write]:
     """Yield what writes to a pipe or a device."""
 
     def write(rows: bytes) -> None:
-        rest = memoryview(rows)
+        rest = memoryview(for_stream(rows, is_terminal=os.isatty(handle)))
         while rest:
             rest = rest[os.write(handle, rest) :]
 

@@ -92,19 +92,19 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
         device = [
             ("device", device_text(plan)),
             ("GPU", f"buffers projected {size_text(result.device_projected_bytes)}  measured "
-                    f"{size_text(result.device_peak_bytes)} ({share:.2f})"),
+                    f"{size_text(result.device_peak_bytes)} ({share:z.2f})"),
         ]  # fmt: skip
     time = f"measured {time_text(result.seconds)}"
     if plan.expected is not None:  # of a training with everything searched
         share = result.seconds / plan.expected.seconds
-        time = f"expected {time_text(plan.expected.seconds)}  {time} ({share:.2f})"
+        time = f"expected {time_text(plan.expected.seconds)}  {time} ({share:z.2f})"
     return [
         ("run", f"{clean(run.path, 60)}: {epochs}; store {plan.facts.digest[:8]}"),
         *model_lines(run.model if model is None else model, run.path),
         ("training", f"{plan.config.placement.numbers}, {training.text}"),
         *(("why", reason) for reason in run.reasons),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
-                   f"{size_text(result.peak_bytes)} ({ratio:.2f})"),
+                   f"{size_text(result.peak_bytes)} ({ratio:z.2f})"),
         *device,
         ("time", time),
         (words(listed).kind, validation),
@@ -193,7 +193,7 @@ def _beside_lines(found: Evaluation) -> Lines:
     lines = []
     if found.estimators:
         both = words(found.sets is not None).both
-        said = [f"{name} {each['accuracy']:.3f} / {each['top_5_accuracy']:.3f}"
+        said = [f"{name} {each['accuracy']:z.3f} / {each['top_5_accuracy']:z.3f}"
                 for name, each in found.estimators.items()]  # fmt: skip
         lines.append(("estimators", f"{', '.join(said)}  {both}"))
     if found.by is not None:
@@ -206,7 +206,7 @@ def _beside_lines(found: Evaluation) -> Lines:
     for i, one in enumerate(found.confusions):
         pair = " -> ".join(clean(label, 40) for label in one.shown)
         lines.append(("" if i else "confusions",
-                      f"{one.n_rows:9,} rows{100 * one.share:7.1f}%  {pair}"))  # fmt: skip
+                      f"{one.n_rows:9,} rows{100 * one.share:z7.1f}%  {pair}"))  # fmt: skip
     if found.by_class is not None and found.by_class.n_left_out:
         lines.append(("", f"{found.by_class.n_left_out:9,} rows of rare confusions, left out"))
     return lines
@@ -219,7 +219,7 @@ def _place_lines(named: Mapping[str, float]) -> Lines:
     return [
         ("", "".join(f"{f'at {k}':>7}" for k in places)),
         *(
-            (PLACED[kind], "".join(f"{named[f'{kind}@{k}']:7.3f}" for k in places))
+            (PLACED[kind], "".join(f"{named[f'{kind}@{k}']:z7.3f}" for k in places))
             for kind in kinds
         ),
     ]
@@ -228,7 +228,7 @@ def _place_lines(named: Mapping[str, float]) -> Lines:
 def _slice_lines(name: str, slices: Sequence[Slice]) -> Lines:
     """Return accuracy, its standard error and rows of values, the name before the first one."""
     return [
-        ("" if i else name, f"{one.accuracy:8.3f} +- {one.error:.3f}{one.n_rows:>11,} rows  "
+        ("" if i else name, f"{one.accuracy:z8.3f} +- {one.error:z.3f}{one.n_rows:>11,} rows  "
                             f"{clean(one.value, 60) or '(no value that is known)'}")
         for i, one in enumerate(slices)
     ]  # fmt: skip
@@ -239,10 +239,10 @@ def _set_lines(found: Evaluation, sets: SetMetrics) -> Lines:
     assert found.f1 is not None, "it comes with them"
     return [
         *_place_lines(sets.named()),
-        ("by tenths", " ".join(f"{x:.3f}" for x in sets.decile_recall) + "  recall at 5"),
-        ("threshold", f"F1 micro {found.f1.micro:.3f}, macro {found.f1.macro:.3f}, of labels with "
-                      f"a probability of {found.threshold:g} or more"),
-        ("labels", f"{sets.n_labels / max(sets.n_rows, 1):.2f} a row; estimator "
+        ("by tenths", " ".join(f"{x:z.3f}" for x in sets.decile_recall) + "  recall at 5"),
+        ("threshold", f"F1 micro {found.f1.micro:z.3f}, macro {found.f1.macro:z.3f}, of labels "
+                      f"with a probability of {found.threshold:g} or more"),
+        ("labels", f"{sets.n_labels / max(sets.n_rows, 1):z.2f} a row; estimator "
                    f"{found.estimator}"),
     ]  # fmt: skip
 
@@ -253,17 +253,17 @@ def _class_lines(found: Evaluation) -> Lines:
     scale = found.n_rows / seen if seen else float("nan")
     hits = (found.accuracy, found.top_3_accuracy, found.top_5_accuracy)
     first, third, fifth = (x * scale for x in hits)
-    recalls = " ".join("-" if d.recall is None else f"{d.recall:.2f}"
+    recalls = " ".join("-" if d.recall is None else f"{d.recall:z.2f}"
                        for d in found.recall_by_decile)  # fmt: skip
     return [
         ("", "accuracy  top-3  top-5  macro recall  log loss    ECE"),
-        ("all rows", f"{hits[0]:8.3f}{hits[1]:7.3f}{hits[2]:7.3f}"
+        ("all rows", f"{hits[0]:z8.3f}{hits[1]:z7.3f}{hits[2]:z7.3f}"
                      "             -         -      -  unseen labels count as wrong"),
-        ("seen labels", f"{first:8.3f}{third:7.3f}{fifth:7.3f}{found.macro_recall:14.3f}"
-                        f"{found.log_loss:10.3f}{found.ece:7.3f}  before calibration "
-                        f"{found.ece_before:.3f}"),
+        ("seen labels", f"{first:z8.3f}{third:z7.3f}{fifth:z7.3f}{found.macro_recall:z14.3f}"
+                        f"{found.log_loss:z10.3f}{found.ece:z7.3f}  before calibration "
+                        f"{found.ece_before:z.3f}"),
         ("recall at 1", f"frequent to rare classes: {recalls}"),
-        ("estimator", f"{found.estimator}; majority class {found.majority:.4f}"),
+        ("estimator", f"{found.estimator}; majority class {found.majority:z.4f}"),
         *(_place_lines(found.at) if found.at else []),
     ]  # fmt: skip
 
@@ -273,7 +273,8 @@ def predictions_table(found: Predictions) -> FigureTable:
     ids, scores = (all_[:SHOWN_ROWS, :SHOWN_CLASSES] for all_ in (found.ids, found.scores))
     best = {
         f"class {i + 1}": [
-            f"{c} ({s:.3f})" for c, s in zip(ids[:, i].tolist(), scores[:, i].tolist(), strict=True)
+            f"{c} ({s:z.3f})"
+            for c, s in zip(ids[:, i].tolist(), scores[:, i].tolist(), strict=True)
         ]
         for i in range(ids.shape[1])
     }

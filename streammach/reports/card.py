@@ -63,7 +63,7 @@ def _data(run: Run) -> Iterator[str]:
     facts = run.plan.facts
     yield f"{facts.n_rows:,} rows, {facts.n_classes:,} classes, {facts.n_features:,} features"
     if facts.listed:
-        yield f"{facts.n_labels / facts.n_rows:.3g} labels a row"
+        yield f"{facts.n_labels / facts.n_rows:z.3g} labels a row"
     yield f"digest of the store: `{facts.digest}`"
     yield _text(run.settings.training.text)
 
@@ -77,7 +77,7 @@ def _figures(run: Run, diagnosis: Diagnosis | None) -> Iterator[tuple[str, TopK]
 
 def _table(rows: Iterator[tuple[str, TopK]], *, listed: bool) -> str:
     first, five = ("P@1", "P@5") if listed else ("accuracy", "top-5 accuracy")
-    lines = [f"| {_text(name)} | {x.accuracy:.3f} | {x.top_5_accuracy:.3f} |" for name, x in rows]
+    lines = [f"| {_text(name)} | {x.accuracy:z.3f} | {x.top_5_accuracy:z.3f} |" for name, x in rows]
     if not lines:
         return "It was not measured: no rows were held out."
     return "\n".join([f"| rows | {first} | {five} |", "|---|---|---|", *lines])

@@ -129,13 +129,13 @@ def plain_log(axis: Any, unit: float = 1.0) -> None:
 
 def number(value: float) -> str:
     """Return a number without exponent and without zeros at its end."""
-    text = f"{value:,.6f}".rstrip("0").rstrip(".") if abs(value) < 1000 else f"{value:,.0f}"
+    text = f"{value:z,.6f}".rstrip("0").rstrip(".") if abs(value) < 1000 else f"{value:z,.0f}"
     return text or "0"
 
 
 def percent(share: float | None, places: int = 1) -> str:
     """Return a share as a percentage, or a dash where it is not known."""
-    return "-" if share is None else f"{100 * share:.{places}f}"
+    return "-" if share is None else f"{100 * share:z.{places}f}"
 
 
 def curve(
@@ -162,7 +162,7 @@ def thousands(axis: Any) -> None:
     """Write an axis's numbers with separators."""
     from matplotlib.ticker import FuncFormatter  # an optional library
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:z,.0f}"))
 
 
 def legend_above(axes: Any) -> None:

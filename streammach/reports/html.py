@@ -112,8 +112,8 @@ def reasons(label: str, parts: Sequence[tuple[str, float]], rest: str) -> str:
     """Return what raises and lowers the score of a label, the more the darker, and the rest."""
     most, side = max((abs(x) for _, x in parts), default=0) or 1, ("up", "down")
     spans = " ".join(
-        f'<span class="{side[x < 0]}" style="--share:{8 + 52 * abs(x) / most:.0f}%">'
-        f"{text(name)} {x:+.3g}</span>"
+        f'<span class="{side[x < 0]}" style="--share:{8 + 52 * abs(x) / most:z.0f}%">'
+        f"{text(name)} {x:+z.3g}</span>"
         for name, x in parts
     )
     return f'<div class="why"><b>{text(label)}</b> {spans} <i class="note">{text(rest)}</i></div>'

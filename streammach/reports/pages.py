@@ -219,7 +219,7 @@ def _parts(model: Model) -> str:
     both, rows = model.counts is not None, []
     if not model.spec.unhashed:
         hashed = sum(a.nbytes for a in model.hashed.values())
-        weight = f"{model.hashed_weight:.3f}" if both else "1"
+        weight = f"{model.hashed_weight:z.3f}" if both else "1"
         rows.append(("exact" if model.spec.exact else "hashed models", f"{hashed:,}", weight))
     if both:
         rows.append((f"counts of {model.n_pairs:,} pairs", f"{model.counts_bytes:,}", "1"))
@@ -279,8 +279,8 @@ def _reasons(found: Diagnosis) -> Iterator[str]:
         yield html.paragraph(f"Row {one.number:,}: {labels[0]} {right}.")
         for label, why in zip(labels, one.why, strict=True):
             parts = [(clean(x.feature, 60), x.contribution) for x in why.contributions]
-            lines = [f"{name} {x:+.3g}" for name, x in why.lines.items() if x]
-            yield html.reasons(label, parts, f"{', '.join(lines)}; in all {why.score:+.3g}")
+            lines = [f"{name} {x:+z.3g}" for name, x in why.lines.items() if x]
+            yield html.reasons(label, parts, f"{', '.join(lines)}; in all {why.score:+z.3g}")
 
 
 def _class_cell(name: str, value: Any) -> str:
@@ -325,7 +325,7 @@ def _labels_note(diagnosis: Diagnosis, n_labels: int) -> str:
     if n:
         without = f" {n:,} rows have no label; they count as rows in all means."
     return (
-        f" They have {n_labels / diagnosis.n_rows:.3g} labels each in the mean."
+        f" They have {n_labels / diagnosis.n_rows:z.3g} labels each in the mean."
         f"{unseen}{without} P@k is the mean share of the first k that are labels of the row, N@k "
         "the nDCG, R@k the mean share of a row's labels among the first k; PSP@k weighs rare "
         "labels more. Probabilities are those of the 32 best candidates of each row, each label "

@@ -68,7 +68,7 @@ def _option_line(option: Option, plan: Plan) -> str:
     text = f"{shape.n_buckets:>6}{shape.n_repetitions:>5}"
     if shape.exact or shape.unhashed:
         text = f"{'exact' if shape.exact else 'none':>6}{'':>5}"
-    loss = f"{option.loss:.1f} +- {option.loss_error:.1f}"
+    loss = f"{option.loss:z.1f} +- {option.loss_error:z.1f}"
     query, time = _times(option, plan)
     return (
         f"{mark}{text}  {parts_text(option.config.parts):<11}"
@@ -108,7 +108,7 @@ def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
     for i, line in enumerate(lines):
         share = 100 * line.n_bytes / total
         first = "" if i else head
-        rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:5.1f}%")
+        rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:z5.1f}%")
     rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9} of {size_text(allowed)}")
     return rows
 

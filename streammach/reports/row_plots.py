@@ -58,9 +58,9 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
     stated, right = first.means
     word = "above" if stated > right else "below"
     finding = (
-        f"Stated probabilities lie {100 * abs(stated - right):.1f} points {word} the share right "
-        f"on average; ECE {first.ece:.3f}"
-        + "".join(f", before calibration {other.ece:.3f}" for other in others)
+        f"Stated probabilities lie {100 * abs(stated - right):z.1f} points {word} the share right "
+        f"on average; ECE {first.ece:z.3f}"
+        + "".join(f", before calibration {other.ece:z.3f}" for other in others)
     )
     if listed:
         likely, least = found.likely, percent(LIKELY, 0)
@@ -70,7 +70,7 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
                 f"Labels with a probability of {least}% or more are right in "
                 f"{percent(likely.right)}%; stated are {percent(likely.stated)}% on average"
             )
-        finding = f"{said}; ECE of all {first.ece:.3f}"
+        finding = f"{said}; ECE of all {first.ece:z.3f}"
     return Plot(
         name="reliability", draw=lambda figure: _draw_reliability(figure, curves, listed=listed),
         height=3.9, finding=finding,
@@ -203,7 +203,7 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
     return Plot(
         name="repetitions", draw=draw, height=3.0,
         finding=f"With all {counts[-1]} repetitions {found.estimator} reaches {what} "
-                f"{percent(last)}%, {100 * (last - before):+.1f} points over the first "
+                f"{percent(last)}%, {100 * (last - before):+z.1f} points over the first "
                 f"{counts[-2]}",
         alt=f"{what} against the first {counts[0]} to {counts[-1]} repetitions, by the way to rank:"
             f" {', '.join(names)}",
@@ -232,7 +232,7 @@ def figures_plot(found: Diagnosis) -> Plot:
             heights = [100 * figures[f"{kind}@{k}"] for k in PLACES]
             bars = axes.bar([x + (i - 1) * BAR for x in places], heights, width=BAR * 0.92,
                             color=color, label=name)  # fmt: skip
-            axes.bar_label(bars, labels=[f"{h:.1f}" for h in heights], fontsize=8.5, padding=2)
+            axes.bar_label(bars, labels=[f"{h:z.1f}" for h in heights], fontsize=8.5, padding=2)
         axes.hlines([100 * possible[f"P@{k}"] for k in PLACES], [x - 1.5 * BAR for x in places],
                     [x - 0.5 * BAR for x in places], color=DARK,
                     label="best possible P")  # fmt: skip

@@ -49,7 +49,7 @@ def epochs_plot(
     epochs, losses = [entry.epoch for entry in history], [entry.loss for entry in history]
     scores = [entry.accuracy for entry in history if entry.accuracy is not None]
     finding = f"Epoch {kept} of {len(epochs)} was kept"
-    alt = f"Training loss falls from {losses[0]:.3f} to {losses[-1]:.3f} in {len(epochs)} epochs"
+    alt = f"Training loss falls from {losses[0]:z.3f} to {losses[-1]:z.3f} in {len(epochs)} epochs"
     if len(scores) == len(history):
         alone = " by the hashed models alone" if counts else ""
         finding += f": held-out {said.first} {percent(scores[kept - 1])}%{alone}"
@@ -74,10 +74,10 @@ def epochs_plot(
         header=("epoch", "loss", f"{said.first} %", f"{said.five} %", "rows/s", "waiting %",
                 "peak GB"),
         rows=tuple(
-            (f"{entry.epoch}{' (kept)' if entry.epoch == kept else ''}", f"{entry.loss:.4f}",
+            (f"{entry.epoch}{' (kept)' if entry.epoch == kept else ''}", f"{entry.loss:z.4f}",
              percent(entry.accuracy, 2), percent(entry.top_5_accuracy, 2),
-             f"{entry.rows_per_second:,.0f}", percent(entry.waited_share),
-             f"{entry.peak_bytes / GB:.2f}")
+             f"{entry.rows_per_second:z,.0f}", percent(entry.waited_share),
+             f"{entry.peak_bytes / GB:z.2f}")
             for entry in history
         ),
     )  # fmt: skip
@@ -108,7 +108,7 @@ def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot |
 
     return Plot(
         name="stages", draw=draw, height=2.8, finding=finding,
-        alt=f"{len(stages)} points from {stages[0].t:.0f} to {last.t:.0f} s. {finding}",
+        alt=f"{len(stages)} points from {stages[0].t:z.0f} to {last.t:z.0f} s. {finding}",
         header=("time s", "stage", f"{said.first} %", f"{said.five} %"),
         rows=tuple(
             (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
@@ -138,7 +138,7 @@ def memory_plot(plan: Plan, result: Result, held: dict[str, int]) -> Plot:
         name="memory", draw=lambda figure: _draw_memory(figure, seen, plan.limits.host),
         height=1.1 + 0.21 * len(seen),
         finding=f"Training took {size_text(peak)} of {size_text(projected)} projected "
-                f"({peak / projected:.2f}) and {size_text(plan.limits.host)} allowed",
+                f"({peak / projected:z.2f}) and {size_text(plan.limits.host)} allowed",
         alt=f"Bars of projected memory by ledger term; the largest of {len(lines)} is "
             f"{lines[0].name} with {size_text(lines[0].n_bytes)}; the sum is "
             f"{size_text(projected)}, {size_text(peak)} were measured",

@@ -83,13 +83,13 @@ class Plan(Reported):
             raise ValueError("the hashes are those of another shape")
 
     def _line(self) -> str:
-        shape, host = self.config.shape, f"{self.projected_bytes / 1e9:.2f}"
+        shape, host = self.config.shape, f"{self.projected_bytes / 1e9:z.2f}"
         lost = "" if self.expected is None else (
-            f", {self.expected.loss:.1f} +- {self.expected.loss_error:.1f} points lost"
+            f", {self.expected.loss:z.1f} +- {self.expected.loss_error:z.1f} points lost"
         )  # fmt: skip
         return (
             f"{shape} {self.config.placement.numbers}, {self.config.placement.device}, "
-            f"{host} of {self.limits.host / 1e9:.2f} GB{lost}"
+            f"{host} of {self.limits.host / 1e9:z.2f} GB{lost}"
         )
 
     def to_json(self) -> str:

@@ -77,5 +77,5 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return f"{value:z,.0f}" if abs(value) >= 1000 else f"{value:z.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

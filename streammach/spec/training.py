@@ -200,7 +200,7 @@ class TrainSpec:
         target = ", 1 a label" if self.label_share == "each" and not self.logistic else ""
         return (
             f"{self.transform} values{', whitened' if self.whitened else ''}{more}, "
-            f"loss {self.loss}, rate {self.learning_rate:.3g}{target}"
+            f"loss {self.loss}, rate {self.learning_rate:z.3g}{target}"
         )
 
     @property

@@ -143,8 +143,8 @@ class Progress:
     def on_progress(self, state: State) -> None:
         """Take note of where the epoch is."""
         self._epochs = (
-            f"epoch {state.epoch + 1}/{state.epochs}  {state.rows_per_second:,.0f} rows/s  "
-            f"loss {state.loss:.3f}"
+            f"epoch {state.epoch + 1}/{state.epochs}  {state.rows_per_second:z,.0f} rows/s  "
+            f"loss {state.loss:z.3f}"
         )
         if self._json and time.monotonic() - self._told >= JSON_SECONDS:
             self._told = time.monotonic()
@@ -165,12 +165,14 @@ class Progress:
             names = f"{said.first:>10}{said.five:>9}"
             self._bar.tell(f" epoch    loss{names}  best    rows/s  peak GB  waiting")
             self._headed = True
-        figures = ["-" if x is None else f"{x:.3f}" for x in (entry.accuracy, entry.top_5_accuracy)]
+        figures = [
+            "-" if x is None else f"{x:z.3f}" for x in (entry.accuracy, entry.top_5_accuracy)
+        ]
         best = "*" if state.best_epoch == state.epoch else ""
         self._bar.tell(
-            f"{state.epoch + 1:>6}{entry.loss:>8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
-            f"{entry.rows_per_second:>10,.0f}{entry.peak_bytes / 1e9:>9.2f}"
-            f"{entry.waited_share:>9.1%}"
+            f"{state.epoch + 1:>6}{entry.loss:>z8.3f}{figures[0]:>9}{figures[1]:>9}{best:>6}"
+            f"{entry.rows_per_second:>z10,.0f}{entry.peak_bytes / 1e9:>z9.2f}"
+            f"{entry.waited_share:>z9.1%}"
         )
 
     def on_fit_end(self, state: State) -> None:

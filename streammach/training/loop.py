@@ -69,7 +69,9 @@ def check_loss(loss: Loss, spec: TrainSpec, *, epoch: int, row: int, n_rows: int
     """Raise DivergedError if a loss is not finite."""
     if not math.isfinite(loss.total):
         rate = spec.rate_at(epoch * n_rows + row, spec.epochs * n_rows)
-        what = f"the loss is not finite in epoch {epoch + 1} before row {row:,}, at rate {rate:.3g}"
+        what = (
+            f"the loss is not finite in epoch {epoch + 1} before row {row:,}, at rate {rate:z.3g}"
+        )
         hint = "Use a smaller --learning-rate; the last checkpoint is kept."
         raise DivergedError(what, hint=hint)
 

@@ -223,7 +223,7 @@ class Search:
             return self._rehearsed(replace(spec, learning_rate=rate))
 
         if self._session.clock.left <= 0:
-            return spec, f"{what} {spec.learning_rate:.3g}: no time was left to try others"
+            return spec, f"{what} {spec.learning_rate:z.3g}: no time was left to try others"
         tried = [at(spec.learning_rate), at(spec.learning_rate * RATE_FACTOR)]
         factor = RATE_FACTOR if tried[1].score > tried[0].score else 1 / RATE_FACTOR
         best = max(tried, key=lambda trial: trial.score)
@@ -237,8 +237,8 @@ class Search:
         tried.sort(key=lambda trial: trial.spec.learning_rate)
         enough = best.score - self._noise(best)
         chosen = next(trial for trial in tried if trial.score >= enough).spec.learning_rate
-        figures = self._figures([(f"{trial.spec.learning_rate:.3g}", trial) for trial in tried])
-        return replace(spec, learning_rate=chosen), f"{what} {chosen:.3g}: {figures}"
+        figures = self._figures([(f"{trial.spec.learning_rate:z.3g}", trial) for trial in tried])
+        return replace(spec, learning_rate=chosen), f"{what} {chosen:z.3g}: {figures}"
 
     def better(
         self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]

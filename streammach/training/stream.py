@@ -108,7 +108,7 @@ class Stream:
             slot.add(rows, np.arange(start, min(start + size, rows.n_rows)), training.transform)
             total += backend.step(slot.batch(), rate).total
             if not math.isfinite(total):
-                what = f"the loss is not finite at rate {rate:.3g}"
+                what = f"the loss is not finite at rate {rate:z.3g}"
                 raise DivergedError(what, hint="Use a smaller --learning-rate.")
         if rows.labels is not None:
             self._n_rows += rows.n_rows

@@ -344,7 +344,7 @@ class Dataset(StoredRows, Reported):
             said = {"features": self.feature_counts, "labels": self.label_counts}
             yield from self.wrong_rows(said, self.facts.block_rows, told)
         except StoreError as error:
-            yield str(error)
+            yield error.finding
 
     def close(self) -> None:
         """Close the store's files."""

@@ -87,7 +87,7 @@ class Remote:
         needed, place = sum(largest.values()), self._cache.place
         if needed > place.n_bytes:
             what = f"a cache of {size_text(place.n_bytes)} is too small for files of this store"
-            hint = f"Use --cache-size {needed / 1e6 + 0.1:.1f}MB or more."
+            hint = f"Use --cache-size {needed / 1e6 + 0.1:z.1f}MB or more."
             raise UsageError(what, path=self.place, hint=hint)
 
     def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:

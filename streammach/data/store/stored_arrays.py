@@ -206,7 +206,7 @@ class ArrayReader:
             try:
                 self._index(number)
             except StoreError as error:
-                yield str(error)
+                yield error.finding
                 return
         if not deep:
             return
@@ -221,7 +221,7 @@ class ArrayReader:
             try:
                 self._decode(chunk, whole)
             except StoreError as error:
-                yield str(error)
+                yield error.finding
 
     def _scratch(self) -> NDArray[Any]:
         """Return room for a chunk: this thread's, again and again; fresh memory costs more."""

@@ -106,7 +106,7 @@ def some_of(names: Sequence[str], most: int = 8) -> str:
     """Return the first names of columns, for people."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     said = (clean(name, 40) for name in names[:most])
-    return ", ".join(f"'{name}'" if name.strip() != name else name for name in said) + more
+    return ", ".join(n if n and n.strip() == n else f"'{n}'" for n in said) + more or "none"
 
 
 def _is_name(name: str) -> bool:
@@ -120,6 +120,9 @@ def _given(options: TableOptions, names: list[str], path: str | Path | None) -> 
     said = [(role, word) for role in roles for word in getattr(options, role) if word != EVERY]
     for role, word in said:
         for name in [word] if word in names else word.split(","):
+            if not _is_name(name):  # of a key of JSON for example
+                what = f"the name of a column has 1 to {MAX_COLUMN_NAME:,} bytes: --{role}"
+                raise UsageError(what, path=path, hint=_listing(names))
             if name not in names:
                 raise no_column(name, role, names, path)
             if found.setdefault(name, role) != role:

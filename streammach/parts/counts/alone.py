@@ -374,7 +374,7 @@ def learn_while_it_pays(
             if most is None and at.seen >= at.due:
                 before, now = at.loss, loss()
                 at = replace(at, loss=now, due=at.due + max(n_rows // QUARTERS, 1))
-                session.tell(f"learnt pairs from {at.seen:,} rows: held-out loss {now:.3f}")
+                session.tell(f"learnt pairs from {at.seen:,} rows: held-out loss {now:z.3f}")
                 if before is not None and before - now < PASS_GAIN / QUARTERS:
                     break
                 if time.monotonic() - last_saved >= SAVE_SECONDS:

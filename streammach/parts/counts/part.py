@@ -212,7 +212,7 @@ def _as_in_run(session: PartSession, counted: Counted, transform: Transform) -> 
     }  # fmt: skip
     session.measured("hashed models and counts", figures["blend"])
     reason = (
-        f"hashed models weigh {weights.hashed:.3g} beside counts, as in the run: held-out "
+        f"hashed models weigh {weights.hashed:z.3g} beside counts, as in the run: held-out "
         f"{words(session.dataset.listed).both} {scores_text(figures.items())}"
     )
     found.figures, found.reasons = figures, (*found.reasons, reason)
@@ -309,7 +309,7 @@ class Counts(Part):
 
     def text(self, part: PartPlan) -> str:
         n = part.size
-        return f"{n / 1e6:.3g}M pairs" if n >= 1e6 else f"{n / 1e3:.3g}k pairs"
+        return f"{n / 1e6:z.3g}M pairs" if n >= 1e6 else f"{n / 1e3:z.3g}k pairs"
 
     def work_ahead(self, session: PartSession) -> Ahead:
         """Count, fit and learn."""

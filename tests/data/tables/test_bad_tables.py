@@ -317,3 +317,13 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     path = tmp_path / "rows.csv"
     path.write_text(HEAD + GOOD * 3)
     assert convert(path, tmp_path / "s.zarr", **ROLES).n_rows == 3
+
+
+@pytest.mark.parametrize(
+    "role", ["text", "category", "number", "date", "names", "label", "weight", "tag"]
+)
+def test_a_key_without_a_name_is_no_column(role, tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"": "some words", "label": "a"}\n' * 3)
+    with pytest.raises(UsageError, match="Its columns are '', label"):
+        convert(source, tmp_path / "a.zarr", **{"label": "label", role: ""})

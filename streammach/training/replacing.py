@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,36 +66,26 @@ def not_a_run(folder: Path) -> str | None:
     return None
 
 
-def _not_checkpoints(folder: Path) -> str | None:
-    """Return why a folder holds anything but what trainings save on their way; None if not."""
+def _refusal(check: Callable[..., object], *given: object) -> str | None:
+    """Return why a check refuses something, None if it does not."""
     try:
-        check_ours(folder, CHECKPOINT_FILES)
+        check(*given)
     except UsageError as error:
-        return f"{clean(Path(str(error.path)).name)} was not made by streammach"
+        return f"{clean(Path(str(error.path)).name)}: {error.message}"
     return None
 
 
-def _not_unfinished(folder: Path) -> str | None:
-    """Return why a folder is no unfinished conversion, None if it is one."""
-    name = folder.name.removeprefix(".").removesuffix(".partial")
-    try:
-        ConversionFolder(folder.with_name(name)).check()
-    except UsageError as error:
-        return error.message
-    return None
-
-
-def _not_parts(folder: Path) -> str | None:
-    """Return why a folder does not hold the parts of a run that replaces this one, None if so."""
-    facts = Workplace(folder, PARTS).facts()
-    return None if facts is not None or not os.listdir(folder) else "it holds no parts of a run"
+def _unfinished(folder: Path) -> ConversionFolder:
+    """Return an unfinished conversion, by its folder."""
+    return ConversionFolder(folder.with_name(folder.name[1:].removesuffix(".partial")))
 
 
 WITHIN: dict[str, Foreign] = {
-    MODEL: not_a_model, REPORT: PAGE, CHECKPOINTS: _not_checkpoints, NEXT: not_a_run,
-    f"{NEXT}.parts": _not_parts, **dict.fromkeys(STORES, not_a_store),
+    MODEL: not_a_model, REPORT: PAGE, NEXT: not_a_run, **dict.fromkeys(STORES, not_a_store),
+    CHECKPOINTS: lambda folder: _refusal(check_ours, folder, CHECKPOINT_FILES),
+    f"{NEXT}.parts": lambda folder: _refusal(Workplace(folder, PARTS).check),
     **{f"{name}.rejects.tsv": LIST for name in STORES},
-    **{f".{name}.partial": _not_unfinished for name in STORES},
+    **{f".{name}.partial": lambda folder: _refusal(_unfinished(folder).check) for name in STORES},
 }  # fmt: skip
 
 

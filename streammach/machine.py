@@ -230,6 +230,11 @@ class MemoryBudget:
     named: bool
     limit: int  # what this process may take at all
 
+    @property
+    def most(self) -> int:
+        """The bytes that the user named, or what this process may take at all."""
+        return self.n_bytes if self.named else self.limit
+
 
 def budget(asked: str | int | float | None) -> MemoryBudget:
     """Return what the user named as the memory, or the default: 2 GB, or what there is if less."""

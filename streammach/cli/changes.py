@@ -16,7 +16,7 @@ from streammach.cli.console import Document, peak_of, say, say_json, short_path,
 from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.files.destinations import Destination
-from streammach.machine import size_text
+from streammach.machine import budget, size_text
 from streammach.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -186,13 +186,13 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
     if not files:
         raise UsageError("nothing is to be changed: --rename, --vocabulary")
     Destination(out, not_a_model, force=given.force, inputs=[folder_of(run), *files])
-    projected = _projected(run, given.but(on=None))
+    projected, room = _projected(run, given.but(on=None)), budget(given.memory).most
     with ProgressBar(given.progress, {}, {"open": 0.5, "write": 1.0}) as shown:
         shown("open", 0, 0)
         model, done = Model.load(run), LabelChanges()
         for change, path in ways.values():
             if path is not None:
-                model, more = change(model, path)
+                model, more = change(model, path, room - projected)
                 done = dataclasses.replace(done, **{k: n for k, n in vars(more).items() if n})
         shown("write", 0, 0)
         model.save(out, force=given.force)

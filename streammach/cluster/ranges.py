@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from streammach.cluster.at_work import FURTHER, in_turn
 from streammach.cluster.worker import RangeDone, RowsTask, do_range, document_digest
 from streammach.cluster.workers import ClusterWorkers, check_installed
-from streammach.data.raw_text import is_piped
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
+from streammach.files.raw_text import is_piped
 from streammach.files.urls import absolute, located
 from streammach.machine import size_text
 from streammach.model.model import Model, folder_of
@@ -100,7 +100,7 @@ def predict(
     began = time.monotonic()
     check_installed()
     request = PredictionRequest.of(
-        k, threshold, only, never, probabilities=probabilities, explain=explain
+        k, threshold, only, never, probabilities=probabilities, explain=explain, memory=memory
     )
     table = Path(os.path.abspath(out))
     output = output_of(table, out_format)

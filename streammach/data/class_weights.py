@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from numpy.typing import NDArray
 from streammach.data.label_arrays import label_name
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
-from streammach.files.reading import lines_in
+from streammach.files.raw_text import text_lines
 from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.names import Names
 
 BALANCED = "balanced"
+Entry = tuple[int | None, bytes, Any]  # line of a file, label, weight
 ClassWeights = str | os.PathLike[str] | Mapping[Any, float]
 
 
@@ -28,46 +30,57 @@ def weighed(dataset: Dataset, weights: ClassWeights) -> Dataset:
     if weights == BALANCED:
         counts = np.maximum(dataset.label_counts, 1)
         return dataset.weighed((dataset.n_rows / (dataset.n_classes * counts)).astype(np.float32))
-    place = ""
-    if isinstance(weights, Mapping):
-        named = {label_name(label): value for label, value in weights.items()}
-    else:
-        place = clean(weights, 300)
-        named = _of_file(Path(weights))
-    return dataset.weighed(_by_class(dataset, named, place))
+    if not isinstance(weights, Mapping):
+        return dataset.weighed(_by_class(dataset, _entries_in(Path(weights)), Path(weights)))
+    named = {label_name(label): value for label, value in weights.items()}
+    entries: list[Entry] = [(None, label, value) for label, value in named.items()]
+    return dataset.weighed(_by_class(dataset, [entries], None))
 
 
-def _of_file(path: Path) -> dict[bytes, Any]:
-    found: dict[bytes, Any] = {}
-    for number, line in enumerate(lines_in(path), 1):
-        if not line:
-            continue
-        label, tab, value = line.rpartition(b"\t")
-        if not tab or label in found:
-            what = "a label is there twice" if tab else "it is no label, tab and weight"
-            raise DataError(f"{what}: '{clean(line, 60)}'", path=path, line=number)
-        found[label] = value
-    return found
+def _entries_in(path: Path) -> Iterator[list[Entry]]:
+    """Yield the lines of a file that are not empty, or raise DataError or DiskError."""
+    before = 0
+    for lines in text_lines(path):
+        entries = list[Entry]()
+        for number, line in enumerate(lines, before + 1):
+            label, tab, value = line.rpartition(b"\t")
+            if line and not tab:
+                what = f"it is no label, tab and weight: '{clean(line, 60)}'"
+                raise DataError(what, path=path, line=number)
+            entries += [(number, label, value)] if line else []
+        yield entries
+        before += len(lines)
 
 
-def _by_class(dataset: Dataset, named: dict[bytes, Any], place: str) -> NDArray[np.float32]:
+def _by_class(
+    dataset: Dataset, pieces: Iterable[list[Entry]], path: Path | None
+) -> NDArray[np.float32]:
     """Return the weight of each class: float32 (K,)."""
-    weights = np.ones(dataset.n_classes, np.float32)
-    ids = dataset.labels.labels_of(Names.of(list(named)))
-    for (label, value), i in zip(named.items(), ids.tolist(), strict=True):
-        if i < 0:
-            what = f"no row has the label '{clean(label, 60)}': --class-weight"
-            raise DataError(what, path=place or None)
-        try:
-            weights[i] = float(value)
-        except (TypeError, ValueError):
-            weights[i] = np.nan
-        if not 0 <= weights[i] <= MOST_IMPORTANCE:
-            raise DataError(
-                f"the weight '{clean(value, 30)}' of '{clean(label, 60)}' is no number from 0 to "
-                "1e9: --class-weight", path=place or None,
-            )  # fmt: skip
+    weights, named = np.ones(dataset.n_classes, np.float32), np.zeros(dataset.n_classes, np.bool_)
+    index = dataset.labels.index()
+    for entries in pieces:
+        ids = dataset.labels.labels_of(Names.of([label for _, label, _ in entries]), index)
+        for (line, label, value), i in zip(entries, ids.tolist(), strict=True):
+            what = f"no row has the label '{clean(label, 60)}'" if i < 0 else ""
+            if i >= 0 and named[i]:
+                what = f"a label is there twice: '{clean(label, 60)}'"
+            elif i >= 0:
+                named[i], weights[i] = True, _number_of(value)
+                if not 0 <= weights[i] <= MOST_IMPORTANCE:
+                    what = (
+                        f"the weight '{clean(value, 30)}' of '{clean(label, 60)}' is no number "
+                        "from 0 to 1e9"
+                    )
+            if what:
+                raise DataError(f"{what}: --class-weight", path=path, line=line)
     if not weights.any():
         what = "all classes have the weight 0: nothing can be learnt: --class-weight"
-        raise DataError(what, path=place or None)
+        raise DataError(what, path=path)
     return weights
+
+
+def _number_of(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

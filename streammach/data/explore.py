@@ -6,7 +6,6 @@ All figures beyond the sample are estimates: they take the rest for rows like th
 from __future__ import annotations
 
 import time
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -20,14 +19,13 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.matrix import MatrixSource
-from streammach.data.raw_text import GZIP_MAGIC, gzip_error, is_piped, unpacked
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_source
 from streammach.data.store.stored_arrays import CHUNK, packed
 from streammach.data.tables.table_source import Table
 from streammach.errors import BudgetError, DataError, UsageError, clean
-from streammach.files.reading import disk_error
+from streammach.files.raw_text import GZIP_MAGIC, is_piped, text_errors, unpacked
 from streammach.progress import Told, Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -281,16 +279,11 @@ def _facts_of(source: Source[Any], **more: Any) -> SourceFacts:
 def text_size(path: Path) -> int:
     """Return the bytes of a text (of gzip an estimate), or raise DataError or DiskError."""
     size = path.stat().st_size
-    try:
-        with open(path, "rb") as file:
-            head = file.read(SAMPLE_TEXT)
+    with text_errors(path), open(path, "rb") as file:
+        head = file.read(SAMPLE_TEXT)
         if not head.startswith(GZIP_MAGIC):
             return size
         text, packed, _ = unpacked(head, 4 * SAMPLE_TEXT)
-    except zlib.error as error:
-        raise gzip_error(error, path, 0) from None
-    except OSError as error:
-        raise disk_error(error, path) from error
     return len(text) if packed >= size else round(len(text) * size / max(1, packed))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DataError, clean
-from streammach.files.reading import disk_errors
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
 from streammach.spec.types import Multilabel
@@ -58,10 +59,7 @@ class Labels:
                 hint="Give class numbers or names; for one-hot rows: numpy.argmax(y, axis=1).",
             )
         if values.dtype.kind in TEXT_KINDS:
-            names, codes = _texts(values, path, what)
-            empty = {i: (NO_LABEL, "") for i, name in enumerate(names) if not name}
-            long = {i: (TOO_LONG, clean(n, 60)) for i, n in enumerate(names) if len(n) > MAX_NAME}
-            return cls(codes, names, {**empty, **long})
+            return cls.of_texts([values.tolist()], path, what)
         if values.dtype.kind not in "biuf":
             raise DataError(
                 f"{clean(what)} has the type {values.dtype}, labels are integers or strings",
@@ -79,6 +77,21 @@ class Labels:
             for i, x in enumerate(distinct.tolist())
         ]
         return cls(np.searchsorted(distinct, values), names, refused)
+
+    @classmethod
+    def of_texts(cls, pieces: Iterable[list[Any]], path: Path, what: str) -> Labels:
+        """Return strings, given by pieces, or DataError for something else."""
+        places, codes = dict[bytes, int](), array("q")
+        for value in chain.from_iterable(pieces):
+            name = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+            if not isinstance(name, bytes):
+                what = f"{clean(what)} holds '{clean(name, 40)}' at row {len(codes)}"
+                what = f"{what} (counted from 0), labels are integers or strings"
+                raise DataError(what, path=path)
+            codes.append(places.setdefault(name, len(places)))
+        empty = {i: (NO_LABEL, "") for name, i in places.items() if not name}
+        long = {i: (TOO_LONG, clean(n, 60)) for n, i in places.items() if len(n) > MAX_NAME}
+        return cls(np.array(codes, np.int64), list(places), {**empty, **long})
 
     @classmethod
     def of_groups(
@@ -186,30 +199,3 @@ def column_names(names: Iterable[Any], n_columns: int, path: Path, what: str) ->
     if wrong:
         raise DataError(f"{clean(what)}: {wrong}", path=path)
     return Names.of(raws)
-
-
-def _texts(values: NDArray[Any], path: Path, what: str) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Return the distinct strings as bytes, and the place of each row's among them."""
-    places: dict[bytes, int] = {}
-    codes = np.empty(len(values), np.int64)
-    for i, value in enumerate(values.tolist()):
-        name = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-        if not isinstance(name, bytes):
-            raise DataError(
-                f"{clean(what)} holds '{clean(name, 40)}' at row {i} (counted from 0), "
-                "labels are integers or strings",
-                path=path,
-            )
-        codes[i] = places.setdefault(name, len(places))
-    return list(places), codes
-
-
-def text_labels(path: Path) -> NDArray[Any]:
-    """Return the lines of a text file, one label each, as bytes, or raise DiskError."""
-    with disk_errors(path):
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    out = np.empty(len(lines), object)
-    out[:] = [line.strip() for line in lines]
-    return out

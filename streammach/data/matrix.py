@@ -28,8 +28,8 @@ from streammach.data.source import (
     Source,
 )
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import DataError, clean
-from streammach.machine import size_text
+from streammach.errors import BudgetError, DataError, clean
+from streammach.machine import memory_limit, size_text
 from streammach.rows.block import RowBlock
 from streammach.rows.columns import Columns, SpacedColumns, first_bad, nonzeros
 from streammach.rows.label_lists import LabelLists
@@ -73,6 +73,17 @@ def check_numbers(dtype: np.dtype[Any], path: Path, what: str, kinds: str = "biu
         hint = "Objects are pickles and are never read." if dtype.hasobject else None
         raise DataError(
             f"{clean(what)} has the type {dtype}, {wanted} expected", path=path, hint=hint
+        )
+
+
+def check_held(n_bytes: int, path: Path, what: str) -> None:
+    """Raise BudgetError if what must be in memory as a whole does not fit it."""
+    limit = memory_limit()
+    if n_bytes > limit.n_bytes:
+        raise BudgetError(
+            f"{clean(what)} needs {size_text(n_bytes)} of memory, {size_text(limit.n_bytes)} may "
+            f"be used ({limit.source})",
+            path=path,
         )
 
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from streammach.data.identity import Fingerprint
-from streammach.data.raw_text import BYTE_ORDER_MARK, GZIP_ERRORS, MAX_LINE, RawFile, gzip_error
 from streammach.data.source import Source
 from streammach.data.text import BLOCK_BYTES, TextReader, TextSource
 from streammach.errors import DataError, UsageError, clean
+from streammach.files.raw_text import MAX_LINE, RawFile
 from streammach.rows.vocabulary import Vocabulary
 
 AGAIN = "Copy the file again, or correct its first line."
+NO_LINE = b"\n"  # in place of a line, which holds no newline
 NO_FEATURES = b"qid:0"  # a row without labels and features; a blank line would be no row
 
 
@@ -67,7 +69,8 @@ class JoinedText(io.RawIOBase):
 
     def _joined(self) -> Iterator[bytes]:
         """Yield the header and the rows, a line each."""
-        texts = [_lines(path, raw) for path, raw in zip(self._paths, self._raws, strict=True)]
+        blocks = (raw.lines(MAX_LINE, BLOCK_BYTES) for raw in self._raws)
+        texts = [chain.from_iterable(one) for one in blocks]
         shapes = [_shape(path, next(t, b"")) for path, t in zip(self._paths, texts, strict=True)]
         n = shapes[0][0]
         if shapes[-1][0] != n:
@@ -75,10 +78,10 @@ class JoinedText(io.RawIOBase):
             raise DataError(what, path=self._paths[-1], line=1)
         yield b"%d %d %d\n" % (*shapes[0], 1 if len(shapes) == 1 else shapes[1][1])
         for number in range(n):
-            lines = [next(text, b"") for text in texts]
-            if not all(lines):
+            lines = [next(text, NO_LINE) for text in texts]
+            if NO_LINE in lines:
                 what = f"{number:,} rows, the header names {n:,}"
-                raise DataError(what, path=self._paths[lines.index(b"")], hint=AGAIN)
+                raise DataError(what, path=self._paths[lines.index(NO_LINE)], hint=AGAIN)
             labels = _labels(lines[1]) if len(lines) > 1 else b"0"
             yield labels + b" " + (lines[0].strip() or (b"" if labels else NO_FEATURES)) + b"\n"
         for path, text in zip(self._paths, texts, strict=True):
@@ -86,23 +89,9 @@ class JoinedText(io.RawIOBase):
                 raise DataError(f"more rows than the {n:,} of its header", path=path, hint=AGAIN)
 
 
-def _lines(path: Path, raw: RawFile) -> Iterator[bytes]:
-    """Yield the lines of a file, unpacked, or raise DataError."""
-    text, n_bytes = raw.text(BLOCK_BYTES), 0
-    reader = text if isinstance(text, io.BufferedReader) else io.BufferedReader(text, BLOCK_BYTES)
-    try:
-        while line := reader.readline(MAX_LINE):
-            if len(line) == MAX_LINE:
-                raise DataError(f"a line is longer than {MAX_LINE >> 20} MiB", path=path)
-            n_bytes += len(line)
-            yield line
-    except GZIP_ERRORS as error:
-        raise gzip_error(error, path, n_bytes) from None
-
-
 def _shape(path: Path, line: bytes) -> tuple[int, int]:
     """Return the rows and columns that a first line says, or raise DataError."""
-    found = matrix_shape(line.removeprefix(BYTE_ORDER_MARK))
+    found = matrix_shape(line)
     if found is None:
         what = f"'{clean(line.strip(), 60)}' is not the numbers of rows and columns"
         raise DataError(what, path=path, line=1)

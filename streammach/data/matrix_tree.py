@@ -201,7 +201,8 @@ class TreeSource(MatrixSource):
             matrix = self._dense(tree) if self._x in tree.arrays else self._sparse(tree)
             labels: Labels | LabelSets | None = None
             if self._options.labels is not None:
-                labels = load_labels(self._options.labels, self._options.multilabel)
+                how = self._options.labels, self._options.multilabel
+                labels = load_labels(*how, matrix.n_rows)
             elif self._y is not None:
                 labels = self._labels(tree, self._y)
             names = None

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, LabelSets, text_labels
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.matrix import (
     LABEL_BYTES,
     TEXT_BYTES,
     Dense,
     MatrixSource,
     OpenMatrix,
+    check_held,
     check_numbers,
     check_stored,
     whole_bytes,
@@ -30,7 +31,9 @@ from streammach.data.matrix import (
 from streammach.data.source import ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.errors import DataError, StreammachError, UsageError, clean
+from streammach.files.raw_text import text_lines
 from streammach.files.reading import disk_error, disk_errors
+from streammach.rows.names import MAX_NAME
 from streammach.spec.types import Multilabel
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -111,17 +114,33 @@ def labels_bytes(path: Path | None, n_rows: int) -> int:
         return sum(whole_bytes(array.shape, array.dtype) for array in arrays.values())
 
 
-def load_labels(path: Path, multilabel: Multilabel) -> Labels | LabelSets:
-    """Return the labels in a file, or raise UsageError or DataError."""
+def load_labels(path: Path, multilabel: Multilabel, n_rows: int) -> Labels | LabelSets:
+    """Return the labels of so many rows in a file, or raise UsageError or DataError."""
     head = _head_of_labels(path)
     if head.startswith(NPZ_MAGIC):
         return _label_matrix(path).asked(multilabel, path, "it")
     if head != NPY_MAGIC:
-        return labels_in(text_labels(path), multilabel, path, "the array of labels")
+        return Labels.of_texts(_lines_of(path, n_rows), path, "it")
     check_npy(path)
     with damage_said(path):
         values = np.load(path, allow_pickle=False)
     return labels_in(values, multilabel, path, "the array of labels")
+
+
+def _lines_of(path: Path, n_rows: int) -> Iterator[list[bytes]]:
+    """Yield the labels in a text, one in each line, or raise DataError, DiskError or BudgetError.
+
+    Of a label that is too long one byte too much is kept.
+    """
+    found = n_bytes = 0
+    for lines in text_lines(path):
+        labels = [line.strip()[: MAX_NAME + 1] for line in lines]
+        found, n_bytes = found + len(labels), n_bytes + sum(map(len, labels))
+        if found > n_rows:
+            what = f"more than {n_rows:,} labels for {n_rows:,} rows"
+            raise DataError(what, path=path, hint="Give a label for each row.")
+        check_held(n_bytes + LABEL_BYTES * found, path, "its labels")
+        yield labels
 
 
 def labels_in(
@@ -260,5 +279,5 @@ class NpySource(MatrixSource):
 
     @contextmanager
     def opened(self) -> Iterator[OpenMatrix]:
-        labels = None if self._y is None else load_labels(self._y, self._multilabel)
+        labels = None if self._y is None else load_labels(self._y, self._multilabel, self._shape[0])
         yield OpenMatrix(Dense(self._read, self._shape), labels)

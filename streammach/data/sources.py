@@ -13,7 +13,6 @@ from streammach.data.formats.registry import TEXT_FORMATS, guess_format
 from streammach.data.matrix import MatrixSource
 from streammach.data.matrix_text import MatrixText, matrix_shape
 from streammach.data.numpy_files import NpySource
-from streammach.data.raw_text import RawFile, find_in_head, is_piped
 from streammach.data.source import Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
@@ -25,6 +24,7 @@ from streammach.data.text import TextSource
 from streammach.data.tree_files import Hdf5Source, NpzSource
 from streammach.data.zarr_folders import AnnDataSource
 from streammach.errors import DataError, UsageError, check_word, clean
+from streammach.files.raw_text import RawFile, find_in_head, is_piped
 from streammach.files.reading import disk_errors
 from streammach.spec.recipe import Recipe
 from streammach.spec.types import Multilabel

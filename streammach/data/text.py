@@ -17,17 +17,9 @@ from streammach.data.formats import parsed
 from streammach.data.formats.parsed import NEWLINE, REASONS, Parsed, TextHeader, block_of, room_for
 from streammach.data.formats.registry import TEXT_FORMATS, Parser
 from streammach.data.identity import ChangedError, Fingerprint, name_of
-from streammach.data.raw_text import (
-    GZIP_ERRORS,
-    MAX_LINE,
-    RawFile,
-    behind_mark,
-    gzip_error,
-    is_piped,
-)
 from streammach.data.source import START, Large, PieceRows, Place, Source
 from streammach.errors import DataError, clean
-from streammach.files.reading import disk_error
+from streammach.files.raw_text import MAX_LINE, RawFile, is_piped, text_errors
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts, copy_texts
 from streammach.rows.vocabulary import Vocabulary
@@ -120,7 +112,7 @@ class TextFile(Source[TextPiece]):
         # Text before `begin` is read too: its digest is compared, and the fingerprint is that of
         # the whole file.
         done = crc = before = 0
-        try:
+        with text_errors(self.path, lambda: done):
             raw = self._raw if is_piped(self.path) and self._raw else self.opened()
             self._raw = raw
             with raw:
@@ -146,10 +138,6 @@ class TextFile(Source[TextPiece]):
                     before = 0
                 if done < begin.at:
                     self._check_before(begin, -1)
-        except GZIP_ERRORS as error:
-            raise gzip_error(error, self.path, done) from None
-        except OSError as error:
-            raise disk_error(error, self.path) from error
 
     def _large(self, text: NDArray[np.uint8]) -> Large:
         """Return what a piece with a long row takes."""
@@ -172,8 +160,8 @@ class TextFile(Source[TextPiece]):
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
         """Return where the rows start, and the lines before them."""
-        del size
-        return behind_mark(text), 0
+        del text, size
+        return 0, 0
 
     def _whole_lines(self, raw: RawFile) -> Iterator[tuple[TextBuffer, int, int]]:
         """Yield (buffer, bytes of whole lines in it, offset of the first in the text).
@@ -248,14 +236,13 @@ class TextSource(TextFile):
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
         """Return where the rows start, and the lines before them: a header, if there is one."""
-        start = behind_mark(text)
         if self._known.header is None:
-            return start, 0
-        stop = start + int(np.argmax(text[start:size] == NEWLINE))
-        self._header = self._known.header(text[start:stop].tobytes())
+            return 0, 0
+        stop = int(np.argmax(text[:size] == NEWLINE))
+        self._header = self._known.header(text[:stop].tobytes())
         if self._header is None:
             what = (
-                f"'{clean(text[start:stop].tobytes(), 60)}' is not the numbers of rows, columns "
+                f"'{clean(text[:stop].tobytes(), 60)}' is not the numbers of rows, columns "
                 "and labels"
             )
             hint = f"Text of --format {self.form} starts with them."

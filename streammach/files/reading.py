@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
-import io
 import os
 import shutil
 import stat
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import google_crc32c
 
-from streammach.errors import DataError, DiskError, StreammachError
+from streammach.errors import DiskError, StreammachError
 
 Buffer = bytes | bytearray | memoryview
 PIECE = 4 << 20  # bytes handed to one read or write call
-MAX_TEXT = 1 << 30  # bytes of a text that is read whole
 ZSTD_MAGIC, ZSTD_HEADER = b"\x28\xb5\x2f\xfd", 18  # of a frame: first bytes, the most of its header
 
 
@@ -79,21 +75,6 @@ def read_small(path: Path, limit: int) -> bytes:
         if size <= limit:
             return file.read()
     raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=path)
-
-
-def lines_in(path: str | os.PathLike[str]) -> list[bytes]:
-    """Return the lines of a text of 1 GiB at most, with LF or CRLF, plain or gzip, without a mark.
-
-    Raises DataError or DiskError.
-    """
-    text = read_small(Path(path), MAX_TEXT)
-    if text.startswith(b"\x1f\x8b"):
-        try:
-            with gzip.open(io.BytesIO(text)) as file:
-                text = file.read(MAX_TEXT)
-        except (OSError, EOFError, zlib.error):
-            raise DataError("the gzip stream is damaged", path=path) from None
-    return text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").split(b"\n")
 
 
 def sha256(pieces: Iterable[Buffer]) -> str:

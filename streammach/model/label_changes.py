@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import msgspec
 import numpy as np
 
-from streammach.errors import DataError, UsageError, clean
-from streammach.files.reading import lines_in
+from streammach.errors import BudgetError, DataError, UsageError, clean
+from streammach.files.raw_text import text_lines
+from streammach.machine import UNLIMITED, size_text
 from streammach.model.model import Model
 from streammach.rows.names import MAX_NAME, Names
+
+COPIES = 4  # of a new name or title: in a list, joined, in the model, as it is written
 
 
 class Titled(msgspec.Struct):
@@ -36,22 +40,26 @@ class LabelChanges:
     titles: int = 0  # labels that have a title
 
 
-def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChanges]:
+def rename(
+    model: Model, path: str | os.PathLike[str], most_bytes: int = UNLIMITED
+) -> tuple[Model, LabelChanges]:
     """Return the model with the labels that a file gives: old, a tab, new; empty for none.
 
     All lines hold at once. Raises DataError for a label that the model does not say, or a new name
-    that was merged or removed, and UsageError if no label is left.
+    that was merged or removed, UsageError if no label is left, and BudgetError if new names take
+    more than so many bytes.
     """
     k, index = model.spec.n_classes, model.labels.index()
     says = np.arange(k, dtype=np.int32) if model.says is None else model.says
-    names, new = model.labels.raws(np.arange(k)), dict[int, bytes]()
-    for number, old, name in _pairs_in(path):
+    names, new, n_bytes = model.labels.raws(np.arange(k)), dict[int, bytes](), 0
+    for number, old, name in chain.from_iterable(_pairs_in(path)):
         (i,) = index.ids([old]).tolist()
         known = i >= 0 and says[i] == i
         wrong = "it is there twice" if i in new else "" if known else "it is no label of the model"
         if wrong:
             raise DataError(f"{wrong}: '{clean(old, 60)}'", path=path, line=number)
-        new[i] = name
+        new[i], n_bytes = name, n_bytes + len(name)
+        _check_bytes(n_bytes, most_bytes, path)
     said, first = np.arange(k, dtype=np.int32), dict[bytes, int]()  # by which class each is said
     for i in sorted(new, key=lambda i: (new[i] != names[i], i)):
         (there,) = index.ids([new[i]]).tolist() if new[i] else (-1,)
@@ -79,45 +87,65 @@ def rename(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChan
     ), done  # fmt: skip
 
 
-def entitle(model: Model, path: str | os.PathLike[str]) -> tuple[Model, LabelChanges]:
+def entitle(
+    model: Model, path: str | os.PathLike[str], most_bytes: int = UNLIMITED
+) -> tuple[Model, LabelChanges]:
     """Return the model with titles of its labels from a file: label, a tab, title.
 
-    A URI may stand in angle brackets. In a file without tabs each line is the title of the label
-    that is its number, from 0, or an object with that title, as the XMC repository has them. What
-    the model does not know is left out; raises UsageError if it knows no label.
+    A URI may stand in angle brackets. If the first line has no tab each line is the title of the
+    label that is its number, from 0, or an object with that title, as the XMC repository has them.
+    What the model does not know is left out; raises UsageError if it knows no label, and
+    BudgetError if titles take more than so many bytes.
     """
-    lines, index = list(_pairs_in(path, numbered=True)), model.labels.index()
-    labels = [label for _, label, _ in lines]
-    bare = [label.removeprefix(b"<").removesuffix(b">") for label in labels]
-    ids = [np.asarray(index.ids(one)) for one in (labels, bare)]
-    found = [b""] * model.spec.n_classes
-    for i, (_, _, title) in zip(np.where(ids[0] < 0, ids[1], ids[0]).tolist(), lines, strict=True):
-        own = i if model.says is None or i < 0 else int(model.says[i])
-        if own >= 0 and (own == i or not found[own]):  # a merged label's is none where it has one
-            found[own] = title
+    index, found, n_bytes = model.labels.index(), [b""] * model.spec.n_classes, 0
+    for pairs in _pairs_in(path, titles=True):
+        labels = [label for _, label, _ in pairs]
+        bare = [label.removeprefix(b"<").removesuffix(b">") for label in labels]
+        ids = [np.asarray(index.ids(one)) for one in (labels, bare)]
+        numbers = np.where(ids[0] < 0, ids[1], ids[0]).tolist()
+        for i, (_, _, title) in zip(numbers, pairs, strict=True):
+            own = i if model.says is None or i < 0 else int(model.says[i])
+            # The title of a merged label is none where the other one has a title.
+            if own >= 0 and (own == i or not found[own]):
+                n_bytes += len(title) - len(found[own])
+                found[own] = title
+        _check_bytes(n_bytes, most_bytes, path)
     n = sum(map(bool, found))
     if not n:
         raise UsageError("the model knows no label of it", path=path)
     return replace(model, titles=Names.of(found)), LabelChanges(titles=n)
 
 
+def _check_bytes(n_bytes: int, most: int, path: str | os.PathLike[str]) -> None:
+    if COPIES * n_bytes > most:
+        what = f"its names take more than the {size_text(most)} beside the model: --memory"
+        raise BudgetError(what, path=path, hint="Give more memory, or shorter names.")
+
+
 def _pairs_in(
-    path: str | os.PathLike[str], *, numbered: bool = False
-) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield number, first and second cell of each line of a file that is not empty."""
-    lines = lines_in(path)
-    if numbered and lines[0].startswith(b"{"):
-        lines = [_title(line, i + 1, path) for i, line in enumerate(lines)]
-    if numbered and not any(b"\t" in line for line in lines):
-        lines = [b"%d\t%b" % pair for pair in enumerate(lines)]
-    for number, line in enumerate(lines, 1):
-        label, tab, rest = line.partition(b"\t")
-        second = rest.partition(b"\t")[0].strip()
-        if line and (not tab or not label or len(second) > MAX_NAME):
-            what = f"it is not a label, a tab and a name: '{clean(line, 60)}'"
-            raise DataError(what, path=path, line=number)
-        if line:
-            yield number, label, second
+    path: str | os.PathLike[str], *, titles: bool = False
+) -> Iterator[list[tuple[int, bytes, bytes]]]:
+    """Yield number, first and second cell of the lines of a file that are not empty.
+
+    Of `titles` lines may have one cell: the label is the number of the line, from 0.
+    """
+    before, first = 0, b"" if titles else b"\t"  # what tells how lines are read
+    for lines in text_lines(path):
+        pairs = []
+        for number, line in enumerate(lines, before + 1):
+            first = first or line
+            label, tab, rest = line.partition(b"\t")
+            if first.startswith(b"{"):
+                label, tab, rest = b"%d" % (number - 1), b"\t", _title(line, number, path)
+            elif b"\t" not in first:
+                label, tab, rest = b"%d" % (number - 1), b"" if tab else b"\t", line
+            second = rest.partition(b"\t")[0].strip()
+            if line and (not tab or not label or len(second) > MAX_NAME):
+                what = f"it is not a label, a tab and a name: '{clean(line, 60)}'"
+                raise DataError(what, path=path, line=number)
+            pairs += [(number, label, second)] if line else []
+        yield pairs
+        before += len(lines)
 
 
 def _title(line: bytes, number: int, path: str | os.PathLike[str]) -> bytes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,46 @@ from numpy.typing import NDArray
 from streammach.data.given import listed
 from streammach.data.label_arrays import label_name
 from streammach.data.tables.values import canonical
-from streammach.errors import UsageError, clean
-from streammach.files.reading import lines_in
+from streammach.errors import BudgetError, DataError, UsageError, clean
+from streammach.files.raw_text import text_lines
+from streammach.machine import size_text
 from streammach.model.model import Model
 from streammach.prediction.ranking import CandidateRanking, Ranking, Top
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists, places_of
-from streammach.rows.names import NameIndex
+from streammach.rows.names import MAX_NAME, NameIndex
 from streammach.spec.annotated import check_options
 from streammach.spec.model_spec import ModelSpec
 
 SHARE = 16  # a part of the classes below which each of them is scored for itself
 SPARE = 32  # classes that are ranked beyond those that are expected to be needed
-SomeLabels = Sequence[Any] | NDArray[Any]  # for all rows, or a list of labels for each row
+AT_A_TIME = 1 << 13  # labels that are looked for together
+SPLIT_BYTES = 32 << 20  # of labels that are split and looked for at a time
+
+
+@dataclass(frozen=True)
+class LabelText:
+    """The labels of a file as they stand there, one in each line, split as they are asked for."""
+
+    blocks: tuple[bytes, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that it takes, with the labels that are split at a time."""
+        return sum(map(len, self.blocks)) + SPLIT_BYTES
+
+    def __len__(self) -> int:
+        return sum(block.count(b"\n") + 1 for block in self.blocks)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(block.split(b"\n") for block in self.blocks)
+
+    def __contains__(self, label: object) -> bool:
+        return any(label == own for own in self)
+
+
+SomeLabels = Sequence[Any] | NDArray[Any] | LabelText  # for all rows, or a list for each row
 LabelFile = SomeLabels | str | os.PathLike[str]  # or a file with one in each line
 
 
@@ -200,7 +227,14 @@ class KnownLabels:
 
     def _ids(self, labels: SomeLabels) -> list[int]:
         """Return the ids by which labels are said; those that are not known are left out."""
-        raws = [label_name(label) for label in labels]
+        left, found = iter(labels), np.zeros(0, np.int64)
+        while some := [label_name(label) for label in islice(left, AT_A_TIME)]:
+            found = np.union1d(found, self._ids_of(some))
+        known: list[int] = found[found >= 0].tolist()
+        return known
+
+    def _ids_of(self, raws: list[bytes]) -> NDArray[np.int64]:
+        """Return the ids by which labels are said, -1 for one that is not known: int64 (n,)."""
         ids = np.asarray(self._index.ids(raws), np.int64)
         recipe, ways = self._model.recipe, [b"<%b>".__mod__]  # a URI may stand without its brackets
         if recipe is not None and recipe.label is not None:
@@ -208,16 +242,28 @@ class KnownLabels:
         for way in ways if (ids < 0).any() else ():
             ids = np.where(ids < 0, self._index.ids([way(raw) for raw in raws]), ids)
         says = self._model.says
-        found = np.unique(ids if says is None else np.where(ids < 0, -1, says[ids]))
-        known: list[int] = found[found >= 0].tolist()
-        return known
+        return ids if says is None else np.where(ids < 0, -1, says[ids])
 
 
-def labels_in(labels: LabelFile) -> SomeLabels:
-    """Return labels, or those of a file with one in each line."""
+def labels_in(labels: LabelFile, most_bytes: int) -> tuple[Any, ...] | LabelText:
+    """Return labels, or those of a file with one in each line, of at most so many bytes.
+
+    Raises UsageError for a file without a label, DataError, DiskError or BudgetError.
+    """
     if not isinstance(labels, str | os.PathLike):
-        return labels
-    found = [line for line in lines_in(labels) if line]
-    if not found:
+        return tuple(labels)
+    blocks, n_bytes = list[bytes](), 0
+    for lines in text_lines(labels):
+        if max(map(len, lines), default=0) > MAX_NAME:
+            long = max(lines, key=len)
+            what = f"a label has more than {MAX_NAME:,} bytes: '{clean(long, 60)}'"
+            raise DataError(what, path=labels)
+        block = b"\n".join(filter(None, dict.fromkeys(lines)))
+        blocks += [block] if block else []
+        n_bytes += len(block)
+        if n_bytes > most_bytes:
+            what = f"its labels take more than {size_text(most_bytes)}: --memory"
+            raise BudgetError(what, path=labels, hint="Give more memory, or fewer labels.")
+    if not blocks:
         raise UsageError("it holds no label", path=labels)
-    return found
+    return LabelText(tuple(blocks))

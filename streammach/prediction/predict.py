@@ -15,16 +15,17 @@ from typing import Any
 from isal import igzip
 
 from streammach.data.bad_rows import listed_rows, rejects_list, skipping
-from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.errors import DiskError, UsageError, check_word
 from streammach.files.destinations import Destination, is_stream, not_regular
+from streammach.files.raw_text import is_piped
 from streammach.files.reading import PIECE, disk_error
 from streammach.files.urls import located
 from streammach.files.writing import Writer
+from streammach.machine import budget
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
-from streammach.prediction.allowed import Allowed, LabelFile, labels_in
+from streammach.prediction.allowed import Allowed, LabelFile, LabelText, labels_in
 from streammach.prediction.explain import LINES, WORK_BYTES
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.order import Predictions
@@ -147,7 +148,7 @@ def predict(
     check_options(predict.__annotations__, locals())
     began = time.monotonic()
     request = PredictionRequest.of(
-        k, threshold, only, never, probabilities=probabilities, explain=explain
+        k, threshold, only, never, probabilities=probabilities, explain=explain, memory=memory
     )
     table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     output = output_of(table, out_format)
@@ -209,17 +210,18 @@ class PredictionRequest:
     threshold: float | None  # the least probability of a label that is given
     probabilities: bool  # whether probabilities stand in place of scores
     # labels that may be said alone, or may not be said; None without such a limit
-    only: tuple[Any, ...] | None = None
-    never: tuple[Any, ...] | None = None
+    only: tuple[Any, ...] | LabelText | None = None
+    never: tuple[Any, ...] | LabelText | None = None
     explain: int = 0  # features that raise a score, and that lower it, which are given at most
 
     @classmethod
     def of(
         cls, k: int, threshold: float | None, only: LabelFile | None, never: LabelFile | None, *,
-        probabilities: bool, explain: int = 0,
+        probabilities: bool, explain: int = 0, memory: str | int | None = None,
     ) -> PredictionRequest:  # fmt: skip
-        """Return what is wanted; labels are read, or UsageError or DiskError is raised."""
-        named = [None if one is None else tuple(labels_in(one)) for one in (only, never)]
+        """Return what is wanted; labels are read within the memory, or an error is raised."""
+        most = budget(memory).most
+        named = [None if one is None else labels_in(one, most) for one in (only, never)]
         return cls(
             k=k, threshold=threshold, probabilities=probabilities, only=named[0], never=named[1],
             explain=explain,
@@ -247,8 +249,10 @@ class PredictionRequest:
 
     @property
     def beside(self) -> dict[str, int]:
-        """Memory that explaining takes, by name."""
-        return {"explanations": WORK_BYTES} if self.explain else {}
+        """Memory that explaining and files of labels take, by name."""
+        files = [one.n_bytes for one in (self.only, self.never) if isinstance(one, LabelText)]
+        found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": sum(files)}
+        return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
 
     def shape(self, model: Model, allowed: Allowed | None) -> Shape:
         """Return what all rows of the table have in common."""

@@ -10,12 +10,12 @@ from typing import Literal
 from streammach.backends.kinds import Work
 from streammach.backends.registry import BACKENDS, choose_device
 from streammach.counts.scores import CountScorer
-from streammach.data.raw_text import is_piped
 from streammach.data.source import TEXT_PIECE_BYTES
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, UsageError
+from streammach.files.raw_text import is_piped
 from streammach.files.urls import located
 from streammach.jit import CODE_BYTES, compiler_bytes
 from streammach.machine import MemoryBudget, advised, cores, size_text
@@ -81,8 +81,7 @@ def shrinking_lines(held: ModelSize, memory: str | int | None) -> tuple[Line, ..
     """Return what making a smaller model takes, by name, or raise BudgetError."""
     found = {"code": CODE_BYTES, "model": held.n_bytes, **held.smaller}
     lines, budget = _sorted_lines(found), budget_of(memory)
-    needed = bytes_in(lines, "host")
-    if needed > (budget.n_bytes if budget.named else budget.limit):
+    if bytes_in(lines, "host") > budget.most:
         raise _refused(lines, budget)
     return lines
 

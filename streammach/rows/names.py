@@ -121,9 +121,12 @@ class Names:
             return np.arange(len(other), dtype=np.int32)
         return self.index().ids_of(other.offsets, other.data)
 
-    def labels_of(self, other: Names) -> NDArray[np.int32]:
-        """Return ids of labels as :meth:`ids_of` does; two truth values, in lower case or not."""
-        ids = self.ids_of(other)
+    def labels_of(self, other: Names, index: NameIndex | None = None) -> NDArray[np.int32]:
+        """Return ids of labels as :meth:`ids_of` does; two truth values, in lower case or not.
+
+        Who asks several times gives the index of these names.
+        """
+        ids = self.ids_of(other) if index is None else index.ids_of(other.offsets, other.data)
         own = {self.raw(i).lower(): i for i in range(len(self))} if len(self) <= 2 else {}
         if own and own.keys() <= {b"true", b"false"}:
             left = np.flatnonzero(ids < 0).tolist()

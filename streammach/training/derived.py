@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from streammach.backends.registry import fallback, open_to_predict
-from streammach.data.raw_text import is_piped
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError
 from streammach.files.destinations import Destination
+from streammach.files.raw_text import is_piped
 from streammach.files.urls import Url, located
 from streammach.machine import budget as budget_of
 from streammach.machine import cores, parse_size

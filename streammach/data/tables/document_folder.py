@@ -18,14 +18,15 @@ from streammach.data.tables.cells import MAX_CELL, NOT_UTF8, BadCell, PythonRows
 from streammach.data.tables.large import of_text
 from streammach.data.tables.table_source import HEAD_BYTES, HEAD_ROWS, Table
 from streammach.data.tables.values import is_utf8
-from streammach.errors import clean
-from streammach.files.reading import disk_errors, read_small
+from streammach.errors import DataError, clean
+from streammach.files.raw_text import read_text
+from streammach.files.reading import disk_errors
 
 DOCUMENTS, TEXT = "documents", ".txt"
 SUBJECTS = (".tsv", ".key")  # endings beside a text: URIs and titles, or labels; one in each line
 COLUMNS = ("text", "subjects", "document")
 PIECE_BYTES = 1 << 20
-LONG = "the text of '{}' has more than 8 MiB"
+MAX_SUBJECTS = 1 << 20  # bytes of the subjects of a document: split they take fifty times as much
 
 
 def is_document_folder(path: Path) -> bool:
@@ -68,42 +69,43 @@ class DocumentFolder(Table):
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the documents in the order of their names, in pieces of about a megabyte."""
-        first = stop = begin.at
-        waiting = n_read = 0
-        while stop < len(self._names):
-            with disk_errors(self.path):
-                waiting += min(self._text(self._names[stop]).stat().st_size, MAX_CELL)
-            stop += 1
-            if waiting >= PIECE_BYTES or stop - first == HEAD_ROWS or stop == len(self._names):
-                n_read += waiting
-                rows, waiting, before = self._rows(first, stop), 0, first
-                first = stop
-                yield BatchPiece(rows, before, n_read, self._large(rows))
+        rows, refused = list[dict[str, Any]](), list[BadCell]()
+        n_bytes = n_read = 0
+        for place in range(begin.at, len(self._names)):
+            row, wrong = self._document(self._names[place])
+            refused += [BadCell(len(rows), *wrong)] if wrong else []
+            rows.append(row)
+            n_bytes += sum(map(len, (row.get(COLUMNS[0], ""), *row.get(COLUMNS[1], ()))))
+            if n_bytes >= PIECE_BYTES or len(rows) == HEAD_ROWS or place + 1 == len(self._names):
+                n_read += n_bytes
+                large = self._large(rows) if n_bytes > 2 * PIECE_BYTES else None
+                first = place + 1 - len(rows)
+                yield BatchPiece(PythonRows(rows, refused), first, n_read, large)
+                rows, refused, n_bytes = [], [], 0
 
-    def _large(self, rows: PythonRows) -> Large | None:
+    def _large(self, rows: list[dict[str, Any]]) -> Large | None:
         """Return what a piece with a long document takes."""
-        texts = [text for text in rows.values(COLUMNS[0]) if text is not None]
-        if self._recipe is None or sum(map(len, texts)) <= 2 * PIECE_BYTES:
+        if self._recipe is None:
             return None
-        data = np.frombuffer("\n".join(texts).encode(), np.uint8)
+        texts = "\n".join(row.get(COLUMNS[0], "") for row in rows)
+        data = np.frombuffer(texts.encode(), np.uint8)
         return of_text(data, self._recipe, objects=False, ends=b"\n")
 
-    def _rows(self, first: int, stop: int) -> PythonRows:
-        rows, refused = list[dict[str, Any]](), list[BadCell]()
-        for i, name in enumerate(self._names[first:stop]):
-            path, text, subjects = self._text(name), b"", list[str]()
-            with disk_errors(path):
-                long = path.stat().st_size > MAX_CELL
-            text = b"" if long else read_small(path, MAX_CELL)
-            if long or not is_utf8(text):
-                refused.append(BadCell(i, LONG if long else NOT_UTF8, clean(path.name, 80)))
-                text = b""
-            if name in self._subjects:
-                lines = read_small(self._subjects[name], MAX_CELL).decode("utf-8", "replace")
-                subjects = [line.partition("\t")[0].strip() for line in lines.splitlines()]
-            values = text.decode(), [subject for subject in subjects if subject], name
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
-        return PythonRows(rows, refused)
+    def _document(self, name: str) -> tuple[dict[str, Any], tuple[str, str] | None]:
+        """Return a document as a row; an empty one, the reason and the file if it is a bad row."""
+        texts = list[str]()
+        for path, limit in ((self._text(name), MAX_CELL), (self._subjects.get(name), MAX_SUBJECTS)):
+            raw, wrong = b"" if path is None else None, f"'{{}}' has more than {limit >> 20} MiB"
+            try:
+                raw = read_text(path, limit) if path is not None else raw
+            except DataError as error:
+                wrong = "'{}': " + error.message.partition(", after")[0]
+            if raw is None or not is_utf8(raw):
+                return {}, (wrong if raw is None else NOT_UTF8, clean(path and path.name))
+            texts.append(raw.decode())
+        subjects = [line.partition("\t")[0].strip() for line in texts[1].splitlines()]
+        values = texts[0], [subject for subject in subjects if subject], name
+        return dict(zip(COLUMNS, values, strict=True)), None
 
     def _text(self, name: str) -> Path:
         return self.path / (name + TEXT)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import UTF8_HINT
 from streammach.data.formats.parsed import NEWLINE
-from streammach.data.raw_text import RawFile, behind_mark, find_in_head
 from streammach.data.source import START, Large, Place
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.cell_kernels import (
@@ -34,6 +33,7 @@ from streammach.data.tables.table_source import HEAD_BYTES, HEAD_ROWS, Table, di
 from streammach.data.tables.values import is_utf8
 from streammach.data.text import TextFile, TextPiece
 from streammach.errors import DataError, clean
+from streammach.files.raw_text import RawFile, find_in_head
 from streammach.simd import PADDING
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -71,8 +71,7 @@ class TextTable(Table, TextFile):
         for piece in super().pieces(begin):
             text, skipped = piece.buffer.text, 0
             if piece.start:
-                first = 0 if piece.base else behind_mark(text)
-                _, skipped = self._whole(text, first, piece.start)
+                _, skipped = self._whole(text, 0, piece.start)
             piece.first_line = self._lines + _lines(text[: piece.start])
             piece.first_row = self._before + skipped - self.header_rows
             piece.n_rows = self._through - self._before - skipped
@@ -85,8 +84,7 @@ class TextTable(Table, TextFile):
         return int(cut), int(n)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
-        first = 0 if self._through else behind_mark(text)
-        cut, n = self._whole(text, first, size, ended=ended)
+        cut, n = self._whole(text, 0, size, ended=ended)
         if ended and cut < size:
             raise DataError(
                 f"a cell in quotes is not closed, in row {self._through + n - 1:,} (counted from "
@@ -94,7 +92,7 @@ class TextTable(Table, TextFile):
                 path=self.path,
                 hint="Correct or remove the quote, or read quotes as letters: --quotes off.",
             )
-        if cut == first or (self._through + n < self.header_rows and not ended):
+        if cut == 0 or (self._through + n < self.header_rows and not ended):
             return 0
         self._before, self._through = self._through, self._through + n
         self._lines = self._lines_through
@@ -233,9 +231,7 @@ class DelimitedSource(TextTable):
         return names
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
-        stop = behind_mark(text)
-        if self.header_rows:
-            stop, _ = self._whole(text, stop, size, most=1)
+        stop = self._whole(text, 0, size, most=1)[0] if self.header_rows else 0
         return stop, _lines(text[:stop])
 
 

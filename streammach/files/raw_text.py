@@ -1,25 +1,32 @@
-"""The bytes of text files and pipes, plain or gzip, and what stands at their beginning."""
+"""Opens every text that a user gives: rows, lists of labels, weights, titles, documents.
+
+Only here gzip is unpacked, a byte-order mark dropped, UTF-16 refused, and bytes counted and
+bounded: `RawFile` reads any text by pieces, `text_lines` a list by its lines, `read_text` a
+document whole.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import re
 import select
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import google_crc32c
-import numpy as np
 from isal import igzip, igzip_lib
-from numpy.typing import NDArray
 
-from streammach.errors import DataError
-from streammach.files.reading import disk_error
+from streammach.errors import DataError, StreammachError
+from streammach.files.reading import disk_error, regular
 
-MAX_LINE = 64 << 20
+MAX_LINE = 64 << 20  # bytes of a row
+MAX_ENTRY = 8 << 20  # bytes of a line of a list: some are read at a time, whatever the budget is
+LIST_BYTES = 1 << 18  # of lines of a list that are split at a time: they take fifty times as much
 GZIP_ERRORS: Any = (EOFError, zlib.error, igzip_lib.IsalError, igzip.BadGzipFile)
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -59,12 +66,30 @@ def check_packed(head: bytes, path: Path) -> None:
             raise DataError("it is packed, and not with gzip", path=path, hint=hint)
 
 
+@contextmanager
+def text_errors(path: Path, done: Callable[[], int] = int) -> Iterator[None]:
+    """Turn what is said of a text in a block into DataError or DiskError.
+
+    `done` tells how many bytes of text were read.
+    """
+    try:
+        yield
+    except StreammachError:
+        raise
+    except GZIP_ERRORS as error:
+        raise gzip_error(error, path, done()) from None
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
 class RawFile(io.RawIOBase):
     """A file, or standard input, that counts the bytes read from it and their crc32c."""
 
-    def __init__(self, path: Path, *, prompt: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, prompt: bool = False, opener: Callable[[str, int], int] | None = None
+    ) -> None:
         standard = path == STANDARD_INPUT
-        self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard)
+        self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard, opener=opener)
         self._path, self._head = path, b""
         self._prompt = prompt
         self.ended = False  # whether the end was met
@@ -114,11 +139,49 @@ class RawFile(io.RawIOBase):
         super().close()
 
     def text(self, block_bytes: int) -> io.RawIOBase | io.BufferedReader:
-        """Return the text of the file, decompressed, in so many bytes at a time, if it is gzip."""
+        """Return the text of the file without its mark; gzip in so many bytes at a time."""
         check_packed(self.head(10), self._path)
-        if self.head(2) == GZIP_MAGIC:
-            return io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), block_bytes)
-        return self
+        text: io.RawIOBase | io.BufferedReader = self
+        head = self.head(len(BYTE_ORDER_MARK))
+        if head.startswith(GZIP_MAGIC):
+            text = io.BufferedReader(igzip.GzipFile(fileobj=self, mode="rb"), block_bytes)
+            head = text.peek(len(BYTE_ORDER_MARK))
+        if len(without_mark(head, self._path)) < len(head):
+            text.read(len(BYTE_ORDER_MARK))
+        return text
+
+    def lines(self, longest: int, block_bytes: int) -> Iterator[list[bytes]]:
+        """Yield the lines in lists of about so many bytes, without LF or CRLF, or DataError."""
+        n_bytes, rest = 0, b""
+        with text_errors(self._path, lambda: n_bytes):
+            text = self.text(block_bytes)
+            while block := text.read(block_bytes):
+                n_bytes += len(block)
+                lines = (rest + block).replace(b"\r\n", b"\n").split(b"\n")
+                rest = lines.pop()
+                if len(rest) > longest:
+                    what = f"a line is longer than {longest >> 20} MiB"
+                    raise DataError(what, path=self._path)
+                yield lines
+        if rest:
+            yield [rest]
+
+
+def text_lines(path: str | os.PathLike[str]) -> Iterator[list[bytes]]:
+    """Yield the lines of a list that a user names, as :meth:`RawFile.lines` does."""
+    place = Path(path)
+    with text_errors(place), RawFile(place) as raw:
+        yield from raw.lines(MAX_ENTRY, LIST_BYTES)
+
+
+def read_text(path: Path, limit: int) -> bytes | None:
+    """Return the text in a regular file; None where it has more than so many bytes."""
+    found = bytearray()
+    with text_errors(path, lambda: len(found)), RawFile(path, opener=regular) as raw:
+        text = raw.text(LIST_BYTES)
+        while len(found) <= limit and (piece := text.read(LIST_BYTES)):
+            found += piece
+    return bytes(found) if len(found) <= limit else None
 
 
 def _tells(head: bytes) -> bool:
@@ -143,7 +206,7 @@ def find_in_head(
 
 def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, bool]:
     """Return the first bytes of a text, and whether these are all of it."""
-    try:
+    with text_errors(path):
         if raw is not None:
             head = raw.head(n_bytes)
         else:
@@ -156,13 +219,14 @@ def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, 
             if whole and not ended and len(text) < n_bytes:
                 raise EOFError
             whole = whole and ended
-    except GZIP_ERRORS as error:
-        raise gzip_error(error, path, 0) from None
-    except OSError as error:
-        raise disk_error(error, path) from error
+    return without_mark(text, path), whole
+
+
+def without_mark(text: bytes, path: Path) -> bytes:
+    """Return the first bytes of a text without a byte-order mark, or raise DataError for UTF-16."""
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError("it is UTF-16", path=path, hint="Write it as UTF-8.")
-    return text.removeprefix(BYTE_ORDER_MARK), whole
+    return text.removeprefix(BYTE_ORDER_MARK)
 
 
 def unpacked(head: bytes, n_bytes: int) -> tuple[bytes, int, bool]:
@@ -178,9 +242,3 @@ def unpacked(head: bytes, n_bytes: int) -> tuple[bytes, int, bool]:
             return text, len(head) - len(stream.unconsumed_tail), False
         rest = stream.unused_data.lstrip(b"\0")
     return text, len(head) - len(rest), not rest
-
-
-def behind_mark(text: NDArray[np.uint8]) -> int:
-    """Return where a text starts, behind a byte order mark."""
-    mark = len(BYTE_ORDER_MARK)
-    return mark if text[:mark].tobytes() == BYTE_ORDER_MARK else 0

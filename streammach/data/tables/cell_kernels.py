@@ -106,7 +106,7 @@ def read_records(
     delimiter, quotes : int
         As for :func:`whole_records`.
     starts, stops : int64 (rows, columns)
-        Receive where each cell lies; those that a record lacks are empty.
+        Receive where each cell lies; of those that a record lacks nothing is written.
     found, lines : int64 (rows,)
         Receive how many cells a record has, and its line, from 1.
     odd : int64 (4,)
@@ -160,8 +160,6 @@ def read_records(
             column += 1
         line += 1
         found[n] = column
-        for c in range(column, columns):
-            starts[n, c] = stops[n, c] = 0
         n += 1
     return n
 

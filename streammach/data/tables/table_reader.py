@@ -20,6 +20,8 @@ from streammach.data.tables.cells import BadCell, Cells, TableRows
 from streammach.data.tables.frame import Wrong, cells_of, joined, note, split, too_long
 from streammach.data.tables.frame_kernels import (
     BIN,
+    FIRST_NUMBER,
+    N_NUMBERS,
     NAMES,
     TEXT,
     VALUE,
@@ -37,7 +39,7 @@ from streammach.rows.names import MAX_NAMESPACES
 from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
-from streammach.spec.recipe import CHARS, Recipe
+from streammach.spec.recipe import CHARS, Column, Recipe
 from streammach.spec.types import Multilabel
 
 MOST_KEPT = 1 << 20  # features of a row: room for more is given up behind it
@@ -88,9 +90,10 @@ class TableReader:
         """Return the rows of a piece."""
         rows = self._rows_of(piece)
         self._lines = rows.lines
-        part = self.rows(rows, piece.first_row)
-        part.n_lines = rows.n_lines
-        return part
+        parts = [self.rows(some, piece.first_row) for some in rows.parts()]
+        found = parts[0] if len(parts) == 1 else PieceRows.joined(parts)
+        found.n_lines = rows.n_lines
+        return found
 
     def bad_row(self, piece: Any, place: int, reason: str) -> BadRow:
         """Return a row of the piece that was read last, by its number, as a bad one."""
@@ -98,8 +101,12 @@ class TableReader:
 
     def rows(self, rows: TableRows, first_row: int) -> PieceRows:
         """Return rows, numbered from 0 on."""
-        wrong = {cell.row: cell for cell in rows.refused}
+        numbers = np.arange(rows.n_rows) if rows.places is None else rows.places
+        refused = {cell.row: cell for cell in rows.refused}
+        again = np.flatnonzero(np.isin(numbers, list(refused))).tolist() if refused else []
+        wrong = {row: refused[int(numbers[row])] for row in again}
         frame, tags = self._framed(rows, wrong)
+        refused |= {int(numbers[row]): cell for row, cell in wrong.items()}
         left = np.flatnonzero((frame.importance == 0) & ~frame.bad)
         frame.bad[left] = True
         out = self._parsed(frame)
@@ -109,9 +116,10 @@ class TableReader:
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
         several = self._multilabel == "auto" and bool(out.state[parsed.LISTED])
         listed = self._multilabel == "on" or several
+        good, left = numbers[good], numbers[left]
         return PieceRows(
             block_of(out, good + first_row, good, tags, listed=listed),
-            [self._bad_row(wrong[row], first_row) for row in sorted(wrong)],
+            [self._bad_row(refused[n]._replace(row=n), first_row) for n in sorted(refused)],
             unknown_values=int(out.state[parsed.UNKNOWN]),
             unknown=out.places[: int(out.state[parsed.ROWS])],
             left=first_row + left[:, None] + np.arange(2),
@@ -119,14 +127,16 @@ class TableReader:
 
     def _framed(self, rows: TableRows, wrong: Wrong) -> tuple[Frame, Texts | None]:
         """Return rows as the kernel reads them, and their tags."""
-        recipe, n = self._recipe, rows.n_rows
+        recipe, n, there = self._recipe, rows.n_rows, {*rows.names}
+        # A column that is missing in all rows has no features, unless these are scaled.
+        chosen = [i for i, c in enumerate(recipe.columns) if c.name in there or c.scale]
+        own = [recipe.columns[i] for i in chosen]
         columns = [
-            Cells.none(n) if c.name in self._absent else cells_of(rows, c, wrong)
-            for c in recipe.columns
+            Cells.none(n) if c.name in self._absent else cells_of(rows, c, wrong) for c in own
         ]
         every = [*columns, self._labels(rows, wrong)]
         importance, tags = self._importance(rows, wrong), self._tags(rows, wrong)
-        named = [*((c.name, c.role) for c in recipe.columns), (recipe.label or "", "label")]
+        named = [*((c.name, c.role) for c in own), (recipe.label or "", "label")]
         data, starts, stops, kinds = joined(every, named, wrong, self._changes)
         firsts = np.cumsum([0, *(len(cells.starts) for cells in columns)])
         weights = [np.ones(1)]
@@ -135,15 +145,16 @@ class TableReader:
                 np.ones(len(cells.starts)) if cells.weights is None else cells.weights
                 for cells in every
             ]
-        self._counts.add(
-            n, {c.name: cells.missing for c, cells in zip(recipe.columns, columns, strict=True)}
-        )
+        missing = {c.name: cells.missing for c, cells in zip(own, columns, strict=True)}
+        self._counts.add(n, dict.fromkeys((c.name for c in recipe.columns), n) | missing)
+        facts = self._columns[chosen]
+        facts[:, FIRST_NUMBER] = np.cumsum(facts[:, N_NUMBERS]) - facts[:, N_NUMBERS]
         least, most = recipe.chars or (0, 0)
         frame = Frame(
             data=data, starts=starts, stops=stops, kinds=kinds, importance=importance,
             offsets=np.stack([c.offsets + at for c, at in zip(every, firsts, strict=True)]),
-            weights=np.concatenate(weights), numbers=self._numbers(columns, n),
-            columns=self._columns, bad=np.isin(np.arange(n), list(wrong)),
+            weights=np.concatenate(weights), numbers=_numbers_of(own, facts, columns, n),
+            columns=facts, bad=np.isin(np.arange(n), list(wrong)),
             options=np.array([recipe.ngrams, least, most], np.int64),
         )  # fmt: skip
         return frame, tags
@@ -173,25 +184,6 @@ class TableReader:
         ids = self._vocabulary.namespace_ids(spaces)
         found[:, 1:3] = np.append(0, np.where(ids < 0, MAX_NAMESPACES, ids + 1))[found[:, 1:3]]
         return found
-
-    def _numbers(self, columns: list[Cells], n_rows: int) -> NDArray[np.float64]:
-        """Return the numbers of all columns, those with bins as the bins that they lie in."""
-        facts = self._columns[:, 3:5].tolist()
-        out = np.full((n_rows, sum(facts[-1])), np.nan)
-        for column, (first, several), cells in zip(
-            self._recipe.columns, facts, columns, strict=True
-        ):
-            if cells.numbers is None or not several:
-                continue
-            found = cells.numbers
-            if column.scale:  # what is missing is usual
-                found = np.nan_to_num((found - column.center) * column.scale)
-                found = np.clip(np.where(found == 0, USUAL, found), -LARGEST, LARGEST)
-            if column.edges:
-                bins = np.searchsorted(np.array(column.edges), found, side="right")
-                found = np.where(np.isnan(found), np.nan, bins)
-            out[:, first : first + several] = found
-        return out
 
     def _labels(self, rows: TableRows, wrong: Wrong) -> Cells:
         """Return the labels; say which rows have none, or several where they may not."""
@@ -294,3 +286,23 @@ class TableReader:
         if self._lines is None:
             return BadRow(reason=cell.reason, text=text, line=first_row + cell.row)
         return BadRow(reason=cell.reason, text=text, line=int(self._lines[cell.row]), byte=1)
+
+
+def _numbers_of(
+    columns: list[Column], facts: NDArray[np.int64], every: list[Cells], n_rows: int
+) -> NDArray[np.float64]:
+    """Return the numbers of all columns, those with bins as the bins that they lie in."""
+    out = np.full((n_rows, int(facts[:, N_NUMBERS].sum())), np.nan)
+    places = facts[:, [FIRST_NUMBER, N_NUMBERS]].tolist()
+    for column, (first, several), cells in zip(columns, places, every, strict=True):
+        if cells.numbers is None or not several:
+            continue
+        found = cells.numbers
+        if column.scale:  # what is missing is usual
+            found = np.nan_to_num((found - column.center) * column.scale)
+            found = np.clip(np.where(found == 0, USUAL, found), -LARGEST, LARGEST)
+        if column.edges:
+            bins = np.searchsorted(np.array(column.edges), found, side="right")
+            found = np.where(np.isnan(found), np.nan, bins)
+        out[:, first : first + several] = found
+    return out

@@ -35,6 +35,7 @@ from streammach.data.text import TextFile, TextPiece
 from streammach.errors import DataError, clean
 from streammach.files.raw_text import RawFile, find_in_head
 from streammach.simd import PADDING
+from streammach.spec.recipe import MOST_COLUMNS
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 FIRST_BYTES = 1 << 16
@@ -46,6 +47,10 @@ ODD = {  # what is said of cells whose quotes are odd
     "line {:,} (--quotes on reads cells that span lines)",
 }
 COMMA, SEMICOLON = ord(","), ord(";")
+READ_CELLS = 1 << 21  # of records that are read together, 16 bytes each
+MOST_KEYS = 1 << 13  # of the first objects: a cell of each in each row takes 64 MB
+MOST_VALUES = 1 << 20  # of an object, with its commas: decoded they take 64 MB
+MANY_VALUES = f"'{{}}' holds more than {MOST_VALUES:,} values"
 NO_JSON = "'{}' is not JSON"
 NO_OBJECT = "'{}' is no JSON object"
 LINE = re.compile(rb"^[^\S\n]*[^\s][^\n]*(\n?)", re.MULTILINE)  # that is not blank
@@ -109,14 +114,16 @@ def _lines(text: NDArray[np.uint8]) -> int:
 
 
 class Records(NamedTuple):
-    """Records of a text: their cells, how many each has, its line, and odd cells.
+    """Records of a text: cells of whole ones, how many each has, its line, and odd cells.
 
-    As :func:`streammach.data.tables.cell_kernels.read_records` gives them.
+    As :func:`streammach.data.tables.cell_kernels.read_records` gives them, but that `starts` and
+    `stops` are those of records that have all columns; `whole` int64 (rows,) has their numbers.
     """
 
     text: NDArray[np.uint8]
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
+    whole: NDArray[np.int64]
     found: NDArray[np.int64]
     lines: NDArray[np.int64]
     odd: NDArray[np.int64]
@@ -125,10 +132,14 @@ class Records(NamedTuple):
         """Return the bytes of a cell."""
         return self.text[self.starts[row, column] : self.stops[row, column]].tobytes()
 
-    def columns(self, names: Sequence[str], rows: Any = slice(None)) -> dict[str, Cells]:
-        """Return the cells of some records by column."""
-        starts, stops = (np.asfortranarray(ends[rows]) for ends in (self.starts, self.stops))
-        return {n: Cells.spans(self.text, starts[:, i], stops[:, i]) for i, n in enumerate(names)}
+    def rows(self, names: Sequence[str], first: int = 0) -> CellRows:
+        """Return whole records from number `first` on."""
+        some = slice(int(np.searchsorted(self.whole, first)), None)
+        starts, stops = (np.asfortranarray(ends[some]) for ends in (self.starts, self.stops))
+        cells = {n: Cells.spans(self.text, starts[:, i], stops[:, i]) for i, n in enumerate(names)}
+        rows = CellRows(cells, len(starts))
+        rows.places = self.whole[some]
+        return rows
 
 
 class DelimitedSource(TextTable):
@@ -158,8 +169,7 @@ class DelimitedSource(TextTable):
     def first_rows(self) -> list[CellRows]:
         read = find_in_head(self.path, self._raw, HEAD_BYTES, self._first_records)
         assert read is not None, "there is a header"
-        good = np.flatnonzero(read.found == len(self._names))[self.header_rows :]
-        return [CellRows(read.columns(self._names, good), len(good))]
+        return [read.rows(self._names, self.header_rows)]
 
     def rows_of(self, piece: TextPiece) -> CellRows:
         """Return the rows of a piece; note its odd cells."""
@@ -174,22 +184,40 @@ class DelimitedSource(TextTable):
         more = " (--quotes on reads cells that span lines)" if read.odd[UNPAIRED] else ""
         who = f"{NAMED_BY[self.header_rows]} {n:,}{more}"
         ragged = np.flatnonzero(read.found != n).tolist()
-        refused = [BadCell(i, f"{int(read.found[i]):,} cells, {who}") for i in ragged]
-        rows = CellRows(read.columns(self._names), piece.n_rows, refused)
+        rows = read.rows(self._names)
+        rows.refused = [BadCell(i, f"{int(read.found[i]):,} cells, {who}") for i in ragged]
         rows.lines = read.lines + piece.n_lines_before
         rows.n_lines = _lines(text[piece.start : piece.stop]) + piece.n_lines_before
         return rows
 
     def _records(
-        self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int
-    ) -> Records:
-        # Doubled quotes are changed in the text.
-        starts, stops = (np.empty((n_rows, n_columns), np.int64) for _ in range(2))
-        found, lines, odd = (np.empty(n, np.int64) for n in (n_rows, n_rows, 4))
-        read_records(
-            text, start, stop, self.delimiter, self.quotes, starts, stops, found, lines, odd
-        )
-        return Records(text, starts, stops, found, lines, odd)
+        self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int, *,
+        every: bool = False,
+    ) -> Records:  # fmt: skip
+        """Return records, with cells of `every` one or of those with so many."""
+        # Doubled quotes are changed in the text. Records are read some at a time: those that lack
+        # columns may be many, and have no place in what is kept.
+        found, lines, odd = (np.zeros(n, np.int64) for n in (n_rows, n_rows, 4))
+        kept, whole = [np.zeros((2, 0, n_columns), np.int64)], [np.zeros(0, np.int64)]
+        n, before, most = 0, 0, max(1, READ_CELLS // n_columns)
+        while n < n_rows:
+            end = min(n + most, n_rows)
+            cut = stop if end == n_rows else self._whole(text, start, stop, most=most)[0]
+            ends, own = np.empty((2, end - n, n_columns), np.int64), np.zeros(4, np.int64)
+            read_records(
+                text, start, cut, self.delimiter, self.quotes, ends[0], ends[1], found[n:end],
+                lines[n:end], own,
+            )  # fmt: skip
+            some = np.arange(end - n) if every else np.flatnonzero(found[n:end] == n_columns)
+            kept.append(ends if len(some) == end - n else ends[:, some])
+            whole.append(n + some)
+            lines[n:end] += before
+            for place in ODD:
+                odd[place + 1] = odd[place + 1] if odd[place] else own[place + 1] + before
+                odd[place] += own[place]
+            start, n, before = cut, end, before + (_lines(text[start:cut]) if end < n_rows else 0)
+        starts, stops = kept[1] if len(kept) == 2 else np.concatenate(kept, axis=1)
+        return Records(text, starts, stops, np.concatenate(whole), found, lines, odd)
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
         """Say which columns no row had, and what quotes were met."""
@@ -209,7 +237,8 @@ class DelimitedSource(TextTable):
         if n < needed and not whole:
             return None
         columns = 1 + int(np.count_nonzero(raw[:cut] == self.delimiter)) if most == 1 else 0
-        return self._records(raw, 0, cut, n, columns or len(self._names))
+        columns = min(columns or len(self._names), MOST_COLUMNS + 1)
+        return self._records(raw, 0, cut, n, columns, every=most == 1)
 
     def _read_names(self) -> list[str]:
         first = partial(self._first_records, most=1, needed=1)
@@ -219,7 +248,11 @@ class DelimitedSource(TextTable):
         if self.delimiter == COMMA and int(read.found[0]) == 1 and b";" in read.cell(0, 0):
             self.delimiter = SEMICOLON
             return self._read_names()
-        cells = [read.cell(0, i) for i in range(int(read.found[0]))]
+        n_cells = int(read.found[0])
+        if n_cells > MOST_COLUMNS:
+            what = f"its first row has {n_cells:,} cells, at most {MOST_COLUMNS:,} are read"
+            raise DataError(what, path=self.path, line=1)
+        cells = [read.cell(0, i) for i in range(n_cells)]
         try:
             names = [cell.decode() for cell in cells] if self.header_rows else []
         except UnicodeDecodeError:
@@ -245,6 +278,7 @@ class JsonSource(TextTable):
         if not lines:
             return []
         rows = PythonRows(*objects_of(lines))
+        check_keys(rows.names, self.path)
         if rows.refused and not rows.names:
             what = rows.refused[0].reason.format(clean(rows.refused[0].text, 60))
             raise DataError(what, path=self.path, line=1)
@@ -255,7 +289,8 @@ class JsonSource(TextTable):
         every = piece.buffer.text[piece.start : piece.stop].tobytes().split(b"\n")[:-1]
         lines = np.array([i for i, line in enumerate(every) if line not in (b"", b"\r")], np.int64)
         rows = PythonRows(*objects_of([every[i] for i in lines]))
-        self.counts.names.update(rows.names)
+        known, needed = self.counts.names, {*self.recipe.names}
+        known.update(name for name in rows.names if name in needed or len(known) < MOST_KEYS)
         rows.lines = lines + 1 + piece.n_lines_before
         rows.n_lines = len(every) + piece.n_lines_before
         return rows
@@ -267,19 +302,30 @@ def _first_lines(text: bytes, whole: bool) -> list[bytes] | None:
     return short or ([line[0] for line in found[:1]] if whole else None) or None
 
 
+def check_keys(names: Sequence[str], path: Path) -> None:
+    """Raise DataError where the first objects have so many keys that these are no columns."""
+    if len(names) > MOST_KEYS:
+        what = f"its first objects have {len(names):,} different keys, {MOST_KEYS:,} are read"
+        hint = 'Put names with values into one object: {"words": {"a": 1, "b": 2}}.'
+        raise DataError(what, path=path, hint=hint)
+
+
 def objects_of(lines: list[bytes]) -> tuple[list[dict[str, Any]], list[BadCell]]:
     """Return the objects of lines of JSON, empty ones for bad lines, and the bad ones."""
     rows: list[dict[str, Any]] = []
     refused: list[BadCell] = []
-    decode = msgspec.json.Decoder().decode
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
     for i, line in enumerate(lines):
+        row, wrong = NOTHING, ""
         try:
-            row = decode(line)
+            if line.count(b",") > MOST_VALUES:
+                wrong = MANY_VALUES
+            else:
+                row = decode(line)
+        except msgspec.ValidationError:
+            wrong = NO_OBJECT
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            refused.append(BadCell(i, NO_JSON if is_utf8(line) else NOT_UTF8, line[:80]))
-            row = NOTHING
-        if not isinstance(row, dict):
-            refused.append(BadCell(i, NO_OBJECT, line[:80]))
-            row = NOTHING
+            wrong = NO_JSON if is_utf8(line) else NOT_UTF8
+        refused += [BadCell(i, wrong, line[:80])] if wrong else []
         rows.append(row)
     return rows, refused

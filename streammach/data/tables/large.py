@@ -29,12 +29,15 @@ DICTIONARY, RECORDS = 2, 3  # kinds of Arrow's messages
 
 def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool, ends: bytes) -> Large:
     """Return what rows in a text, uint8 (bytes,), may take: cells, or objects of JSON."""
-    places = np.flatnonzero(np.isin(text, np.frombuffer(ends, np.uint8), kind="table"))
-    long = np.flatnonzero(np.diff(places, prepend=-1) > MAX_CELL)
-    counts, before = np.zeros(256, np.int64), 0
-    for i in long.tolist():
-        counts += _counts(text[before : places[i - 1] + 1 if i else 0])
-        before = int(places[i])
+    counts, before, last = np.zeros(256, np.int64), 0, -1
+    for first in range(0, len(text), CHUNK):
+        within = np.isin(text[first : first + CHUNK], np.frombuffer(ends, np.uint8), kind="table")
+        places = first + np.flatnonzero(within)
+        gaps = np.diff(places, prepend=last)
+        for i in np.flatnonzero(gaps > MAX_CELL).tolist():
+            counts += _counts(text[before : places[i] - gaps[i] + 1])
+            before = int(places[i])
+        last = int(places[-1]) if len(places) else last
     counts += _counts(text[before:])
     marks = int(counts[MARKS].sum())
     items = marks if objects or len(recipe.texts) < len(recipe.columns) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -106,7 +107,12 @@ class TextTable(Table, TextFile):
 
     def _large(self, text: NDArray[np.uint8]) -> Large:
         ends = bytes([self.delimiter, NEWLINE]) if self.names_known else b'"\n'
+        text = self._readable(text)
         return of_text(text, self.recipe, objects=not self.names_known, ends=ends)
+
+    @abstractmethod
+    def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the text of a large piece without rows that are refused by their cells' number."""
 
 
 def _lines(text: NDArray[np.uint8]) -> int:
@@ -189,6 +195,13 @@ class DelimitedSource(TextTable):
         rows.lines = read.lines + piece.n_lines_before
         rows.n_lines = _lines(text[piece.start : piece.stop]) + piece.n_lines_before
         return rows
+
+    def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        whole = np.append(text, np.full(PADDING, NEWLINE, np.uint8))
+        n = self._whole(text, 0, len(text))[1]
+        read = self._records(whole, 0, len(text), n, len(self._names))
+        ends = zip(read.starts[:, 0].tolist(), read.stops[:, -1].tolist(), strict=True)
+        return np.concatenate([text[:0], *(text[a : b + 1] for a, b in ends)])
 
     def _records(
         self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int, *,
@@ -283,6 +296,11 @@ class JsonSource(TextTable):
             what = rows.refused[0].reason.format(clean(rows.refused[0].text, 60))
             raise DataError(what, path=self.path, line=1)
         return [rows]
+
+    def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        lines = text.tobytes().splitlines(keepends=True)
+        some = [line for line in lines if line.count(b",") <= MOST_VALUES]
+        return np.frombuffer(b"".join(some), np.uint8)
 
     def rows_of(self, piece: TextPiece) -> PythonRows:
         """Return the objects of a piece; note their keys."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,14 +13,14 @@ from streammach.data.formats.registry import TEXT_FORMATS, guess_format
 from streammach.data.matrix import MatrixSource
 from streammach.data.matrix_text import MatrixText, matrix_shape
 from streammach.data.numpy_files import NpySource
-from streammach.data.source import Source
+from streammach.data.source import START, Place, Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
 from streammach.data.tables.document_folder import DOCUMENTS, DocumentFolder, is_document_folder
 from streammach.data.tables.guess import no_label
-from streammach.data.tables.table_source import Table
+from streammach.data.tables.table_source import Table, recipe_for
 from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable
-from streammach.data.text import TextSource
+from streammach.data.text import TextPiece, TextSource
 from streammach.data.tree_files import Hdf5Source, NpzSource
 from streammach.data.zarr_folders import AnnDataSource
 from streammach.errors import DataError, UsageError, check_word, clean
@@ -48,6 +48,7 @@ CORPORA = {
     re.compile(rb"[^\t]*\t *<[^<>\s]+>( +<[^<>\s]+>)*\s*"): (("text", "subjects"), " "),
     re.compile(rb"\d+(,\d+)*\t[^\t]*[^\t\d,.\s][^\t]*"): (("labels", "text"), ","),
 }
+EMPTY: tuple[bytes, None] = (b"", None)
 LINE = re.compile(rb"^[^\S\n]*[^\s#][^\n]*", re.MULTILINE)  # that is not blank and no comment
 
 
@@ -127,7 +128,7 @@ def open_table(
         and options.layout == Layout()
         and not (options.table.features or options.table.label)
     ):
-        line, _ = _first_line(path, raw)
+        line = (_first_line(path, raw) or EMPTY)[0]
         for looks, (columns, separator) in CORPORA.items():
             options = _corpus(options, columns, separator) if looks.fullmatch(line) else options
     if form == DOCUMENTS:
@@ -158,7 +159,10 @@ def _text_source(path: Path, options: SourceOptions) -> Source[Any]:
         raise UsageError(f"it is read once, as text: --format {options.form}", path=path)
     with disk_errors(path):
         raw = RawFile(path, prompt=options.prompt) if is_piped(path) else None
-    line, form = _first_line(path, raw)
+    found = _first_line(path, raw)
+    if found is None and options.form not in PIPED_TABLES:
+        return NoRows(path, options.form or NoRows.form, raw=raw)
+    line, form = found or EMPTY
     if raw is None and options.form in (None, "xmc") and matrix_shape(line):
         _refuse(options, ("y_path", "first_label"), "labels are in a file of their own", path)
         return MatrixText(path, options.labels, multilabel=options.multilabel)
@@ -190,7 +194,7 @@ def _bare(line: bytes, options: SourceOptions) -> str | None:
     return None if table else name
 
 
-def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:
+def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None] | None:
     """Return the first line that is not blank and no comment, and the format of text it tells."""
 
     def told(text: bytes, whole: bool) -> tuple[bytes, str | None] | None:
@@ -200,10 +204,20 @@ def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None]:
         form = guess_format(*lines) if lines else None
         return (lines[0], form) if form or len(lines) > 1 or (lines and whole) else None
 
-    found = find_in_head(path, raw, SAMPLE_BYTES, told)
-    if found is None:
-        raise DataError("it holds no rows", path=path)
-    return found
+    return find_in_head(path, raw, SAMPLE_BYTES, told)
+
+
+class NoRows(TextSource):
+    """A text without a line that is a row: it is of any format."""
+
+    form = "vw"
+
+    def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
+        for piece in super().pieces(begin):
+            if LINE.search(piece.buffer.text[piece.start : piece.stop].tobytes()):
+                raise DataError("too much is before its first row to look at", path=self.path)
+            self.give_back(piece)
+        yield from ()
 
 
 def agreed(
@@ -216,17 +230,18 @@ def agreed(
             what = "only a table has columns to name: --label, --text, --category, --number"
             raise UsageError(what, path=opened[0].path)
         return list(options)
-    if len(tables) < len(opened):
+    if len(tables) < sum(not isinstance(source, NoRows) for source in opened):
         raise UsageError("tables and other files do not make one store", path=opened[0].path)
     if recipe is not None and options[0].table != TableOptions():
         raise UsageError("the store of --like has a recipe: --label, --text, --category, --number")
-    recipe = tables[0].recipe if recipe is None else recipe
-    if recipe.label is None:
-        raise no_label(tables[0].columns_there(), tables[0].path)
+    recipe = recipe_for(tables) if recipe is None else recipe
     for table in tables:
         table.recipe = recipe
+    if recipe.label is None:
+        told = next((table for table in tables if table.columns_there()), tables[0])
+        raise no_label(told.columns_there(), told.path)
     if not options[0].table.features and options[0].recipe is None:
-        opened[0].note = recipe.said()
+        tables[0].note = recipe.said()
     return [replace(option, recipe=recipe) for option in options]
 
 

@@ -36,7 +36,7 @@ PACKED = {  # by what a file begins with
 }  # fmt: skip
 STANDARD_INPUT = Path("-")
 GZIP_BITS = 31
-GROWS = 4  # times as much is looked at where what is looked for is not there
+GROWS = 2  # times as much is looked at where what is looked for is not there
 T = TypeVar("T")
 
 
@@ -192,16 +192,22 @@ def _tells(head: bytes) -> bool:
     return len(lines) > 1 or (len(lines) == 1 and not lines[0].replace(b" ", b"").strip().isdigit())
 
 
+def first_texts(path: Path, raw: RawFile | None, n_bytes: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield the first bytes of a text, more each time, and whether no more are read."""
+    whole = False
+    while not whole:
+        text, ended = _first_bytes(path, raw, n_bytes)
+        whole = ended or n_bytes >= MAX_LINE
+        yield text, whole
+        n_bytes *= GROWS
+
+
 def find_in_head(
     path: Path, raw: RawFile | None, n_bytes: int, found: Callable[[bytes, bool], T | None]
 ) -> T | None:
     """Return what is found in the first bytes of a text; it reads more where it must."""
-    while True:
-        text, whole = _first_bytes(path, raw, n_bytes)
-        whole = whole or n_bytes >= MAX_LINE
-        if (result := found(text, whole)) is not None or whole:
-            return result
-        n_bytes *= GROWS
+    results = (found(text, whole) for text, whole in first_texts(path, raw, n_bytes))
+    return next((result for result in results if result is not None), None)
 
 
 def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, bool]:

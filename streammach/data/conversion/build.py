@@ -110,7 +110,8 @@ class Build:
         wrong, like = "", self._request.like
         if tally.rows == 0:
             left = "all rows have importance 0: nothing can be learnt"
-            wrong = left if tally.left else "no row could be read"
+            none = "no row could be read" if self._bad_rows.total else _holding_none(self._sources)
+            wrong = left if tally.left else none
         elif tally.listed and not tally.labels:
             wrong = "no row has a label"
         elif tally.nnz == 0:
@@ -236,6 +237,11 @@ class Build:
         if tally.n_columns < 1:
             return NO_COLUMNS
         return trained_columns(features, tally.n_columns, self._sources[0].column_names())
+
+
+def _holding_none(sources: Sequence[Source[Any]]) -> str:
+    n = len(sources)
+    return "it holds no rows" if n == 1 else f"none of {n:,} sources holds a row; the first one"
 
 
 def _warn_of_spellings(labels: Names) -> None:

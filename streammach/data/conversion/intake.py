@@ -77,7 +77,7 @@ class Intake:
             self._desks.put(_Desk(names, group, strict=not bad_rows.skip))
         sizes = [source.n_bytes for source in sources]
         *self._before, self._total = itertools.accumulate(sizes, initial=0)  # bytes before each
-        known = all(sizes)
+        known = all(size or source.files() for size, source in zip(sizes, sources, strict=True))
         self._most = max(SMALL_ROOM, ROOM_FOR_BYTE * self._total) if known else UNLIMITED
         self._met: list[tuple[float, int]] = []  # names, by the share of the sources that was read
         self._rows_before = 0  # bad ones too, of the sources that were read

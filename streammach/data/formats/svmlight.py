@@ -29,7 +29,9 @@ def fits(line: bytes, following: bytes) -> bool:
 
 def fits_xmc(line: bytes, following: bytes) -> bool:
     """Return whether the first two lines of a text look like XMC."""
-    return xmc_header(line) is not None and b":" in following and b"|" not in following
+    header = xmc_header(line)
+    rows = b":" in following and b"|" not in following
+    return header is not None and (rows or not (header.rows or following))
 
 
 def xmc_header(line: bytes) -> TextHeader | None:
@@ -38,7 +40,7 @@ def xmc_header(line: bytes) -> TextHeader | None:
     if len(fields) != 3 or not all(f.isdigit() and len(f) <= 18 for f in fields):
         return None
     found = TextHeader(*(int(f) for f in fields))
-    return found if all(found) else None
+    return found if found.columns and found.labels else None
 
 
 @kernel(fastmath=False, inner=True)

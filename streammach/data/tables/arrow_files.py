@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from streammach.data.source import START, Large, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
 from streammach.data.tables.cells import TableRows
-from streammach.data.tables.guess import Head
+from streammach.data.tables.head import HEAD_ROWS, Head
 from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
-from streammach.data.tables.table_source import HEAD_BYTES, HEAD_ROWS, Table, distinct
+from streammach.data.tables.table_source import Table, distinct
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
 
@@ -86,15 +85,12 @@ class BatchSource(Table):
         with self._errors():
             return ReadingBytes(self.piece_bytes, self._batch_bytes() + self.word_bytes)
 
-    def head(self) -> Head:
+    def show(self, head: Head) -> None:
         with self._errors():
-            return super().head()
+            super().show(head)
 
     def first_rows(self) -> Iterator[TableRows]:
-        """Yield the first rows; a large one only where the first batch has no other."""
-        every = (list(slices(batch)) for batch, _ in self._checked(self._names, 0))
-        small = ([one for one in some if one[1] <= 2 * PIECE_BYTES] or some[:1] for some in every)
-        return first_of(itertools.chain.from_iterable(small))
+        return some_rows(batch for batch, _ in self._checked(self._names, 0))
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the rows in their order, in pieces of about a megabyte."""
@@ -295,12 +291,10 @@ def slices(batch: Any) -> Iterator[tuple[Any, int]]:
         first, before = stop, int(ends[stop - 1])
 
 
-def first_of(some: Iterable[tuple[Any, int]]) -> Iterator[TableRows]:
-    """Yield the rows at the start of batches, given with their bytes, from which a recipe is."""
-    n_rows = n_bytes = 0
-    for batch, size in some:
-        rows = ArrowRows(batch.slice(0, HEAD_ROWS - n_rows))
-        yield rows
-        n_rows, n_bytes = n_rows + rows.n_rows, n_bytes + size
-        if n_rows >= HEAD_ROWS or n_bytes > HEAD_BYTES:
-            break
+def some_rows(batches: Iterable[Any]) -> Iterator[TableRows]:
+    """Yield the rows of batches, some at a time; a large one only where its batch has no other."""
+    for batch in batches:
+        every = list(slices(batch))
+        for part, _ in [one for one in every if one[1] <= 2 * PIECE_BYTES] or every[:1]:
+            for first in range(0, part.num_rows, HEAD_ROWS):
+                yield ArrowRows(part.slice(first, HEAD_ROWS))

@@ -14,9 +14,10 @@ import numpy as np
 from streammach.data.source import START, Large, Place
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_files import BatchPiece
-from streammach.data.tables.cells import MAX_CELL, NOT_UTF8, BadCell, PythonRows
+from streammach.data.tables.cells import MAX_CELL, NOT_UTF8, BadCell, PythonRows, TableRows
+from streammach.data.tables.head import HEAD_ROWS
 from streammach.data.tables.large import of_text
-from streammach.data.tables.table_source import HEAD_BYTES, HEAD_ROWS, Table
+from streammach.data.tables.table_source import Table
 from streammach.data.tables.values import is_utf8
 from streammach.errors import DataError, clean
 from streammach.files.raw_text import read_text
@@ -30,11 +31,12 @@ MAX_SUBJECTS = 1 << 20  # bytes of the subjects of a document: split they take f
 
 
 def is_document_folder(path: Path) -> bool:
-    """Return whether a folder holds documents and is nothing else."""
+    """Return whether a folder holds documents, or nothing, and is nothing else."""
     with disk_errors(path), os.scandir(path) as found:
         names = [entry.name for entry in islice(found, HEAD_ROWS)]
     known = {"zarr.json", ".zgroup", ".zarray"}
-    return known.isdisjoint(names) and any(name.endswith(TEXT) for name in names)
+    texts = [name for name in names if name.endswith(TEXT)]
+    return known.isdisjoint(names) and (bool(texts) or not names)
 
 
 class DocumentFolder(Table):
@@ -62,10 +64,8 @@ class DocumentFolder(Table):
     def columns_there(self) -> Sequence[str]:
         return COLUMNS
 
-    def first_rows(self) -> Iterator[PythonRows]:
-        for piece in islice(self.pieces(), HEAD_BYTES // PIECE_BYTES):
-            assert isinstance(piece.rows, PythonRows)
-            yield piece.rows
+    def first_rows(self) -> Iterator[TableRows]:
+        yield from map(self.rows_of, self.pieces())
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the documents in the order of their names, in pieces of about a megabyte."""

@@ -14,10 +14,11 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.source import START, Place
 from streammach.data.source_options import GUESSED, SourceOptions, TableOptions
 from streammach.data.store.held import PLACE
-from streammach.data.tables.arrow_files import BatchPiece, first_of, slices
+from streammach.data.tables.arrow_files import BatchPiece, slices, some_rows
 from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
 from streammach.data.tables.cells import PythonRows, TableRows
-from streammach.data.tables.table_source import HEAD_ROWS, Table, distinct
+from streammach.data.tables.head import HEAD_ROWS
+from streammach.data.tables.table_source import Table, distinct
 from streammach.data.tables.values import is_missing, text_of
 from streammach.errors import DataError, UsageError, clean
 from streammach.rows.block import RowBlock
@@ -125,10 +126,9 @@ class MemorySource(Table):
 
     def first_rows(self) -> Iterator[TableRows]:
         if self._listed:
-            rows = self._table[:HEAD_ROWS]
-            return iter([PythonRows(_dictionaries(rows, ()))] if rows else [])
-        batches = self._batches(self.columns_there(), head=True)
-        return first_of((batch, batch.nbytes) for batch in batches)
+            yield PythonRows(_dictionaries(self._table[:HEAD_ROWS], ()))
+        else:
+            yield from some_rows(self._batches(self.columns_there(), head=True))
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         first = 0

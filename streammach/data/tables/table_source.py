@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from streammach.data.source import ReadingBytes, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.cells import TableRows
-from streammach.data.tables.guess import Head, no_column, no_label, recipe_of, some_of
+from streammach.data.tables.guess import no_column, no_label, recipe_of, some_of
+from streammach.data.tables.head import Head
 from streammach.data.tables.table_reader import TableCounts, TableReader
 from streammach.data.tokenizers import STEM_BYTES
 from streammach.errors import DataError, clean
@@ -21,7 +22,6 @@ from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
 T = TypeVar("T", str, bytes)
-HEAD_ROWS, HEAD_BYTES = 1000, 4 << 20  # of a table that are looked at for its recipe
 
 
 class Table(Source[Any]):
@@ -36,41 +36,27 @@ class Table(Source[Any]):
         self._recipe = options.recipe
         self._lock = Turn()
         self._absent: frozenset[str] | None = None
-        self._head: Head | None = None
 
     @abstractmethod
     def first_rows(self) -> Iterable[TableRows]:
-        """Yield the rows that are looked at for its recipe, or raise DataError or DiskError."""
+        """Yield the rows from its start on, some at a time, or raise DataError or DiskError."""
 
     def rows_of(self, piece: Any) -> TableRows:
         """Return the rows of a piece, as they are looked at by their columns."""
         rows: TableRows = piece.rows
         return rows
 
-    def head(self) -> Head:
-        """Return the first cells of each column, or raise DataError or DiskError."""
-        if self._head is not None:
-            return self._head
-        found: dict[str, list[Any]] = {}
-        n_rows = 0
+    def show(self, head: Head) -> None:
+        """Add the first rows to those of tables before it, or raise DataError or DiskError."""
         for rows in self.first_rows():
-            for name in rows.names:
-                found.setdefault(name, [None] * n_rows).extend(rows.look(name))
-            n_rows += rows.n_rows
-            for cells in found.values():
-                cells.extend([None] * (n_rows - len(cells)))
-        if not (n_rows or found):
-            raise DataError("it holds no rows", path=self.path)
-        self._head = found
-        return found
+            if head.take(rows):
+                return
 
     @property
     def recipe(self) -> Recipe:
         """How its rows become features, or UsageError, DataError or DiskError."""
         if self._recipe is None:
-            self._recipe = recipe_of(
-                self.head(), self.options.table, self.path, labelled=self.labelled, index=self.index
-            )
+            self._recipe = recipe_for([self])
         return self._recipe
 
     @recipe.setter
@@ -94,8 +80,8 @@ class Table(Source[Any]):
         return ReadingBytes(self.piece_bytes, self.word_bytes)
 
     def columns_there(self) -> Sequence[str]:
-        """Return the names of its columns."""
-        return list(self.head())
+        """Return the names of its columns; none where it holds nothing."""
+        return [*self.recipe.names, *self.recipe.ignored]
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TableReader:
         """Return something that reads pieces, or raise UsageError or DataError."""
@@ -112,7 +98,9 @@ class Table(Source[Any]):
     def _lacking(self, *, label_needed: bool) -> frozenset[str]:
         """Return the columns of the recipe that are not there; warn of them."""
         recipe = self.recipe
-        names = self.columns_there() if self.names_known else recipe.names
+        names = self.columns_there()
+        if not names:
+            return frozenset(recipe.names)
         if label_needed and recipe.label is None:
             raise no_label(names, self.path)
         if not self.names_known:
@@ -123,8 +111,8 @@ class Table(Source[Any]):
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
         """Warn of columns that no row had, and of unknown ones, where only rows name them."""
-        del n_rows, n_bad, n_lines
-        if not self.names_known:
+        del n_lines
+        if n_rows + n_bad and not self.names_known:
             lacking(self.recipe, sorted(self.counts.names), self.path)
 
     def remarks(self) -> list[str]:
@@ -137,6 +125,21 @@ class Table(Source[Any]):
         ]
 
 
+def recipe_for(tables: Sequence[Table]) -> Recipe:
+    """Return how rows of tables become features, by the first rows of all in their order."""
+    head, told = Head(), tables[0]
+    for table in tables:
+        before = head.n_rows
+        table.show(head)
+        told = table if not before and head.n_rows else told
+        if head.full:
+            break
+    index = frozenset[str]().union(*(table.index for table in tables))
+    return recipe_of(
+        head.cells(told.path), told.options.table, told.path, labelled=told.labelled, index=index
+    )
+
+
 def lacking(recipe: Recipe, names: Sequence[str], path: Path) -> frozenset[str]:
     """Return the columns of a recipe that a table lacks; warn of them, and of other ones."""
     there = set(names)
@@ -144,7 +147,7 @@ def lacking(recipe: Recipe, names: Sequence[str], path: Path) -> frozenset[str]:
     needed = [column.name for column in recipe.columns]
     lost = [name for name in needed if name not in there]
     if len(lost) == len(needed):
-        hint = f"They are {some_of(needed)}; it has {some_of(names)}."
+        hint = f"They are {some_of(needed)}; it has {some_of(names) or 'none'}."
         raise DataError("it has none of the columns of the recipe", path=path, hint=hint)
     if lost:
         verbs = ("is", "counts") if len(lost) == 1 else ("are", "count")

@@ -6,7 +6,6 @@ import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,13 +27,14 @@ from streammach.data.tables.cell_kernels import (
     read_records,
     whole_records,
 )
-from streammach.data.tables.cells import NOT_UTF8, BadCell, CellRows, Cells, PythonRows
+from streammach.data.tables.cells import NOT_UTF8, BadCell, CellRows, Cells, PythonRows, TableRows
+from streammach.data.tables.head import HEAD_BYTES, HEAD_ROWS, HEAD_TEXT
 from streammach.data.tables.large import of_text
-from streammach.data.tables.table_source import HEAD_BYTES, HEAD_ROWS, Table, distinct
+from streammach.data.tables.table_source import Table, distinct
 from streammach.data.tables.values import is_utf8
 from streammach.data.text import TextFile, TextPiece
 from streammach.errors import DataError, clean
-from streammach.files.raw_text import RawFile, find_in_head
+from streammach.files.raw_text import RawFile, find_in_head, first_texts
 from streammach.simd import PADDING
 from streammach.spec.recipe import MOST_COLUMNS
 
@@ -70,6 +70,19 @@ class TextTable(Table, TextFile):
         TextFile.__init__(self, path, form, raw)
         # Records and lines before the present block, and up to its end.
         self._before = self._through = self._lines = self._lines_through = 0
+
+    def first_rows(self) -> Iterator[TableRows]:
+        seen = 0
+        for text, whole in first_texts(self.path, self._raw, HEAD_TEXT):
+            more = HEAD_ROWS
+            while more == HEAD_ROWS:
+                rows, more = self._first(text, seen, whole=whole)
+                seen += more
+                yield rows
+
+    @abstractmethod
+    def _first(self, text: bytes, seen: int, *, whole: bool) -> tuple[TableRows, int]:
+        """Return the next rows of the first text, up to `HEAD_ROWS`, and how many records are."""
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the records in their order, in pieces of about a megabyte."""
@@ -172,10 +185,10 @@ class DelimitedSource(TextTable):
     def columns_there(self) -> list[str]:
         return self._names
 
-    def first_rows(self) -> list[CellRows]:
-        read = find_in_head(self.path, self._raw, HEAD_BYTES, self._first_records)
-        assert read is not None, "there is a header"
-        return [read.rows(self._names, self.header_rows)]
+    def _first(self, text: bytes, seen: int, *, whole: bool) -> tuple[CellRows, int]:
+        before = self.header_rows + seen
+        read = self._first_records(text, whole, before + HEAD_ROWS)
+        return read.rows(self._names, before), len(read.found[before:])
 
     def rows_of(self, piece: TextPiece) -> CellRows:
         """Return the rows of a piece; note its odd cells."""
@@ -197,6 +210,8 @@ class DelimitedSource(TextTable):
         return rows
 
     def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if not self._names:
+            return text[:0]
         whole = np.append(text, np.full(PADDING, NEWLINE, np.uint8))
         n = self._whole(text, 0, len(text))[1]
         read = self._records(whole, 0, len(text), n, len(self._names))
@@ -212,7 +227,7 @@ class DelimitedSource(TextTable):
         # columns may be many, and have no place in what is kept.
         found, lines, odd = (np.zeros(n, np.int64) for n in (n_rows, n_rows, 4))
         kept, whole = [np.zeros((2, 0, n_columns), np.int64)], [np.zeros(0, np.int64)]
-        n, before, most = 0, 0, max(1, READ_CELLS // n_columns)
+        n, before, most = 0, 0, max(1, READ_CELLS // max(n_columns, 1))
         while n < n_rows:
             end = min(n + most, n_rows)
             cut = stop if end == n_rows else self._whole(text, start, stop, most=most)[0]
@@ -238,26 +253,26 @@ class DelimitedSource(TextTable):
         for place, (n, line) in self._odd.items():
             warnings.warn(ODD[place].format(n, line) + f": {clean(self.path, 300)}", stacklevel=2)
 
-    def _first_records(
-        self, text: bytes, whole: bool, most: int = HEAD_ROWS + 1, needed: int = 2
-    ) -> Records | None:
-        """Return the first records of a text, None where it may hold more of the needed ones."""
+    def _first_records(self, text: bytes, whole: bool, most: int) -> Records:
+        """Return the first records of a text, up to so many; those that end there."""
         raw = np.frombuffer(text + b"\n" * PADDING, np.uint8).copy()
         size = len(text) + whole
         cut, n = self._whole(raw, 0, size, most=most, ended=whole)
         if whole and cut < size and n < most:
             cut, n = size, n + 1
-        if n < needed and not whole:
-            return None
         columns = 1 + int(np.count_nonzero(raw[:cut] == self.delimiter)) if most == 1 else 0
         columns = min(columns or len(self._names), MOST_COLUMNS + 1)
         return self._records(raw, 0, cut, n, columns, every=most == 1)
 
+    def _header(self, text: bytes, whole: bool) -> Records | None:
+        """Return the first record of a text, None where there is no whole one."""
+        read = self._first_records(text, whole, 1)
+        return read if len(read.found) else None
+
     def _read_names(self) -> list[str]:
-        first = partial(self._first_records, most=1, needed=1)
-        read = find_in_head(self.path, self._raw, FIRST_BYTES, first)
-        if read is None or not len(read.found):
-            raise DataError("it holds no rows", path=self.path)
+        read = find_in_head(self.path, self._raw, FIRST_BYTES, self._header)
+        if read is None:
+            return list(self.options.layout.columns)
         if self.delimiter == COMMA and int(read.found[0]) == 1 and b";" in read.cell(0, 0):
             self.delimiter = SEMICOLON
             return self._read_names()
@@ -286,16 +301,17 @@ class JsonSource(TextTable):
 
     names_known = False
 
-    def first_rows(self) -> list[PythonRows]:
-        lines = find_in_head(self.path, self._raw, HEAD_BYTES, _first_lines)
-        if not lines:
-            return []
-        rows = PythonRows(*objects_of(lines))
+    def _first(self, text: bytes, seen: int, *, whole: bool) -> tuple[PythonRows, int]:
+        """Return objects of lines, those too long to be looked at left out, if there are others."""
+        found = [
+            line[0]
+            for line in islice(LINE.finditer(text), seen, seen + HEAD_ROWS)
+            if whole or line[1]
+        ]
+        short = [one for one in found if len(one) <= HEAD_BYTES] or found[:1]
+        rows = PythonRows(*objects_of(short))
         check_keys(rows.names, self.path)
-        if rows.refused and not rows.names:
-            what = rows.refused[0].reason.format(clean(rows.refused[0].text, 60))
-            raise DataError(what, path=self.path, line=1)
-        return [rows]
+        return rows, len(found)
 
     def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
         lines = text.tobytes().splitlines(keepends=True)
@@ -312,12 +328,6 @@ class JsonSource(TextTable):
         rows.lines = lines + 1 + piece.n_lines_before
         rows.n_lines = len(every) + piece.n_lines_before
         return rows
-
-
-def _first_lines(text: bytes, whole: bool) -> list[bytes] | None:
-    found = [line for line in islice(LINE.finditer(text), HEAD_ROWS) if whole or line[1]]
-    short = [line[0] for line in found if line.end() - line.start() <= HEAD_BYTES]
-    return short or ([line[0] for line in found[:1]] if whole else None) or None
 
 
 def check_keys(names: Sequence[str], path: Path) -> None:

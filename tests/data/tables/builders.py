@@ -43,8 +43,15 @@ def rows_of(n, seed=0):
     return out
 
 
-def table_of(rows):
-    return pa.Table.from_pylist(rows)
+def table_of(rows, names=None):
+    table = pa.Table.from_pylist(rows)
+    if not rows:
+        table = pa.table({name: pa.array([], "string") for name in names})
+    return table if names is None else table.select(names)
+
+
+def _cell(value):
+    return json.dumps(value) if isinstance(value, list | dict) else "" if value is None else value
 
 
 def write(rows, folder, form, name="rows", columns=None, batch=100):
@@ -56,12 +63,12 @@ def write(rows, folder, form, name="rows", columns=None, batch=100):
         with opened(path, "wt", encoding="utf-8", newline="") as file:
             out = csv.writer(file, delimiter=delimiter)
             out.writerow(names)
-            out.writerows([["" if row[n] is None else row[n] for n in names] for row in rows])
+            out.writerows([[_cell(row[n]) for n in names] for row in rows])
     elif form == "jsonl":
         lines = (json.dumps({n: row[n] for n in names}) for row in rows)
         path.write_text("\n".join(lines), "utf-8")
     else:
-        table = table_of(rows).select(names)
+        table = table_of(rows, names)
         if form == "parquet":
             pa.parquet.write_table(table, path, row_group_size=batch)
         elif form == "arrow":

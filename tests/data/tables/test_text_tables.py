@@ -179,7 +179,7 @@ def test_nothing_but_blank_lines(tmp_path):
     ):
         (tmp_path / form).write_bytes(text)
         with pytest.raises(DataError, match="it holds no rows"):
-            open_source(tmp_path / form)
+            convert(tmp_path / form, tmp_path / "s.zarr")
 
 
 def test_a_pipe_that_begins_with_blank_lines(tmp_path):

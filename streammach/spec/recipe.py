@@ -17,6 +17,8 @@ CHARS = ":chars"  # behind a column's name: the namespace of its character n-gra
 
 Role = Literal["text", "category", "number", "date", "names", "pairs", "vector"]
 ROLES: tuple[Role, ...] = ("text", "category", "number", "date", "names", "pairs", "vector")
+DatePart = Literal["year", "month", "weekday", "hour"]
+DATE_PARTS: tuple[DatePart, ...] = ("year", "month", "weekday", "hour")
 WORDY: tuple[Role, ...] = ("text", "category", "date", "names", "pairs")  # of sparse features
 
 
@@ -25,10 +27,11 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str  # its name in the table
     # `text`: words, runs of words and of characters; `category`: the cell is a name; `number`: its
-    # value, or the bin that it lies in; `date`: names of its year, month, weekday and hour, and the
-    # bin that its days since 1970 lie in; `names`, `pairs`, `vector`: lists of names, of names with
+    # value, or the bin that it lies in; `date`: names of its `parts`, and the bin that its days
+    # since 1970 lie in; `names`, `pairs`, `vector`: lists of names, of names with
     # values, and of values
     role: Role
+    parts: tuple[DatePart, ...] = DATE_PARTS  # of a date, those that are features
     # where bins of numbers begin, the first one aside; without any they stay values
     edges: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_EDGES)] = ()
     width: Annotated[int, msgspec.Meta(ge=0, le=MOST_WIDTH)] = 0  # values of a vector; 0 otherwise
@@ -44,6 +47,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("the edges of bins do not rise")
         if self.edges and self.role not in ("number", "date"):
             raise ValueError("bins are of numbers and dates")
+        if self.parts != DATE_PARTS and self.role != "date":
+            raise ValueError("parts are of dates")
         if (self.width > 0) != (self.role == "vector"):
             raise ValueError("a width is that of a vector")
         if not (math.isfinite(self.center) and math.isfinite(self.scale)):

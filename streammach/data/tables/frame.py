@@ -23,7 +23,7 @@ from streammach.data.tables.values import NO_DATE, canonical, day_of
 from streammach.data.tokenizers import Change
 from streammach.rows.names import MAX_NAME
 from streammach.simd import PADDING
-from streammach.spec.recipe import Column
+from streammach.spec.recipe import DATE_PARTS, Column, DatePart
 
 BREAK, PART, ALONE = 0, 1, 2  # what a character is: between words, of a word, a word of its own
 LAST_CODE = 0x110000
@@ -52,7 +52,7 @@ def cells_of(rows: TableRows, column: Column, wrong: Wrong) -> Cells:
     elif column.role == "vector":
         cells = rows.vectors(column.name, column.width)
     elif column.role == "date":
-        cells = dates_of(rows.strings(column.name))
+        cells = dates_of(rows.strings(column.name), column.parts)
     else:
         cells = rows.strings(column.name)
     long = too_long(cells, text=column.role == "text") if cells.numbers is None else []
@@ -60,8 +60,9 @@ def cells_of(rows: TableRows, column: Column, wrong: Wrong) -> Cells:
     return cells
 
 
-def dates_of(cells: Cells) -> Cells:
-    """Return dates as names of their years, months and so on, and as numbers of days."""
+def dates_of(cells: Cells, parts: Sequence[DatePart]) -> Cells:
+    """Return dates as names of some of their parts, and as numbers of days."""
+    places = [DATE_PARTS.index(part) for part in parts]
     days = np.full((cells.n_rows, 1), np.nan)
     names: list[Sequence[bytes]] = [()] * cells.n_rows
     wrong = list(cells.wrong)
@@ -70,7 +71,7 @@ def dates_of(cells: Cells) -> Cells:
         if day is None:
             wrong.append(BadCell(row, NO_DATE, cells.item(i)[:80]))
         else:
-            days[row], names[row] = day
+            days[row], names[row] = day.days, [day.names[i] for i in places]
     found = Cells.of(names, wrong=wrong)
     found.numbers = days
     return found

@@ -13,9 +13,18 @@ import numpy as np
 
 from streammach.data.source_options import TableOptions
 from streammach.data.tables.cells import Listed
-from streammach.data.tables.values import day_of, is_missing, is_utf8, number_of, text_of
+from streammach.data.tables.values import canonical, day_of, is_missing, is_utf8, number_of, text_of
 from streammach.errors import DataError, UsageError, clean
-from streammach.spec.recipe import MAX_COLUMN_NAME, MOST_WIDTH, WORDY, Column, Recipe, Role
+from streammach.spec.recipe import (
+    DATE_PARTS,
+    MAX_COLUMN_NAME,
+    MOST_WIDTH,
+    WORDY,
+    Column,
+    DatePart,
+    Recipe,
+    Role,
+)
 
 LABELS = (
     "label", "labels", "class", "category", "categories", "subject", "subjects", "target", "y",
@@ -57,12 +66,8 @@ def recipe_of(
         for n in names
         if n not in taken and n not in (label, weight, tag)
     }
-    if options.text == (EVERY,):
-        given |= {n: "text" for n, look in looks.items() if look == "text"}
-        if not given:
-            given |= {n: "text" for n, look in looks.items() if look == "category"}
-    elif not given:
-        given = {n: look for n, look in looks.items() if look is not None}
+    guessed = _guessed(head, looks, every_text=options.text == (EVERY,), named=bool(given))
+    given |= guessed
     if label is None and labelled and options.features:
         left = [n for n in names if n not in (*given, *taken) and n.casefold() not in LEFT_OUT]
         label = left[0] if len(left) == 1 else None
@@ -70,7 +75,10 @@ def recipe_of(
         _check_single(label, head[label], path)
     kept = {n: role for n, role in given.items() if n not in (label, weight, tag)}
     sparse = any(role in WORDY for role in kept.values())
-    columns = [_column(n, kept[n], head[n], binned=sparse) for n in names if n in kept]
+    columns = [
+        _column(n, kept[n], head[n], binned=sparse, guessed=n in guessed)
+        for n in names if n in kept
+    ]  # fmt: skip
     if not (columns or any(map(len, head.values()))):
         raise DataError("no row could be read", path=path)
     if not columns:
@@ -129,6 +137,38 @@ def _given(options: TableOptions, names: list[str], path: str | Path | None) -> 
                 what = f"the column '{clean(name, 60)}' has two roles: --{role}, --{found[name]}"
                 raise UsageError(what, path=path)
     return found
+
+
+def _guessed(
+    head: Head, looks: Mapping[str, Role | None], *, every_text: bool, named: bool
+) -> dict[str, Role]:
+    """Return the roles that columns look like, if none is named or all texts are asked for.
+
+    What has one value in all rows says nothing, unless nothing else is there.
+    """
+    found = {n: look for n, look in looks.items() if look is not None}
+    if every_text:
+        role: Role = "text"
+        texts = {n: role for n in found if found[n] == role}
+        found = texts or {n: role for n in found if found[n] == "category" and not named}
+    elif named:
+        return {}
+    same = {n for n in found if _has_one_value(head[n])}
+    if not any(found[n] in WORDY for n in found.keys() - same):  # a number of 0 is no feature then
+        same -= {n for n in same if found[n] == "number" and not _number(head[n][0], "number")}
+    return {n: found[n] for n in found if n not in same} or ({} if named else found)
+
+
+def _has_one_value(cells: Sequence[Any]) -> bool:
+    return len(cells) > 1 and all(_value(c) == _value(cells[0]) for c in cells)
+
+
+def _value(cell: Any) -> Any:
+    """Return what tells a cell from those of another value."""
+    text = _text(cell)
+    if text is not None:
+        return canonical(text)
+    return repr([*cell]) if isinstance(cell, Listed) else cell
 
 
 def _label(names: list[str], taken: set[str]) -> str | None:
@@ -195,7 +235,9 @@ def _look_of_lists(there: Sequence[Any]) -> Role | None:
     return None
 
 
-def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Column:
+def _column(
+    name: str, role: Role, cells: Sequence[Any], *, binned: bool, guessed: bool
+) -> Column:  # fmt: skip
     """Return a column with what its role needs."""
     there = [c for c in cells if not _is_missing(c)]
     if role == "names" and there:
@@ -206,9 +248,27 @@ def _column(name: str, role: Role, cells: Sequence[Any], *, binned: bool) -> Col
         width = min(max(len(there[0]), 1), MOST_WIDTH)
         center, scale = _standard(there, width) if binned else (0.0, 0.0)
         return Column(name=name, role="vector", width=width, center=center, scale=scale)
-    if role == "date" or (role == "number" and binned):
+    if role == "date":
+        parts = _parts(there, guessed=guessed)
+        return Column(name=name, role=role, edges=_edges(there, role), parts=parts)
+    if role == "number" and binned:
         return Column(name=name, role=role, edges=_edges(there, role))
     return Column(name=name, role=role)
+
+
+def _parts(cells: Sequence[Any], *, guessed: bool) -> tuple[DatePart, ...]:
+    """Return the parts of dates that are features: no hours of dates without times.
+
+    Of a column that was not named neither those that are the same in all rows.
+    """
+    texts = [canonical(_text(cell) or b"") for cell in cells]
+    days = [day.names for text in texts if (day := day_of(text)) is not None]
+    timed = any(b" " in text for text in texts)
+    some = [part for part in DATE_PARTS if part != "hour" or timed or not days]
+    if guessed and len(days) > 1:
+        numbers = {part: len({day[i] for day in days}) for i, part in enumerate(DATE_PARTS)}
+        some = [part for part in some if numbers[part] > 1]
+    return tuple(some)
 
 
 def _standard(lists: Sequence[Any], width: int) -> tuple[float, float]:

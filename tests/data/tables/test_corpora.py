@@ -70,7 +70,7 @@ def test_a_model_of_texts_predicts_lines_of_text(tmp_path):
 
 def test_raw_text_of_the_xmc_repository_needs_no_options(tmp_path):
     lines = [
-        json.dumps({"uid": f"u{i}", "title": f"title of {i}", "content": "c d e",
+        json.dumps({"uid": f"u{i}", "title": f"title of {i}", "content": f"c d e{i % 2}",
                     "target_ind": [i % 3, 3], "target_rel": [1.0, 0.5]})
         for i in range(60)
     ]  # fmt: skip

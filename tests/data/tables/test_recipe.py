@@ -5,12 +5,14 @@ import warnings
 import msgspec
 import pytest
 
+from streammach.data.convert import convert
 from streammach.data.source_options import TableOptions
+from streammach.data.store.dataset import Dataset
 from streammach.data.tables.guess import recipe_of
 from streammach.errors import StoreError
 from streammach.spec.documents import encoded, from_json
-from streammach.spec.recipe import Column, Recipe
-from tests.data.tables.builders import ROLES, rows_of, write
+from streammach.spec.recipe import DATE_PARTS, Column, Recipe
+from tests.data.tables.builders import ROLES, features, rows_of, write
 
 
 def recipe(**given):
@@ -50,6 +52,8 @@ def test_a_recipe_comes_back_from_its_document():
         recipe(columns=[{"name": "a", "role": "text"}, {"name": "a:chars", "role": "text"}],
                chars=[2, 3]),
         recipe(label="\ud800"),
+        recipe(columns=[{"name": "a", "role": "text", "parts": ["year"]}]),
+        recipe(columns=[{"name": "a", "role": "date", "parts": ["minute"]}]),
     ],
 )  # fmt: skip
 def test_what_is_no_recipe_is_refused(document):
@@ -58,9 +62,6 @@ def test_what_is_no_recipe_is_refused(document):
 
 
 def test_a_recipe_that_was_changed_in_a_store_is_damage(tmp_path):
-    from streammach.data.convert import convert
-    from streammach.data.store.dataset import Dataset
-
     convert(write(rows_of(20), tmp_path, "csv"), tmp_path / "s.zarr", **ROLES)
     path = tmp_path / "s.zarr" / "zarr.json"
     whole = json.loads(path.read_text())
@@ -81,3 +82,80 @@ def test_labels_that_look_like_lists_are_warned_of(sign):
         warnings.simplefilter("error")
         recipe_of(head, TableOptions(label_separator=sign))
         recipe_of(head | {"subjects": single}, TableOptions())
+
+
+ALIKE = {  # cells that say nothing where all rows have them
+    "text": "some words of text", "category": "x", "number": 3.5, "none": 0, "truth": True,
+    "date": "2024-01-31", "moment": "2024-01-31 13:45:00", "names": ["a", "b"],
+    "pairs": {"a": 1.5}, "vector": [0.5, 1.5],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "memory"])
+@pytest.mark.parametrize("kind", ALIKE)
+def test_what_has_one_value_in_all_rows_is_no_feature(kind, form, tmp_path):
+    rows = [
+        {"label": f"L{i % 3}", "t": f"w{i % 3} x{i % 5}", "alike": ALIKE[kind], "n": float(i)}
+        for i in range(60)
+    ]
+
+    def columns_of(rows, **roles):
+        source = rows if form == "memory" else write(rows, tmp_path, form)
+        convert(source, tmp_path / "s.zarr", force=True, **roles)
+        with Dataset.open(tmp_path / "s.zarr") as store:
+            recipe = store.root.recipe
+            return {column.name for column in recipe.columns}, recipe.ignored
+
+    assert columns_of(rows) == ({"t", "n"}, ("alike",))
+    if kind in ("text", "category", "date"):  # nobody guesses what the user says
+        found, _ = columns_of(rows, label="label", number="n", **{kind: ["alike"]})
+        assert found == {"alike", "n"}
+
+
+def test_what_differs_from_missing_cells_is_a_feature():
+    head = {"t": ["a b", "c d", "e f"], "b": ["x", None, "x"], "y": list("abc")}
+    assert {c.name for c in recipe_of(head, TableOptions()).columns} == {"t", "b"}
+
+
+def test_what_has_one_value_is_kept_where_nothing_else_is_there():
+    head = {"t": ["a b"] * 3, "b": ["x"] * 3, "y": list("abc")}
+    assert {c.name for c in recipe_of(head, TableOptions()).columns} == {"t", "b"}
+
+
+def test_a_number_of_0_stays_where_it_is_no_feature():
+    numbers = {"a": [0, 0, 0], "b": [0.5, 1, 2], "c": [7, 7, 7], "y": list("abc")}
+    assert {c.name for c in recipe_of(numbers, TableOptions()).columns} == {"a", "b"}
+
+
+DAYS = [f"20{20 + i % 3}-0{1 + i % 5}-1{i % 7}" for i in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "guessed", "named"),
+    [
+        (DAYS, ("year", "month", "weekday"), ("year", "month", "weekday")),
+        ([f"{day}T00:00:00" for day in DAYS], ("year", "month", "weekday"),
+         ("year", "month", "weekday")),
+        ([f"{day} 0{i % 4}:30:00" for i, day in enumerate(DAYS)], DATE_PARTS, DATE_PARTS),
+        ([f"{day} 00:0{i % 4}:00" for i, day in enumerate(DAYS)], ("year", "month", "weekday"),
+         DATE_PARTS),
+        ([f"2024-0{1 + i % 5}-1{i % 7}" for i in range(60)], ("month", "weekday"),
+         ("year", "month", "weekday")),
+    ],
+)  # fmt: skip
+def test_parts_of_dates_that_say_nothing_are_no_features(cells, guessed, named):
+    head = {"when": cells, "t": [f"a b{i}" for i in range(60)], "y": list(range(60))}
+    for options, wanted in (
+        (TableOptions(), guessed),
+        (TableOptions(date=("when",), label="y"), named),
+    ):
+        column = recipe_of(head, options).columns[0]
+        assert (column.name, column.parts) == ("when", wanted)
+
+
+def test_dates_without_times_have_no_hour(tmp_path):
+    rows = [{"when": day, "label": f"L{i % 3}"} for i, day in enumerate(DAYS)]
+    convert(rows, tmp_path / "s.zarr", label="label", date="when")
+    found = features(tmp_path / "s.zarr")
+    assert not {name for name in found if "hour" in name}
+    assert {"when^year=2020", "when^month=3", "when^weekday=Mon"} <= found

@@ -29,7 +29,7 @@ from streammach.data.source_options import (
     paths_of,
     several,
 )
-from streammach.data.sources import agreed, open_source, tables_of
+from streammach.data.sources import agreed, open_sources, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import not_a_store
 from streammach.data.store.remote import at_urls
@@ -266,7 +266,7 @@ def convert(
         if in_memory:
             opened: list[Source[Any]] = [MemorySource(sources, options[0])]
         else:
-            opened = [open_source(p, o) for p, o in zip(paths, options, strict=True)]
+            opened = open_sources(paths, options)
         if not in_memory:  # may what headers claim, and first rows of tables, be read?
             code = compiler_bytes(*kind_of(opened, like is not None, threads or cores()))
             held = [source.held() for source in opened]

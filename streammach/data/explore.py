@@ -21,7 +21,7 @@ from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.matrix import MatrixSource
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
-from streammach.data.sources import agreed, open_source
+from streammach.data.sources import agreed, open_sources
 from streammach.data.store.stored_arrays import CHUNK, packed
 from streammach.data.tables.table_source import Table
 from streammach.errors import BudgetError, DataError, UsageError, clean
@@ -192,7 +192,7 @@ def explore(
     options = alike.each(len(files), given)
     with shown(progress, "sources") as told:
         told("explore", 0, 0)
-        opened = [open_source(f, o) for f, o in zip(files, options, strict=True)]
+        opened = open_sources(files, options)
         try:
             ConversionMemory.of(None, [source.held() for source in opened], 1, 0).room(0, 0)
         except BudgetError as error:
@@ -204,12 +204,17 @@ def explore(
 def explore_sources(sources: Sequence[Source[Any]], told: Told | None = None) -> Exploration:
     """Look at the start of one or more open sources, or raise DataError or DiskError."""
     vocabulary, bad_rows = Vocabulary(), BadRows(skip=True)
-    chosen = np.linspace(0, len(sources) - 1, min(len(sources), MOST_SOURCES)).round()
+    sizes = np.array([source.n_bytes for source in sources])
+    # where there are many, those that are not small: some of these have rows
+    least = sizes.mean() / 2 if len(sources) > MOST_SOURCES else 0
+    large = np.flatnonzero(sizes >= least)
+    places = np.linspace(0, len(large) - 1, min(len(large), MOST_SOURCES)).round()
+    chosen = large[places.astype(int)]
     samples = dict[int, _Sample]()
-    for i in chosen.astype(int).tolist():
+    for i in chosen.tolist():
         samples[i] = _sampled(sources[i], vocabulary, bad_rows)
         if told is not None:
-            told("explore", len(samples), len({*chosen}))
+            told("explore", len(samples), len(chosen))
     if not any(sample.rows for sample in samples.values()):
         reason = "".join(f" ({clean(reason)})" for reason, _ in bad_rows.reasons.most_common(1))
         raise DataError(f"no row of the sample could be read{reason}", path=sources[0].path)

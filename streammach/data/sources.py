@@ -65,10 +65,23 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
     options.layout.check()
     found = _text_source(path, options) if is_piped(path) else _file_source(path, options)
-    if options.layout != Layout() and found.form not in DELIMITERS:
+    has_cells = found.form in DELIMITERS or isinstance(found, NoRows)
+    if options.layout != Layout() and not has_cells:
         what = "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes"
         raise UsageError(what, path=path)
     return found
+
+
+def open_sources(paths: Sequence[Path], options: Sequence[SourceOptions]) -> list[Source[Any]]:
+    """Return sources for one store: where a file is of a corpus all TSV files without roles are."""
+    opened = [open_source(path, own) for path, own in zip(paths, options, strict=True)]
+    tables = [source for source in opened if isinstance(source, DelimitedSource)]
+    told = next((one.options for one in tables if one.options.layout != options[0].layout), None)
+    for i, (path, own) in enumerate(zip(paths, options, strict=True)):
+        if told is not None and opened[i] in tables and opened[i].form == "tsv" and path.is_file():
+            more = replace(own, table=told.table, layout=told.layout, multilabel=told.multilabel)
+            opened[i] = open_source(path, more)
+    return opened
 
 
 def _file_source(path: Path, options: SourceOptions) -> Source[Any]:
@@ -224,13 +237,13 @@ def agreed(
     opened: Sequence[Source[Any]], options: Sequence[SourceOptions], recipe: Recipe | None
 ) -> list[SourceOptions]:
     """Return the options of sources with one recipe for all tables, and let these have it."""
-    tables = tables_of(opened)
+    tables, n_bare = tables_of(opened), sum(isinstance(source, NoRows) for source in opened)
     if not tables:
-        if options[0].table != TableOptions():
+        if options[0].table != TableOptions() and n_bare < len(opened):
             what = "only a table has columns to name: --label, --text, --category, --number"
             raise UsageError(what, path=opened[0].path)
         return list(options)
-    if len(tables) < sum(not isinstance(source, NoRows) for source in opened):
+    if len(tables) + n_bare < len(opened):
         raise UsageError("tables and other files do not make one store", path=opened[0].path)
     if recipe is not None and options[0].table != TableOptions():
         raise UsageError("the store of --like has a recipe: --label, --text, --category, --number")

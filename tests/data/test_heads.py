@@ -102,6 +102,13 @@ def test_the_same_rows_in_any_files_give_the_same_recipe_and_rows(form, cuts, us
         assert explore(paths).rows == N
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_the_one_file_with_rows_is_looked_at_among_many(form, tmp_path):
+    paths = written(tmp_path, form, (*[0] * 19, *[N] * 20))
+    assert len(paths) > 2 * MOST_SOURCES
+    assert explore(paths).sample_rows == N
+
+
 def test_files_of_several_formats_are_one_table(usual, tmp_path):
     paths = [written(tmp_path, form, (400, 800))[i] for i, form in enumerate(FORMATS[1:4])]
     (tmp_path / "nothing.txt").touch()  # of any format
@@ -135,6 +142,19 @@ def test_long_rows_are_cut_alike_in_any_files(form, tmp_path, monkeypatch):
         convert(paths, tmp_path / f"{number}.zarr")
         found.append(content_of(tmp_path / f"{number}.zarr"))
     assert all(one == found[0] for one in found)
+
+
+@pytest.mark.parametrize("cuts", [(2,), (1,), (0, 2, 2), (2, 4, 6)])
+def test_a_corpus_is_told_by_any_of_its_files(cuts, tmp_path):
+    rows = [f"text {i} of {i % 3}\t" + f"<http://a/{i % 4}>" * (i % 2) + "\n" for i in range(12)]
+    found = []
+    for number, ends in enumerate(([0, 12], [0, *cuts, 12])):
+        paths = [tmp_path / f"{number}-{i}.tsv" for i in range(len(ends) - 1)]
+        for path, (first, stop) in zip(paths, itertools.pairwise(ends), strict=True):
+            path.write_text("".join([*rows[1:], rows[0]][first:stop]))
+        convert(paths, tmp_path / f"{number}.zarr")
+        found.append(rows_by_name(tmp_path / f"{number}.zarr"))
+    assert found[0] == found[1]
 
 
 X, Y = np.arange(24.0).reshape(6, 4) % 5, np.arange(6) % 3

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streammach.data.identity import content_crc
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, paths_of
-from streammach.data.sources import agreed, open_source
+from streammach.data.sources import agreed, open_sources
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Decided, Root
 from streammach.errors import clean
@@ -163,7 +163,7 @@ def difference_from(
 
     The content of the sources is read.
     """
-    opened = [open_source(p, o) for p, o in zip(paths_of(sources), options, strict=True)]
+    opened = open_sources(paths_of(sources), options)
     with Dataset.open(store) as dataset:
         root = dataset.root
     recipe, digest = None, ""

@@ -191,3 +191,11 @@ def clean(text: object, limit: int = 80) -> str:
     # What is cut off might have told that the rest is a password.
     short = raw if len(raw) <= limit else without_secrets(raw)[: limit - 3] + "..."
     return escaped(short)
+
+
+def type_name(value: object) -> str:
+    """Return what came, for a message: its type, and of a list that of its first item."""
+    if isinstance(value, type):
+        return clean(f"class {value.__name__}", 60)
+    inside = f" of {type(value[0]).__name__}" if isinstance(value, list | tuple) and value else ""
+    return clean(f"{type(value).__name__}{inside}", 60)

@@ -166,7 +166,7 @@ class _RangeRanker:
         seen, wanted, predictor = InputCounts(), self._task.wanted, self._predictor
         blocks = self._rows.blocks(start, stop, seen, self._task.room)
         if isinstance(wanted, PredictionRequest):
-            allowed = predictor.allowed(wanted.only, wanted.never)
+            allowed = predictor.allowed(wanted.only, wanted.never, warned=False)
             rank = predictor.ranking(
                 threshold=wanted.threshold, probabilities=wanted.probabilities, allowed=allowed
             )

@@ -19,6 +19,7 @@ from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.request import ConversionRequest
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
+from streammach.data.memory_rows import memory_source
 from streammach.data.source import Source
 from streammach.data.source_options import (
     Layout,
@@ -34,7 +35,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import not_a_store
 from streammach.data.store.remote import at_urls
 from streammach.data.store_source import extended
-from streammach.data.tables.memory_tables import MemorySource, is_table
+from streammach.data.tables.memory_objects import named_files
 from streammach.data.tables.table_reader import TableCounts
 from streammach.data.tokenizers import Tokenizer
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
@@ -147,11 +148,12 @@ def convert(
 
     Parameters
     ----------
-    sources : path-like or sequence of them, or a table
+    sources : path-like or sequence of them, table, AnnData, or (X, y)
         VW, svmlight or XMC text, plain or gzip (``-``: standard input); tables in Parquet, Arrow,
         CSV, TSV or JSON lines; matrices in HDF5, .npz or .npy. Columns of a matrix are features
-        named by their numbers, counted from 0. Or a table in memory: a DataFrame, an Arrow table,
-        a list of dictionaries.
+        named by their numbers, counted from 0. Or rows in memory: a DataFrame, an Arrow table, a
+        dict of columns, a list of dictionaries; AnnData, whose `label` is a column of obs; a pair
+        of a matrix and labels, as for :func:`streammach.train`.
     out : path-like
         The store to make; it appears only when it is whole. At a URL (``s3://``, ``gs://``) it is
         made in a temporary folder, then uploaded; an upload that was cut off goes on when the same
@@ -221,8 +223,8 @@ def convert(
         If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
     check_options(convert.__annotations__, locals())
-    began, in_memory = time.monotonic(), is_table(sources, strings=False)
-    paths, label_paths = [] if in_memory else paths_of(sources), paths_of(labels)
+    began, files, label_paths = time.monotonic(), named_files(sources), paths_of(labels)
+    in_memory, paths = files is None, files or []
     target = Path(out)
     check_name(target)
     skipping(on_bad_row, max_bad)
@@ -264,7 +266,8 @@ def convert(
     folder, destination, listed = check_target(target, reads, force=force)
     with folder.locked(), shown(progress, UNITS, STAGES) as told, extended(extend) as old:
         if in_memory:
-            opened: list[Source[Any]] = [MemorySource(sources, options[0])]
+            source, options[0] = memory_source(sources, options[0])
+            opened = [source]
         else:
             opened = open_sources(paths, options)
         if not in_memory:  # may what headers claim, and first rows of tables, be read?

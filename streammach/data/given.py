@@ -1,29 +1,25 @@
-"""What people hold in memory: rows as matrices, tables of numbers or dicts; labels; weights."""
+"""What people give beside rows in memory: labels of any type, and weights."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, LabelSets, column_names, raw_name
+from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.store.held import PLACE
-from streammach.data.tables.memory_tables import all_numbers, cells_of
-from streammach.data.tables.table_source import distinct
+from streammach.data.tables.memory_objects import Given, cells_of
 from streammach.data.tables.values import canonical, is_missing
-from streammach.errors import DataError, UsageError, clean
-from streammach.rows.arrays import MOST_IMPORTANCE, csr_array, is_sparse
+from streammach.errors import DataError, clean, type_name
+from streammach.rows.arrays import MOST_IMPORTANCE, is_sparse
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.names import Label, Names, values_of
+from streammach.rows.names import values_of
 from streammach.spec.recipe import Recipe
 
-NUMBERS = "biuf"
-FORMS = "a matrix, a DataFrame of numbers or a list of dicts is expected"
 WHAT = "the array of labels"
 OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (
     ((bool, np.bool_), np.bool_, "bool"),
@@ -32,118 +28,6 @@ OBJECTS: tuple[tuple[tuple[type, ...], type, str], ...] = (
 )
 LISTS = (list, tuple, set, frozenset, np.ndarray)  # that are the labels of a row
 KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "S": "bytes"}
-
-
-@dataclass(frozen=True)
-class Given:
-    """Rows as they were given, and the names of their columns if these are not their numbers."""
-
-    matrix: Any  # csr_array or array (n, columns): the values, of any type of real numbers
-    names: Names | None = None  # the columns' names
-    # whether these are names of features as stores list them, `namespace^name`: those of a table.
-    # Otherwise they are features without a namespace
-    spaced: bool = False
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.matrix.shape[0])
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return int(self.matrix.shape[1])
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the matrix is one of compressed sparse rows."""
-        return is_sparse(self.matrix)
-
-    @cached_property
-    def nnz(self) -> int:
-        """Number of values that are not 0, or that are stored."""
-        return int(self.matrix.nnz if self.sparse else np.count_nonzero(self.matrix))
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the matrix."""
-        m = self.matrix
-        return sum(a.nbytes for a in ((m.data, m.indices, m.indptr) if self.sparse else (m,)))
-
-
-def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
-    """Return what people gave as rows: a matrix, array, DataFrame, or sequence of dicts."""
-    own = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype.kind == "O" else rows
-    if isinstance(own, list | tuple) and own and isinstance(own[0], Mapping):
-        if columns is not None:
-            raise UsageError("dicts name their values: columns")
-        return _of_dicts(own)
-    names = columns
-    if hasattr(rows, "to_numpy") and hasattr(rows, "columns"):
-        found = list(rows.columns)
-        if names is None and (all(isinstance(name, str) for name in found) or _moved(found)):
-            names = found
-        table, rows = rows, rows.to_numpy()
-        if rows.dtype.kind == "O" and all_numbers(table):  # such as of truth values and integers
-            rows = table.astype(float).to_numpy()
-    try:
-        matrix = rows.tocsr() if is_sparse(rows) else np.asarray(unmasked(rows))
-    except (TypeError, ValueError):  # such as of lists of several lengths
-        what = f"rows of the type {clean(type(rows).__name__, 60)} are no matrix: {FORMS}"
-        raise DataError(what, path=PLACE) from None
-    if matrix.ndim < 2:
-        what = f"rows are expected, here is one, or none: {FORMS}"
-        raise DataError(what, path=PLACE, hint="Give a list of rows, for one row: [row].")
-    if matrix.ndim != 2:
-        raise DataError(f"rows have the shape {matrix.shape}: {FORMS}", path=PLACE)
-    if matrix.dtype.kind not in NUMBERS:
-        raise DataError(f"rows have the type {matrix.dtype}: {FORMS}", path=PLACE)
-    if names is not None and len(names) != matrix.shape[1]:
-        raise UsageError(f"{len(names):,} names for {matrix.shape[1]:,} columns: columns")
-    return Given(matrix, None if names is None else _names(names))
-
-
-def _moved(columns: list[Any]) -> bool:
-    """Return whether columns have numbers that are not their places."""
-    whole = all(isinstance(name, int | np.integer) for name in columns)
-    return whole and len({*columns}) == len(columns) and columns != [*range(len(columns))]
-
-
-def unmasked(rows: Any) -> Any:
-    """Return rows with NaN where a mask says that a value is missing."""
-    return rows.astype(np.float64).filled(np.nan) if np.ma.is_masked(rows) else rows
-
-
-def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
-    """Return dicts as a matrix with a column for each name, in the order in which they come."""
-    places: dict[bytes, int] = {}
-    indptr, indices, data = [0], list[int](), list[float]()
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            what = f"row {number:,} (counted from 0) is no dict: {clean(type(row).__name__)}"
-            raise DataError(what, path=PLACE)
-        for name, value in row.items():
-            own, one = raw_name(name), 1.0
-            if isinstance(value, str):
-                own += b"=" + value.encode("utf-8", "surrogatepass")
-            else:
-                try:
-                    one = float(value)
-                except (TypeError, ValueError):
-                    what = f"'{clean(value, 40)}' of '{clean(name, 40)}' in row {number:,} "
-                    what += "(counted from 0) is no number and no string"
-                    raise DataError(what, path=PLACE) from None
-            indices.append(places.setdefault(own, len(places)))
-            data.append(one)
-        indptr.append(len(indices))
-    shape = (len(rows), len(places))
-    arrays = (np.array(data, np.float64), np.array(indices, np.int32), np.array(indptr, np.int64))
-    return Given(csr_array(arrays, shape=shape), _names(places))
-
-
-def _names(names: Iterable[Any]) -> Names:
-    raws = distinct([raw_name(name) for name in names], PLACE)
-    return column_names(raws, len(raws), PLACE, "columns")
 
 
 def without_weightless(
@@ -171,6 +55,8 @@ def some_of(given: Any, chosen: NDArray[np.int64]) -> Any:
         return given
     if isinstance(given, list | tuple):
         return [given[i] for i in chosen.tolist()]
+    if isinstance(given, Given):
+        return replace(given, matrix=given.matrix[chosen])
     if hasattr(given, "iloc"):
         return given.iloc[chosen]
     if hasattr(given, "to_pylist"):  # of Arrow
@@ -222,6 +108,7 @@ class GivenLabels:
 
 def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
     """Return what people gave as labels: array (n,), n lists, array or matrix (n, labels)."""
+    check_labels(y)
     lists, starts = listed(y), None
     if lists is not None:
         starts, y = flattened(lists)
@@ -244,6 +131,15 @@ def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
         return GivenLabels(labels, kind)
     own = LabelLists(starts, labels.codes.astype(np.int32)).sorted()
     return GivenLabels(LabelSets(own, labels.names), kind)
+
+
+def check_labels(y: Any) -> None:
+    """Raise DataError for an object that holds no labels of rows."""
+    sized = hasattr(y, "__len__") or hasattr(y, "__array__") or is_sparse(y)
+    other = isinstance(y, str | bytes | Mapping | Set | Iterator | type)
+    if other or not sized or getattr(y, "shape", None) == ():
+        what = f"labels of the type {type_name(y)} are not read: y"
+        raise DataError(what, hint="Give an array or a list with a label, or labels, for each row.")
 
 
 def as_cells(given: GivenLabels, recipe: Recipe) -> GivenLabels:

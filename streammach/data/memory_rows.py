@@ -24,11 +24,9 @@ from streammach.data.conversion.intake import NAME_BYTES
 from streammach.data.conversion.request import ConversionRequest, Known
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
 from streammach.data.given import (
-    Given,
     GivenLabels,
     as_cells,
     given_labels,
-    given_rows,
     given_weights,
     of_objects,
     some_of,
@@ -37,14 +35,24 @@ from streammach.data.given import (
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.matrix import Dense, Matrix, MatrixSource, OpenMatrix, Sparse
+from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
 from streammach.data.tables.cells import Listed
-from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table
+from streammach.data.tables.memory_objects import (
+    Given,
+    given_rows,
+    group_column,
+    is_pair,
+    is_recipe_table,
+    is_table,
+    rows_and_labels,
+)
+from streammach.data.tables.memory_tables import MemorySource, check_no_file
 from streammach.data.tables.values import FALSE, TRUE, is_missing
-from streammach.errors import BudgetError, DataError, UsageError
+from streammach.errors import BudgetError, DataError, UsageError, type_name
 from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
 from streammach.machine import advised, cores, give_back, memory_limit, size_text
 from streammach.rows.arrays import csr_array
@@ -67,8 +75,9 @@ class GivenSource(MatrixSource):
     form = "memory"
 
     def __init__(
-        self, rows: Given, labels: GivenLabels, weights: NDArray[np.float32] | None
-    ) -> None:
+        self, rows: Given, labels: Labels | LabelSets | None,
+        weights: NDArray[np.float32] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(PLACE)
         self._rows, self._labels, self._weights = rows, labels, weights
 
@@ -100,7 +109,7 @@ class GivenSource(MatrixSource):
     def opened(self) -> Iterator[OpenMatrix]:
         rows = self._rows
         yield OpenMatrix(
-            self.matrix, self._labels.labels, rows.names, spaced=rows.spaced, weights=self._weights
+            self.matrix, self._labels, rows.names, spaced=rows.spaced, weights=self._weights
         )
 
 
@@ -128,7 +137,7 @@ class Labelled:
     @property
     def source(self) -> GivenSource:
         """The rows as a source."""
-        return GivenSource(self.rows, self.labels, self.weights)
+        return GivenSource(self.rows, self.labels.labels, self.weights)
 
     def _request(self, **more: Any) -> ConversionRequest:
         return ConversionRequest(
@@ -140,8 +149,8 @@ class Labelled:
     @property
     def _buffer_bytes(self) -> int:
         n_labels = self.labels.n_labels
-        n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.n_rows, self.rows.nnz)
-        lists = BUFFER_LIST_BYTES * self.rows.n_rows + BUFFER_LABEL_BYTES * n_labels
+        n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.shape[0], self.rows.nnz)
+        lists = BUFFER_LIST_BYTES * self.rows.shape[0] + BUFFER_LABEL_BYTES * n_labels
         return n_bytes + (lists if self.labels.listed else 0)
 
     @property
@@ -152,14 +161,14 @@ class Labelled:
     @property
     def intake_bytes(self) -> int:
         """The memory that :meth:`held` takes at most, what it returns included."""
-        n, nnz, n_labels = self.rows.n_rows, self.rows.nnz, self.labels.n_labels
+        n, nnz, n_labels = self.rows.shape[0], self.rows.nnz, self.labels.n_labels
         rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
         rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if self.labels.listed else 0
         threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.held.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
         copies = AHEAD * threads * COPIED_BYTES * copied
-        names = NAME_BYTES * (min(self.rows.n_columns, nnz) + (n_labels or n))
+        names = NAME_BYTES * (min(self.rows.shape[1], nnz) + (n_labels or n))
         return FIXED_BYTES + names + self._buffer_bytes + max(pieces, rows + copies)
 
     def weighed(self, dataset: Dataset) -> Dataset:
@@ -202,25 +211,54 @@ def given(
     options: TableOptions | None = None, bad_rows: BadRows | None = None,
     recipe: Recipe | None = None,
 ) -> Labelled:  # fmt: skip
-    """Return what people gave to train on: the one place that tells what it is.
+    """Return what people gave to train on.
 
-    Rows are those of a matrix, array, DataFrame, Arrow table, list of dicts or of strings; labels
-    are array (n,), n lists, matrix (n, labels), or the name of a column. A `recipe` reads a table
-    as another one was read.
+    Rows are those that :func:`streammach.data.tables.memory_objects.as_rows` knows; labels are
+    array (n,), n lists, matrix (n, labels), or the name of a column. A `recipe` reads a table as
+    another one was read.
     """
-    options, rows, bad_rows = options or TableOptions(), as_rows(rows), bad_rows or BadRows()
+    options, bad_rows = options or TableOptions(), bad_rows or BadRows()
+    rows, labels = rows_and_labels(rows, labels)
     rows, labels, weights, kept = without_weightless(rows, labels, weights)
     if columns is not None or not (recipe or is_recipe_table(rows, labels, options)):
         if options != TableOptions() or isinstance(labels, str):
-            what = "only a table has columns to name: a DataFrame, or a list of dicts or strings"
+            what = f"only a table has columns to name, no {type_name(rows)}: a DataFrame, or a list"
+            what += " of dicts or strings"
             raise UsageError(what)
         found = given_rows(rows, columns)
         own, skip = given_labels(labels, strict=not bad_rows.skip), bad_rows.skip
-        return Labelled(found, own, given_weights(weights, found.n_rows), skip=skip, numbers=kept)
+        return Labelled(found, own, given_weights(weights, found.shape[0]), skip=skip, numbers=kept)
     table = _table(rows, labels, weights, options, bad_rows, recipe)
     if kept is None:
         return table
     return replace(table, numbers=kept if table.numbers is None else kept[table.numbers])
+
+
+def memory_source(rows: Any, options: SourceOptions) -> tuple[Source[Any], SourceOptions]:
+    """Return rows in memory as the source of a conversion, and its options without their labels.
+
+    It is a table with a column of labels, AnnData with one of obs, or a pair: a matrix, labels.
+    """
+    own = options.table
+    pair = isinstance(rows, tuple) and is_pair(rows)
+    rows, y = rows if pair else (rows, own.label or group_column(rows))
+    came = type_name(rows)
+    rows, y = rows_and_labels(rows, y)
+    named = y is None or isinstance(y, str)
+    if is_table(rows) and (named or is_recipe_table(rows, None, TableOptions())):
+        if not named:
+            raise UsageError("the labels of a table are a column: label", path=PLACE)
+        return MemorySource(rows, options), options
+    check_no_file(options)
+    if named:
+        hint = "Give a pair of both: (rows, labels)."
+        raise DataError(f"rows of the type {came} have no labels", path=PLACE, hint=hint)
+    labels = given_labels(y, strict=False).labels
+    if isinstance(labels, LabelSets):
+        labels = labels.asked(options.multilabel, PLACE, "the labels")
+    if isinstance(rows, Given):
+        options = replace(options, table=replace(own, label=None))
+    return GivenSource(given_rows(rows), labels), options
 
 
 def _table(
@@ -232,7 +270,7 @@ def _table(
     if options.weight is not None and not by_column:
         raise UsageError(APART)
     if by_column:
-        if isinstance(rows, list | tuple) and isinstance(rows[0], str):
+        if isinstance(rows, list) and isinstance(rows[0], str):
             raise UsageError("strings have no columns: the labels are an array of their own")
         options = replace(options, label=labels)
         recipe = recipe and msgspec.structs.replace(recipe, label=labels)

@@ -84,7 +84,7 @@ class Model(RowAnswers, Reported):
     validation : dict of str to Reached
         What each way to rank reached on held-out rows.
     labels, features : Names
-        Names by id.
+        Names by id, as a list: ``model.labels[:3]``.
     weights : float32 or int8 (d' + D, R*B), or PackedRows
         The table; packed after :meth:`load` if they are narrow. ``numpy.asarray`` gives packed ones
         as they were.
@@ -316,6 +316,7 @@ class Model(RowAnswers, Reported):
         DiskError
             If it cannot be read.
         """
+        check_options(cls.load.__annotations__, {"path": path})
         folder = folder_of(path)
         document = read_document(folder, path)
         arrays = load_arrays(folder, document)

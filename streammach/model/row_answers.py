@@ -67,12 +67,10 @@ class RowAnswers:
             As there; labels are of the type of `y`, where the model was trained on rows in memory.
         """
         with self._asking() as predictor:
-            block = predictor.rows.block(rows, columns)
-            ids, scores = predictor.ranked(
-                block, k, probabilities=probabilities, threshold=threshold,
-                allowed=predictor.allowed(only, never, block.n_rows),
+            return predictor.topk(
+                rows, k, columns=columns, probabilities=probabilities, threshold=threshold,
+                only=only, never=never, kind=self.label_kind,
             )  # fmt: skip
-        return predictor.labels(ids, self.label_kind), scores
 
     def explain(
         self, rows: Any, k: int = 1, n: int = 10, *, columns: Sequence[Label] | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -30,6 +31,7 @@ from streammach.spec.model_spec import ModelSpec
 SHARE = 16  # a part of the classes below which each of them is scored for itself
 SPARE = 32  # classes that are ranked beyond those that are expected to be needed
 AT_A_TIME = 1 << 13  # labels that are looked for together
+MOST_UNKNOWN = 1000  # labels that are counted and not known
 SPLIT_BYTES = 32 << 20  # of labels that are split and looked for at a time
 
 
@@ -192,9 +194,13 @@ class KnownLabels:
         return self._model.labels.index()
 
     def allowed(
-        self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None
-    ) -> Allowed | None:
+        self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None, *,
+        warned: bool = True, names: Mapping[Any, bytes] | None = None,
+    ) -> Allowed | None:  # fmt: skip
         """Return what may be said of rows, so many if they may have lists; None without a limit.
+
+        Labels that are not known are left out, and a warning names some of them if it is `warned`.
+        `names` has the model's name of each label where it is called otherwise.
 
         Raises
         ------
@@ -207,29 +213,44 @@ class KnownLabels:
             if given is not None:
                 check_options({word: "SomeLabels"}, {word: given})
             rows = None if given is None or n_rows is None else listed(given)
+            unknown: dict[str, None] = {}
             if rows is not None:
                 if len(rows) != n_rows:
                     what = f"{len(rows):,} lists of labels for {n_rows:,} rows: {word}"
                     raise UsageError(what)
-                lists = LabelLists.of([self._ids(row) for row in rows])
+                lists = LabelLists.of([self._ids(row, names, unknown) for row in rows])
                 only_some = word == "only"
                 found = replace(found, only=lists) if only_some else replace(found, never=lists)
             elif given is not None:
                 some = np.zeros(len(found.classes), np.bool_)
-                some[self._ids(given)] = True
+                some[self._ids(given, names, unknown)] = True
                 own = some if found.says is None else some[np.maximum(found.says, 0)]
                 found = replace(found, classes=found.classes & (own if word == "only" else ~own))
+            if unknown and warned:
+                _warn_unknown(word, unknown)
         if not found.n_classes:
             example = clean(self._model.labels[0], 60)
             hint = f"Its labels look like '{example}'."
             raise UsageError("no label that the model knows may be said: only, never", hint=hint)
         return self.usual if found is self._every else found
 
-    def _ids(self, labels: SomeLabels) -> list[int]:
-        """Return the ids by which labels are said; those that are not known are left out."""
+    def _ids(
+        self, labels: SomeLabels, names: Mapping[Any, bytes] | None, unknown: dict[str, None]
+    ) -> list[int]:
+        """Return the ids by which labels are said; some of those that are not known are put aside.
+
+        `names` has the model's name of each label where it is called otherwise.
+        """
         left, found = iter(labels), np.zeros(0, np.int64)
-        while some := [label_name(label) for label in islice(left, AT_A_TIME)]:
-            found = np.union1d(found, self._ids_of(some))
+        while some := [*islice(left, AT_A_TIME)]:
+            raws = [label_name(label) for label in some]
+            if names is not None:
+                raws = [names.get(x, b"") if isinstance(x, Hashable) else b"" for x in some]
+            ids = self._ids_of(raws)
+            found = np.union1d(found, ids)
+            for i in np.flatnonzero(ids < 0)[: MOST_UNKNOWN - len(unknown)].tolist():
+                label = some[i]
+                unknown[clean(label if isinstance(label, bytes) else str(label), 40)] = None
         known: list[int] = found[found >= 0].tolist()
         return known
 
@@ -243,6 +264,13 @@ class KnownLabels:
             ids = np.where(ids < 0, self._index.ids([way(raw) for raw in raws]), ids)
         says = self._model.says
         return ids if says is None else np.where(ids < 0, -1, says[ids])
+
+
+def _warn_unknown(word: str, labels: Mapping[str, None]) -> None:
+    some = ", ".join(f"'{label}'" for label in [*labels][:3])
+    many = "1 label" if len(labels) == 1 else f"{len(labels):,} labels"
+    many += " or more" if len(labels) == MOST_UNKNOWN else ""
+    warnings.warn(f"the model does not know {many}, left out: {some}: {word}", stacklevel=3)
 
 
 def labels_in(labels: LabelFile, most_bytes: int) -> tuple[Any, ...] | LabelText:

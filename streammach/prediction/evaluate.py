@@ -17,8 +17,8 @@ from streammach.data.given import as_cells, given_labels, some_of
 from streammach.data.label_arrays import Labels, LabelSets
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
-from streammach.data.tables.memory_tables import is_table
-from streammach.errors import DataError, UsageError, clean
+from streammach.data.tables.memory_objects import as_rows, is_pair, is_table, rows_and_labels
+from streammach.errors import DataError, UsageError, clean, type_name
 from streammach.figures import Reached, figures_text
 from streammach.files.urls import located
 from streammach.model.model import Model
@@ -250,26 +250,26 @@ def _labelled_rows(
 
     `rows` is (X, y), or a table with the column of labels of the model's recipe.
     """
-    recipe = predictor.model.recipe
-    if isinstance(rows, tuple) and isinstance(rows[1], str) and is_table(rows[0], strings=False):
+    recipe, alone = predictor.model.recipe, not (isinstance(rows, tuple) and is_pair(rows))
+    x, y = (as_rows(rows), None) if alone else rows_and_labels(*rows)
+    strings = isinstance(x, list) and bool(x) and isinstance(x[0], str)
+    if isinstance(y, str) and is_table(x) and not strings:
         own = None if recipe is None else recipe.label
-        if rows[1] != own:
+        if y != own:
             said = "no column" if own is None else f"the column '{clean(own, 60)}'"
             raise UsageError(
-                f"the model has labels of {said}: '{clean(rows[1], 60)}'",
+                f"the model has labels of {said}: '{clean(y, 60)}'",
                 hint="Give the labels themselves: table['NAME'].",
             )
-        rows = rows[0]
-    alone, unknown = not isinstance(rows, tuple), None
-    x = rows if alone else rows[0]
-    if isinstance(x, list) or (recipe is not None and is_table(x)):
-        unknown = np.zeros(len(x), np.int64)
+        alone = True
+    unknown = np.zeros(len(x), np.int64) if is_table(x) else None
     if alone:
-        if recipe is None or not is_table(rows, strings=False):
-            raise UsageError("rows have no labels", hint="Give a pair: (rows, labels).")
-        block = predictor.rows.table(rows, unknown, labelled=True, bad_rows=bad_rows)
+        if recipe is None or not is_table(x) or strings:
+            what = f"rows of the type {type_name(rows)} have no labels"
+            raise UsageError(what, hint="Give a pair: (rows, labels).")
+        block = predictor.rows.table(x, unknown, labelled=True, bad_rows=bad_rows)
     else:
-        block, labels = predictor.rows.block(x, unknown=unknown, bad_rows=bad_rows), rows[1]
+        block, labels = predictor.rows.block(x, unknown=unknown, bad_rows=bad_rows), y
         if bad_rows is not None and bad_rows.total and block.numbers is not None:
             check_length(labels, block.n_rows + bad_rows.total)
             labels = some_of(labels, block.numbers)

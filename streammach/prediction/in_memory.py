@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.given import NUMBERS, given_rows, unmasked
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store.held import PLACE
-from streammach.data.tables.memory_tables import MemorySource, as_rows, is_recipe_table, is_table
+from streammach.data.tables.memory_objects import (
+    NUMBERS,
+    as_rows,
+    given_rows,
+    is_recipe_table,
+    is_table,
+)
+from streammach.data.tables.memory_tables import MemorySource
 from streammach.data.tables.word_places import Places, add_places
 from streammach.errors import DataError, UsageError
 from streammach.model.model import Model
@@ -45,9 +51,9 @@ class ModelRows:
 
         `bad_rows` says whether rows of a table that cannot be read are left out.
         """
+        rows = as_rows(rows)
         if is_sparse(rows) or columns is not None:
             return self.matrix(rows, columns)
-        rows = as_rows(rows)
         if self._model.recipe is not None and is_table(rows):
             return self.table(rows, unknown, bad_rows=bad_rows)
         if is_recipe_table(rows, None, TableOptions()):
@@ -55,8 +61,8 @@ class ModelRows:
         given = given_rows(rows)
         if given.names is None:
             return self.matrix(given.matrix)
-        if not isinstance(rows, list | tuple):
-            return self.matrix(given.matrix, given.names.raws(np.arange(given.n_columns)))
+        if not isinstance(rows, list):
+            return self.matrix(given.matrix, given.names.raws(np.arange(given.shape[1])))
         matrix, ids = _checked(given.matrix), self.features.ids_of(given.names)  # dicts
         if unknown is None and ids.max(initial=-1) < 0 < len(ids):
             warnings.warn("the model knows no feature of these rows by its name", stacklevel=3)
@@ -99,8 +105,8 @@ class ModelRows:
 
     def places(self, rows: Any, reasons: NDArray[Any]) -> list[Places]:
         """Return where the features of reasons (n, k) stand in texts of a table; nothing else."""
-        recipe, rows = self._model.recipe, as_rows(rows)
-        if recipe is None or isinstance(rows, RowBlock) or not is_table(rows):
+        recipe = self._model.recipe
+        if recipe is None or isinstance(rows, RowBlock) or not is_table(rows := as_rows(rows)):
             return []
         every = (np.unique(own[own >= 0]) for own in reasons["features"])
         found: list[Places] = [{str(f): [] for f in self._model.features.values(i)} for i in every]
@@ -139,9 +145,8 @@ class _Compressed(NamedTuple):
 
 def _checked(rows: Any) -> Any:
     """Return a matrix as compressed sparse rows of float32, or raise DataError."""
-    rows = unmasked(rows)
     # What scipy does for one row takes as long as ranking it.
-    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in NUMBERS:
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in NUMBERS:
         where, columns = np.nonzero(rows)
         indptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(np.bincount(where, minlength=len(rows)), out=indptr[1:])
@@ -154,8 +159,6 @@ def _checked(rows: Any) -> Any:
             matrix = csr_array(rows, dtype=np.float32)
         except (TypeError, ValueError):
             raise DataError("rows are no matrix of numbers") from None
-    if len(matrix.shape) != 2:
-        raise DataError(f"rows have the shape {matrix.shape}, (rows, columns) is expected")
     finite = np.isfinite(matrix.data)
     if not finite.all():
         place = int(np.argmin(finite))

@@ -16,6 +16,7 @@ from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
+from streammach.data.tables.memory_objects import as_rows
 from streammach.errors import UsageError, check_word
 from streammach.figures import Explanation
 from streammach.files.urls import located
@@ -109,7 +110,7 @@ class Predictor:
         self, rows: RowBlock | NDArray[Any] | Any, k: int = 5, *,
         columns: Sequence[str | int | bytes] | None = None, probabilities: bool = False,
         threshold: float | None = None, only: SomeLabels | None = None,
-        never: SomeLabels | None = None,
+        never: SomeLabels | None = None, kind: str = "",
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:  # fmt: skip
         """Return the k best labels of each row and their scores, best first.
 
@@ -136,7 +137,10 @@ class Predictor:
             Give labels with at least this probability alone, and their probabilities as scores.
         only, never : sequence, optional
             Labels that may be said alone, or may not be said; or a list of them for each row. What
-            the model does not know is left out. No score and no probability changes by them.
+            the model does not know is left out, and a warning names it. No score and no probability
+            changes by them.
+        kind : str
+            The type in which labels are given; that of the training data otherwise.
 
         Returns
         -------
@@ -160,7 +164,7 @@ class Predictor:
             block, k, probabilities=probabilities, threshold=threshold,
             allowed=self.allowed(only, never, block.n_rows),
         )  # fmt: skip
-        return self.labels(ids), scores
+        return self.labels(ids, kind), scores
 
     def query(
         self, features: NDArray[np.integer[Any]] | Sequence[int | str | bytes],
@@ -233,6 +237,7 @@ class Predictor:
             The type in which labels are given; that of the training data otherwise.
         """
         check_options(Predictor.explain.__annotations__, locals())
+        rows = rows if isinstance(rows, RowBlock) else as_rows(rows)
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
         ids, _ = self.ranked(block, k)
         reasons = Explainer(self.model, self.estimator).reasons(block, ids, n)
@@ -352,10 +357,11 @@ class Predictor:
         return self._best.of_classes(block, scores)
 
     def allowed(
-        self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None
-    ) -> Allowed | None:
+        self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None, *,
+        warned: bool = True, names: Mapping[Any, bytes] | None = None,
+    ) -> Allowed | None:  # fmt: skip
         """Return which labels may be said of rows; :meth:`topk` says what is raised."""
-        return self._best.known.allowed(only, never, n_rows)
+        return self._best.known.allowed(only, never, n_rows, warned=warned, names=names)
 
     def most(self, k: int, allowed: Allowed | None = None) -> int:
         """Return how many labels there are of k, or raise UsageError for less than one."""

@@ -7,7 +7,7 @@ name is ``namespace^name``; a name without a namespace that holds ``^`` itself s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ MAX_NAMESPACES = 1 << 20
 MAX_DIGITS, MINUS, ZERO, NINE = 18, 45, 48, 57
 SEPARATOR = ord("^")
 SHOWN_FEATURES, SHOWN_SPACES = 20_000, 40
+SOME_NAMES = 4096  # that are made Python objects of at a time
 ROOM = bytes(PADDING)
 UTF8 = "utf-8", "surrogatepass"
 
@@ -51,9 +52,16 @@ class Names:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> Label:
-        """Return the name at a place, from the end where it is below 0, or raise IndexError."""
+    def __getitem__(self, i: Any) -> Any:
+        """Return the name at a place, from the end if it is below 0, or those of a slice."""
+        if isinstance(i, slice):
+            return self.values(np.arange(len(self))[i])
         return self.label(range(len(self))[i])
+
+    def __iter__(self) -> Iterator[Label]:
+        """Yield all names in the type that the user gave."""
+        for start in range(0, len(self), SOME_NAMES):
+            yield from self[start : start + SOME_NAMES]
 
     def raw(self, i: int) -> bytes:
         """Return the bytes of name `i`."""

@@ -76,7 +76,7 @@ class Served:
         labels, values, unknown = list[list[int | str]](), list[list[float]](), list[int]()
         why, titles = list[list[Explanation]](), list[list[str] | None]()
         try:
-            allowed = self._predictor.allowed(one.only, one.never, len(rows))
+            allowed = self._predictor.allowed(one.only, one.never, len(rows), warned=False)
             for some in _slices([size for question in questions for size in question.sizes]):
                 block, strange = self._block(rows, some)
                 ids, scores = self._predictor.ranked(

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.given import listed
 from streammach.errors import BudgetError, UsageError
 from streammach.forks import Turn
 from streammach.machine import advised, parse_size, size_text
@@ -52,14 +51,8 @@ class Answers:
         raws = self.model.labels.raws(np.arange(len(self.model.labels)))
         names = dict(zip(classes[self.places].tolist(), raws, strict=True))
 
-        def own(labels: Any) -> list[Any] | None:
-            rows = None if labels is None else listed(labels)
-            if labels is None or rows is not None:
-                return None if rows is None else [own(row) for row in rows]
-            return [names[label] for label in labels if label in names]
-
         with self._lock as lost:
-            return self._opened(lost=lost).allowed(own(only), own(never), n_rows)
+            return self._opened(lost=lost).allowed(only, never, n_rows, names=names)
 
     def topk(
         self, rows: RowBlock, k: int, allowed: Allowed | None = None

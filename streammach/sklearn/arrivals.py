@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
-from streammach.data.given import as_array, listed, without_weightless
+from streammach.data.given import as_array, check_labels, listed, without_weightless
 from streammach.data.memory_rows import given
 from streammach.data.source_options import TableOptions, several
-from streammach.data.tables.memory_tables import as_rows, is_recipe_table, is_table
+from streammach.data.tables.memory_objects import Given, as_rows, is_recipe_table, is_table
+from streammach.errors import DataError, UsageError, clean
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.sklearn.passes import recipe_for
@@ -23,7 +24,7 @@ ROLES = "text", "category", "number", "date"
 
 def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
     """Return rows that `fit` is given, or raise ValueError."""
-    X, roles = as_rows(X), _roles(estimator)
+    X, y, roles = plain(X), _plain_labels(y), _roles(estimator)
     if not _feeds_recipe(X, roles):
         return _numbers(estimator, X, y, sample_weight, reset=True)
     X, y, sample_weight = _weighted(X, y, sample_weight)
@@ -43,7 +44,7 @@ def arriving(
 
     The first ones, without a model, decide what kind all are.
     """
-    X, roles = as_rows(X), _roles(estimator)
+    X, y, roles = plain(X), _plain_labels(y), _roles(estimator)
     recipe = None if model is None else model.recipe
     if estimator.class_weight == "balanced" and model is not None:
         raise ValueError("more classes may come: class_weight='balanced', partial_fit")
@@ -64,10 +65,36 @@ def arriving(
     return Rows(X, targets, by_class(targets, weights, estimator.class_weight)), recipe
 
 
+def plain(X: Any) -> Any:
+    """Return rows in a plain form that scikit-learn knows, or raise ValueError."""
+    rows = as_rows(X)
+    if isinstance(rows, Given):  # AnnData, whose names scikit-learn does not look at
+        hint = "Give its matrix, whose columns are told by their places: X.X; or streammach.train."
+        raise UsageError("AnnData is no matrix: X", hint=hint)
+    return rows
+
+
+def validated(estimator: Any, *rows: Any, **options: Any) -> Any:
+    """Return rows, and labels, that scikit-learn has checked; or raise DataError of one line."""
+    if isinstance(rows[0], list):
+        hint = "Say what is in their columns, such as category=NAME; or use streammach.train."
+        raise DataError("a list of dicts is no matrix: X", hint=hint)
+    try:
+        return validate_data(estimator, *rows, accept_sparse="csr", **options)
+    except ValueError as error:
+        raise DataError(clean(" ".join(str(error).split()), 300)) from None
+
+
 def names_of(estimator: Any) -> Names | None:
     """Return the names of an estimator's columns, if all are strings."""
     names = getattr(estimator, "feature_names_in_", None)
     return None if names is None else Names.of(names.tolist())
+
+
+def _plain_labels(y: Any) -> Any:
+    if y is not None:  # of which scikit-learn says what it expects
+        check_labels(y)
+    return y
 
 
 def _feeds_recipe(X: Any, roles: TableOptions) -> bool:
@@ -94,11 +121,9 @@ def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
 
 def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
     if listed(y) is None:
-        X, y = validate_data(
-            estimator, X, exact(y), accept_sparse="csr", multi_output=True, reset=reset
-        )
+        X, y = validated(estimator, X, exact(y), multi_output=True, reset=reset)
     else:
-        X = validate_data(estimator, X, accept_sparse="csr", reset=reset)
+        X = validated(estimator, X, reset=reset)
         check_consistent_length(X, y)
     X, weights = summed(X), None
     if sample_weight is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from streammach.data.given import kind_of, listed
 from streammach.data.tokenizers import tokenizer
@@ -20,7 +20,7 @@ from streammach.prediction.set_metrics import LIKELY
 from streammach.progress import Wanted
 from streammach.rows.block import RowBlock
 from streammach.sklearn.answers import Answers, check_classes, check_room
-from streammach.sklearn.arrivals import arriving, checked, names_of
+from streammach.sklearn.arrivals import arriving, checked, names_of, plain, validated
 from streammach.sklearn.fits import parameters_of, threads_of, trained
 from streammach.sklearn.passes import Passes, alike, new_labels
 from streammach.sklearn.rows import in_form, places
@@ -357,8 +357,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     def _block(self, X: Any, only: Any, never: Any) -> tuple[RowBlock, Allowed | None]:
         """Return rows with the model's ids, and which classes may be said of them."""
         check_is_fitted(self)
-        if self._answers_.model.recipe is None and not isinstance(X, str | dict):
-            X = validate_data(self, X, accept_sparse="csr", reset=False)
+        X = plain(X)
+        if self._answers_.model.recipe is None:
+            X = validated(self, X, reset=False)
         block = self._answers_.rows(X)
         return block, self._answers_.allowed(only, never, self.classes_, block.n_rows)
 

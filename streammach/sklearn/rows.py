@@ -13,7 +13,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from streammach.data.given import (
-    Given,
     GivenLabels,
     as_array,
     flattened,
@@ -24,6 +23,7 @@ from streammach.data.given import (
 )
 from streammach.data.label_arrays import Labels, LabelSets, label_name
 from streammach.data.memory_rows import Labelled
+from streammach.data.tables.memory_objects import Given
 from streammach.data.tables.values import is_missing
 from streammach.errors import DataError, clean
 from streammach.rows.arrays import MOST_IMPORTANCE

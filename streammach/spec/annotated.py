@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from streammach.errors import UsageError, clean
+from streammach.errors import UsageError, clean, type_name
 
 MOST_BITS = 64  # of a whole number
 MOST_THREADS = 1 << 12
 CLASSES = (
-    "Allowed", "BadRows", "Clock", "Constraints", "InputCounts", "Layout", "ProgressBar", "Room",
-    "SourceOptions", "Start", "StopSignals", "TableOptions", "TrainingOptions",
+    "Allowed", "BadRows", "Clock", "Constraints", "Dataset", "InputCounts", "Layout", "ProgressBar",
+    "Room", "SourceOptions", "Start", "StopSignals", "TableOptions", "TrainingOptions",
 )  # fmt: skip
 
 
@@ -37,6 +37,12 @@ def _path(value: Any) -> bool:
 def _several(value: Any, is_one: Callable[[Any], bool]) -> bool:
     there = isinstance(value, Collection) and not isinstance(value, str | bytes)
     return there and all(map(is_one, value))
+
+
+def _paths(value: Any) -> bool:
+    if _path(value) or not _several(value, _path):
+        return _path(value)
+    return not (isinstance(value, Mapping) or hasattr(value, "columns"))  # names of columns
 
 
 def _list(value: Any) -> bool:
@@ -60,7 +66,7 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "float": (_number, "number"),
     "str": (lambda value: isinstance(value, str), "text"),
     "os.PathLike[str]": (_path, "path"),
-    "Paths": (lambda value: _path(value) or _several(value, _path), "path or paths"),
+    "Paths": (_paths, "path or paths"),
     "Sequence[str]": (lambda value: _several(value, TYPES["str"][0]), "texts"),
     "Sequence[int]": (lambda value: _several(value, _whole), "whole numbers"),
     "Sequence[object]": (_list, "list"),
@@ -91,7 +97,9 @@ def check_options(types: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         value, known = given[name], [TYPES[word] for word in words]
         if not any(is_one(value) for is_one, _ in known):
             wanted = " or ".join(said for _, said in known if said)
-            raise UsageError(f"'{clean(value, 40)}' is no {wanted}: {name}")
+            plain = value is None or isinstance(value, str | bytes | os.PathLike | Real)
+            shown = clean(value, 40) if plain else type_name(value)
+            raise UsageError(f"'{shown}' is no {wanted}: {name}")
         if name == "threads" and value is not None and value > MOST_THREADS:
             raise UsageError(f"{value:,} threads are more than {MOST_THREADS:,}: --threads")
 

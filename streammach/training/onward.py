@@ -28,6 +28,7 @@ from streammach.planning.choose import plan as choose
 from streammach.planning.constraints import Constraints
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
+from streammach.spec.annotated import check_options
 from streammach.spec.byte_lines import Line
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.plan import Plan
@@ -84,6 +85,7 @@ class Start:
         ModelError, DiskError
             If the model is damaged, or cannot be read.
         """
+        check_options(Start.of.__annotations__, locals())
         opened = Run.open(run)
         model = opened.model
         if data.root.options.get("extend") != model.store:

@@ -19,7 +19,7 @@ from streammach.data.holdout import row_folds
 from streammach.data.memory_rows import given
 from streammach.data.store.copies import copy_rows
 from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, UsageError
+from streammach.errors import Interrupted, UsageError, type_name
 from streammach.files.destinations import Destination
 from streammach.files.folders import remove_folder, scratch, temporary_folder
 from streammach.files.urls import located
@@ -106,7 +106,7 @@ def suspects(
         raise UsageError("held-out rows are those of the folds: --validation")
     alone = y is None
     if alone and not isinstance(data, Dataset | str | os.PathLike):
-        raise UsageError("rows in memory need labels: y")
+        raise UsageError(f"rows of the type {type_name(data)} need labels: y")
     with ExitStack() as stack:
         if out is not None:
             read = [located(getattr(data, "path", data))] if alone else []

@@ -18,8 +18,8 @@ from streammach.data.class_weights import ClassWeights
 from streammach.data.memory_rows import Labelled, given
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables.memory_tables import is_table
-from streammach.errors import BudgetError, UsageError
+from streammach.data.tables.memory_objects import is_pair
+from streammach.errors import BudgetError, UsageError, type_name
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import located
 from streammach.machine import memory_limit, parse_size, training_budget
@@ -236,12 +236,13 @@ def train(
     Parameters
     ----------
     X : scipy sparse matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
-        The rows: numbers, by column or by name (:func:`streammach.data.given.given_rows`); or rows
-        of a table or text, which become features as in a conversion. The model then takes the like.
+        The rows: numbers, by column or by name; or rows of a table or text, which become features
+        as in a conversion. The model then takes the like. Or AnnData, a dict of columns, an array
+        of images (:func:`streammach.data.tables.memory_objects.as_rows`).
     y : array (n,), n lists, array or scipy sparse matrix (n, labels), or str
         A label for each row: integers, booleans, whole floats or strings; or a list of labels for
         each row; or an indicator, a matrix with a column for each label. A string is the column of
-        a table that holds the labels.
+        a table, or of obs, that holds the labels.
     memory : str or int, optional
         What the training may take, such as ``"1GB"``, beside what `X` and `y` take; otherwise half
         of what is free, the most of 2, 3, 4, 6, 8 and 12 GB.
@@ -306,7 +307,8 @@ def train(
     data = replace(data, seed=seed, class_weights=class_weight)
     with ExitStack() as closing:
         if validation is not None:
-            if isinstance(y, str) and is_table(validation):
+            alone = not (is_pair(validation) or isinstance(validation, str | os.PathLike))
+            if isinstance(y, str) and alone:
                 validation = (validation, y)
             made_by = table, data.recipe
             training["validation"], n = _validation(validation, memory, closing, *made_by)
@@ -351,9 +353,10 @@ def _validation(
 ) -> tuple[str, int]:  # fmt: skip
     if isinstance(rows, str | os.PathLike):
         return os.fspath(rows), rows_held_out(rows)
-    if not isinstance(rows, tuple | list) or len(rows) != 2:
+    if not is_pair(rows):
         hint = "Give a pair of both, or the path of a store; a table where y is a column."
-        raise UsageError("it is no pair of rows and labels, and no path: validation", hint=hint)
+        what = f"{type_name(rows)} is no pair of rows and labels, and no path: validation"
+        raise UsageError(what, hint=hint)
     data = replace(given(rows[0], rows[1], options=options, recipe=recipe), weights=None)
     folder = closing.enter_context(temporary_folder())
     dataset = closing.enter_context(data.stored(folder, _bytes_of(memory)))

@@ -17,6 +17,7 @@ from tests.builders import block_of, training
 from tests.model.models import counts_of, model_of, near_of
 from tests.reference.decoding import WAYS, by_way, possible
 
+pytestmark = pytest.mark.filterwarnings("ignore:the model does not know 1 label, left out")
 N, D, K = 40, 12, 230
 NAMES = [f"label {i}" for i in range(K)]
 LISTED = {

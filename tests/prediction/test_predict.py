@@ -47,6 +47,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
+@pytest.mark.filterwarnings("ignore:the model does not know 1 label, left out. 'unknown'")
 def test_only_some_labels_are_written(job):
     (job / "two.txt").write_text("class-1\r\nclass-7\n\nunknown\n", encoding="utf-8-sig")
     with sm.Predictor(sm.Model.load("run"), threads=1) as predictor:

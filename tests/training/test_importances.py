@@ -10,9 +10,10 @@ import scipy.sparse
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.given import given_labels, given_rows
+from streammach.data.given import given_labels
 from streammach.data.holdout import hold_out, masked_blocks, masked_rows
 from streammach.data.memory_rows import Labelled
+from streammach.data.tables.memory_objects import given_rows
 from streammach.errors import DataError, StoreError, UsageError
 from streammach.sklearn.classifier import MACHClassifier
 from streammach.spec.config import Batching

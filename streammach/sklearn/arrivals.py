@@ -15,7 +15,7 @@ from streammach.errors import DataError, UsageError, clean
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.sklearn.passes import recipe_for
-from streammach.sklearn.rows import Rows, Targets, by_class, exact, summed
+from streammach.sklearn.rows import Rows, Targets, by_class, exact, indicator, summed
 from streammach.spec.annotated import check_options
 from streammach.spec.recipe import Recipe
 
@@ -94,7 +94,7 @@ def names_of(estimator: Any) -> Names | None:
 def _plain_labels(y: Any) -> Any:
     if y is not None:  # of which scikit-learn says what it expects
         check_labels(y)
-    return y
+    return indicator(y)
 
 
 def _feeds_recipe(X: Any, roles: TableOptions) -> bool:

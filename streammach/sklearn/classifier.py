@@ -23,7 +23,7 @@ from streammach.sklearn.answers import Answers, check_classes, check_room
 from streammach.sklearn.arrivals import arriving, checked, names_of, plain, validated
 from streammach.sklearn.fits import parameters_of, threads_of, trained
 from streammach.sklearn.passes import Passes, alike, new_labels
-from streammach.sklearn.rows import in_form, places
+from streammach.sklearn.rows import in_form, indicator, places
 from streammach.training.onward import Start
 
 
@@ -143,7 +143,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             become features as in a conversion, and some are held out to choose what is not given.
         y : array (n,), n lists, or array or sparse matrix (n, labels)
             A label for each row, of any type; or a list of labels for each row; or an indicator, a
-            matrix with a column for each label.
+            matrix with a column for each label: lists of 0 and 1 that are equally long are one.
         sample_weight : array (n,), optional
             Weight of each row; rows of weight 0 are left out.
 
@@ -270,7 +270,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         X, y, sample_weight : as there
             The rows, their labels and weights: those of :meth:`fit`.
         """
-        lists = listed(y)
+        lists = listed(y := indicator(y))
         if lists is None:
             return float(super().score(X, y, sample_weight))
         pairs = zip(lists, self.predict(X), strict=True)

@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel, type_of_target
 
 from streammach.data.given import (
     GivenLabels,
@@ -88,6 +88,14 @@ class Targets:
         names, codes = label_names(self.classes), self.codes
         labels = LabelSets(self.lists, names) if codes is None else Labels(codes, names)
         return GivenLabels(labels, kind_of(self.classes))
+
+
+def indicator(y: Any) -> Any:
+    """Return labels as they are; equally long lists of 0 and 1 as the indicator that they are."""
+    if not (isinstance(y, list | tuple) and is_multilabel(y)):
+        return y
+    values = np.asarray(y)
+    return values if np.isin(values, (0, 1)).all() else y
 
 
 def exact(y: Any) -> Any:

@@ -176,6 +176,40 @@ def test_sets_of_labels(data, rng):
         MACHClassifier(class_weight="balanced").fit(x, sets)
 
 
+# Lists of two rows, and whether they are an indicator: what scikit-learn takes for one.
+FORMS = {
+    "0 and 1": ([[0, 1, 1], [1, 0, 0]], True),
+    "tuples": (((0, 1, 1), (1, 0, 0)), True),
+    "floats": ([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]], True),
+    "arrays": ([np.array([0, 1, 1]), np.array([1, 0, 0])], True),
+    "of several lengths": ([[0, 1], [1]], False),
+    "one label": ([[0], [1]], False),
+    "numbers": ([[3, 7], [7, 3]], False),
+    "strings": ([["0", "1"], ["1", "0"]], False),
+    "empty ones": ([[0, 1], []], False),
+}
+
+
+@pytest.mark.parametrize("partly", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_lists_of_0_and_1_are_an_indicator(form, partly, rng):
+    (one, other), indicator = FORMS[form]
+    y = [one, other] * 20 if isinstance(FORMS[form][0], list) else (one, other) * 20
+    x = np.eye(2)[np.arange(40) % 2] + rng.normal(0, 0.1, (40, 2))
+    clf = MACHClassifier(epochs=40, n_buckets=3, n_repetitions=2)
+    clf = clf.partial_fit(x, y) if partly else clf.fit(x, y)
+    found = clf.predict(x)
+    assert isinstance(found, np.ndarray) is indicator
+    if indicator:
+        array = MACHClassifier(epochs=40, n_buckets=3, n_repetitions=2)
+        array = array.partial_fit(x, np.array(y)) if partly else array.fit(x, np.array(y))
+        assert found.tolist() == array.predict(x).tolist()
+        assert clf.score(x, y) == array.score(x, np.array(y))
+        assert clf.classes_.tolist() == [0, 1, 2]
+    else:
+        assert clf.classes_.tolist() == sorted({*one, *other})
+
+
 def test_few_rows_in_any_order_and_repeated(data, rng):
     x, y = data
     order = rng.permutation(400)

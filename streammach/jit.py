@@ -48,6 +48,8 @@ LISTS_CODE_BYTES = 25_000_000  # more: both losses of rows with lists of labels,
 # That a process takes for good in which kernels are compiled, measured: conversions 121 MB,
 # predictions 105, evaluations 132; trainings 38 to 191.
 COMPILER_BYTES, TRAINING_COMPILER_BYTES = 150_000_000, 200_000_000
+KERNEL_BYTES = 50_000_000  # more, while the largest kernel is compiled (measured: 45 MB)
+COMPILING = "compiling kernels; later runs load them"
 
 
 if numba.config.DISABLE_JIT:
@@ -62,24 +64,27 @@ CACHE_DIR = None if _FOLDER is None else str(_FOLDER)
 
 
 class _Compilations(Listener):  # type: ignore[misc]  # numba has no types
-    """Calls a function at the first kernel that is compiled rather than loaded.
+    """Tells of the first kernel that is compiled rather than loaded, and asks between two kernels.
 
     While one is compiled Python looks for no cycles: they take a tenth of its time, and there is
     little to find. A kernel that is compiled compiles those that it calls; a lock is held.
     """
 
-    tell: Callable[[], None] | None = None
+    tell: Callable[[str], None] | None = None
+    between: Callable[[], None] | None = None  # called where another one is kept already
     _told = False
-    _depth, _collects = 0, False
+    _depth, _collects, _kept = 0, False, False
 
-    def announce(self) -> None:
+    def announce(self, text: str = COMPILING) -> None:
         """Tell, unless that was told."""
         if self.tell is not None and not self._told:
             self._told = True
-            self.tell()
+            self.tell(text)
 
     def on_start(self, event: Event) -> None:
-        """Look for no cycles from now on."""
+        """Look for no cycles from now on; what was compiled before is kept."""
+        if self.between is not None and self._kept:
+            self.between()
         self.announce()
         if self._depth == 0:
             self._collects = gc.isenabled()
@@ -89,6 +94,7 @@ class _Compilations(Listener):  # type: ignore[misc]  # numba has no types
     def on_end(self, event: Event) -> None:
         """Look for them as before."""
         self._depth -= 1
+        self._kept = self._kept or isinstance(event.data["dispatcher"], _Kernel)
         if self._depth == 0 and self._collects:
             gc.enable()
 
@@ -96,18 +102,28 @@ class _Compilations(Listener):  # type: ignore[misc]  # numba has no types
 _compilations = _Compilations()
 register("numba:compile", _compilations)
 # Tells that kernels will be compiled, in another process.
-announce_compilation: Callable[[], None] = _compilations.announce
+announce_compilation: Callable[..., None] = _compilations.announce
 
 
-def on_first_compilation(tell: Callable[[], None]) -> None:
+def on_first_compilation(tell: Callable[[str], None]) -> None:
     """Have `tell` called, once a process, when a kernel is compiled rather than loaded."""
     _compilations.tell = tell
+
+
+def only_compile(between: Callable[[], None]) -> None:
+    """Say that this process only compiles; have a function called before all kernels but one."""
+    _compilations.between = between
+
+
+def only_compiles() -> bool:
+    """Return whether this process only compiles."""
+    return _compilations.between is not None
 
 
 def compiler_bytes(*kind: object, n_bytes: int = COMPILER_BYTES) -> int:
     """Return the bytes that compiling takes in work of a kind: 0 if it was done before."""
     mark = _mark(kind)
-    return 0 if mark is not None and mark.exists() else n_bytes
+    return 0 if only_compiles() or (mark is not None and mark.exists()) else n_bytes
 
 
 def keep_compiled(*kind: object) -> None:

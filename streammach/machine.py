@@ -171,7 +171,7 @@ def _cgroup_limits(root: Path, controller: str, newer: str, *older: str) -> Iter
 
 def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
     """Return the memory that this process may still take and where the limit comes from."""
-    held = psutil.Process().memory_info().rss
+    held = resident_bytes()
     limits = [MemoryLimit(psutil.virtual_memory().available + held, "free memory")]
     for found in _cgroup_limits(cgroups, "memory", "memory.max", "memory.limit_in_bytes"):
         limits += [MemoryLimit(n, "cgroup") for n in found if 0 <= n < UNLIMITED]
@@ -286,11 +286,16 @@ def reset_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
+def resident_bytes() -> int:
+    """Return the resident memory that this process has now, in bytes."""
+    return int(psutil.Process().memory_info().rss)
+
+
 def peak_bytes() -> int:
     """Return the largest resident memory that this process has had, in bytes."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
-        return int(psutil.Process().memory_info().rss)
+        return resident_bytes()
     match = re.search(r"VmHWM:\s*(\d+) kB", status)
-    return int(match[1]) * 1024 if match else int(psutil.Process().memory_info().rss)
+    return int(match[1]) * 1024 if match else resident_bytes()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 INTERRUPTED = 130
+AGAIN = 75  # exit code of a process that did some of its work, and wants to be started again
 STOPPING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -117,13 +118,15 @@ def run(
     function: str, *arguments: Any, patience: float | None = None,
     stdout: int | IO[Any] | None = None, stderr: int | IO[Any] | None = None,
 ) -> Any:  # fmt: skip
-    """Return what a function returns in a fresh process; `patience` is in seconds."""
+    """Return what a function returns in a fresh process, or ``AGAIN``; `patience` is in seconds."""
     child = _Child(function, arguments, stdout, stderr)
     with handled(lambda number, _: child.pass_on(number, patience), child.suspend):
         answer = child.answer()
     if answer is None:
         if child.signals:
             raise KeyboardInterrupt
+        if child.code == AGAIN:
+            return AGAIN
         what = f"a part of the work was ended from outside (exit code {child.code})"
         hint = "Is memory short? The same command goes on or starts anew."
         raise StreammachError(what, hint=hint)

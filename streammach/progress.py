@@ -111,7 +111,7 @@ class ProgressBar:
             self._announced = True
             from streammach.jit import on_first_compilation
 
-            on_first_compilation(lambda: self.tell("compiling kernels; later runs load them"))
+            on_first_compilation(self.tell)
 
     def show(self, state: StageState) -> None:
         """Show how far a piece of work is."""

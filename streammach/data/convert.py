@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from streammach.data.bad_rows import LIST, skipping
-from streammach.data.conversion.build import STAGES, UNITS, Build, Made, kind_of
+from streammach.data.conversion.build import STAGES, UNITS, Build, Made
 from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.request import ConversionRequest
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
 from streammach.data.memory_rows import memory_source
+from streammach.data.small_conversion import compile_before
 from streammach.data.source import Source
 from streammach.data.source_options import (
     Layout,
@@ -45,13 +46,11 @@ from streammach.files.reading import check_free, file_pieces
 from streammach.files.urls import located
 from streammach.files.writing import remove_file, write_atomic
 from streammach.formats import STORE_FORMAT
-from streammach.jit import compiler_bytes
 from streammach.machine import cores
 from streammach.progress import Wanted, shown
 from streammach.spec.annotated import check_options
 from streammach.spec.types import Multilabel, Quotes
 
-LOOK_BYTES = 128 << 20  # that are left behind where the first rows of tables are looked at
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
 RUNS = 4  # the way in which rows are put aside; those of another one are not gone on from
 
@@ -271,10 +270,9 @@ def convert(
         else:
             opened = open_sources(paths, options)
         if not in_memory:  # may what headers claim, and first rows of tables, be read?
-            code = compiler_bytes(*kind_of(opened, like is not None, threads or cores()))
             held = [source.held() for source in opened]
-            look = LOOK_BYTES if tables_of(opened) else 0
-            ConversionMemory.of(memory, held, threads or cores(), code).room(0, look)
+            ConversionMemory.of(memory, held, threads or cores(), 0).room(0, 0)
+            compile_before(opened, options, like, memory, threads or cores())
         request = ConversionRequest(
             options=agreed(opened, options, recipe), like=like, extend=extend, min_rows=min_rows,
             on_bad_row=on_bad_row, max_bad=max_bad, seed=seed, memory=memory,

@@ -1,22 +1,37 @@
-"""A small conversion in a process beside one: it compiles what that one will call.
+"""A small conversion in another process, like one that is to come: it compiles what that will call.
 
-A conversion that finds no kernels compiles those of its format first, which takes two thirds of the
-time; the small one has rows in memory, and compiles the others meanwhile.
+Where there is room it goes on beside that conversion, which compiles the kernels of its format
+first, two thirds of the time; the small one has rows in memory, and compiles the others meanwhile.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from streammach.data.conversion.build import Build, Made, kind_of
+from streammach.data.conversion.folder import WORK_BYTES, ConversionFolder
+from streammach.data.conversion.intake import ROOM_FOR_BYTE, SMALL_ROOM, Intake
+from streammach.data.conversion.request import ConversionRequest
 from streammach.data.memory_rows import given
-from streammach.jit import keep_compiled
-from streammach.machine import memory_limit
-from streammach.rehearsals import compiler
+from streammach.data.source import START, Source
+from streammach.data.source_options import SourceOptions
+from streammach.data.sources import agreed, open_source
+from streammach.data.store.dataset import Dataset
+from streammach.jit import compiler_bytes, keep_compiled
+from streammach.machine import budget, memory_limit, resident_bytes
+from streammach.rehearsals import compile_first, compiler
 from streammach.rows.arrays import csr_array
+from streammach.threads import Workers
 
 BYTES = 3_000_000_000  # what there must be for both: 2 GB, and what takes 300 MB
+PIECES_ROOM = 500_000_000  # of pieces on their way, and what else is beside rows and names
 ROWS, FEATURES, VALUES = 300, 300, 8  # values of a row
 
 
@@ -35,3 +50,57 @@ def rehearse(folder: str, kind: tuple[object, ...]) -> None:
     labels = [f"c{i}" for i in rng.integers(0, ROWS // 3, ROWS)]
     given(csr_array(rows, shape=(ROWS, FEATURES)), labels).held()
     keep_compiled("rehearsal", *kind)
+
+
+def compile_before(
+    opened: Sequence[Source[Any]], options: list[SourceOptions],
+    like: str | os.PathLike[str] | None, memory: str | int | float | None, n_threads: int,
+) -> None:  # fmt: skip
+    """Compile what a conversion calls before it takes memory, where both might not fit together.
+
+    Pipes are read once: they are not read for it.
+    """
+    kind = kind_of(opened, like is not None, n_threads)
+    more = compiler_bytes(*kind)
+    if not more or not all(source.files() for source in opened):
+        return
+    found = budget(memory)
+    most, now = found.n_bytes if found.named else found.limit, resident_bytes()
+    of_rows = max(SMALL_ROOM, ROOM_FOR_BYTE * sum(source.n_bytes for source in opened))
+    if now + WORK_BYTES <= most < now + more + PIECES_ROOM + of_rows:
+        paths = [source.path for source in opened]
+        compile_first(f"{__name__}:convert_heads", kind, paths, options, like, n_threads, most=most)
+
+
+def convert_heads(
+    folder: str, kind: tuple[object, ...], paths: list[Path], options: list[SourceOptions],
+    like: str | os.PathLike[str] | None, n_threads: int,
+) -> None:  # fmt: skip
+    """Convert the first rows of sources, in memory and with rows that are put aside."""
+    recipe = None
+    if like is not None:
+        with Dataset.open(like) as known:
+            recipe = known.root.recipe
+    for build in (Build, _BuildOfSpills):
+        opened = [_head(open_source(p, o)) for p, o in zip(paths, options, strict=True)]
+        request = ConversionRequest(
+            options=agreed(opened, options, recipe), like=like, on_bad_row="skip",
+            n_threads=n_threads,
+        )  # fmt: skip
+        made = ConversionFolder(Path(folder, build.__name__))
+        made.prepare(b"{}")
+        build(opened, made, request).run(resume=False)
+
+
+class _BuildOfSpills(Build):
+    def _write(self, intake: Intake, workers: Workers) -> Made:
+        intake.put_aside()
+        return super()._write(intake, workers)
+
+
+def _head(source: Source[Any]) -> Source[Any]:
+    """Return a source of the first piece alone, whatever it promised."""
+    pieces = source.pieces
+    source.pieces = lambda begin=START: islice(pieces(begin), 1)  # type: ignore[method-assign]
+    source.check_end = lambda *_: None  # type: ignore[method-assign]
+    return source

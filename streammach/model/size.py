@@ -36,6 +36,7 @@ class ModelSize:
     n_bytes: int  # bytes of its arrays in memory
     names: tuple[tuple[int, int], tuple[int, int]]  # how many labels and features, and their bytes
     n_more: int = 0  # columns that dense rows get beyond their features
+    coded: bool = False  # whether its arrays are coded in its file
     loading: int = 0  # bytes taken beside these while it is loaded
     # bytes taken beside these while a smaller model is made of it, by name; of a model in a file
     smaller: dict[str, int] = field(default_factory=dict)
@@ -78,7 +79,8 @@ def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
     return ModelSize(
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,
         store=document.store, n_bytes=n_bytes, names=names, n_more=document.n_more,
-        loading=_loading(document, sizes), smaller=_smaller(sizes, plain),
+        coded=document.stored is not None, loading=_loading(document, sizes),
+        smaller=_smaller(sizes, plain),
         listed=document.listed, relabelled=document.relabelled, title_bytes=sizes.get(TITLES, 0),
         n_wide=shapes[loading.WIDE][0] if loading.WIDE in shapes else 0, recipe=document.recipe,
         n_near=shapes[NEAR + "norms"][0] if document.near_weight is not None else 0,
@@ -117,5 +119,5 @@ def size_in_memory(model: Model) -> ModelSize:
         listed=model.listed, relabelled=model.says is not None,
         title_bytes=0 if model.titles is None else model.titles.text_bytes,
         n_wide=0 if model.counts is None else len(model.counts.wide), recipe=model.recipe,
-        n_near=0 if model.near is None else len(model.near.norms),
+        coded=model.stored is not None, n_near=0 if model.near is None else len(model.near.norms),
     )  # fmt: skip

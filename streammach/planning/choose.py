@@ -13,7 +13,7 @@ from streammach import hashing
 from streammach.backends.registry import BACKENDS, on_device
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError
-from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
+from streammach.jit import CACHE_DIR, TRAINING_COMPILER_BYTES
 from streammach.machine import (
     MemoryLimit,
     advised,
@@ -27,7 +27,7 @@ from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import TIE, Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
-from streammach.planning.ledger import kernels, ledger
+from streammach.planning.ledger import ledger
 from streammach.planning.speed import known_speed
 from streammach.spec.byte_lines import Limits, bytes_in
 from streammach.spec.facts import DataFacts
@@ -272,9 +272,7 @@ def _refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
         else f"no plan fits: the smallest ({shape})"
     )
     needed = bytes_in(least.lines, where)
-    more = compiler_bytes(
-        *kernels(weighing.facts, least.option.config), n_bytes=TRAINING_COMPILER_BYTES
-    )
+    more = 0 if CACHE_DIR else TRAINING_COMPILER_BYTES  # else kernels are compiled first
     advice = (
         f"use --memory {advised(needed + (where == 'host') * more)} or more"
         if where == allowed.where

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from streammach.backends.kinds import Work
@@ -17,13 +18,14 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, UsageError
 from streammach.files.raw_text import is_piped
 from streammach.files.urls import located
-from streammach.jit import CODE_BYTES, compiler_bytes
+from streammach.jit import CACHE_DIR, CODE_BYTES, compiler_bytes
 from streammach.machine import MemoryBudget, advised, cores, size_text
 from streammach.machine import budget as budget_of
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import Room, is_store
 from streammach.prediction.without_features import FREQUENCY_BYTES
+from streammach.rehearsals import compile_first
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import NameIndex
 from streammach.spec.byte_lines import Line, bytes_in
@@ -46,6 +48,7 @@ PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
 LEAST_SORTED = 1 << 20
 MORE_ROWS = 0.1  # of what is needed at least, that rows may take where no budget was named
+FIRST_ROWS = "streammach.prediction.first_rows:rank_first_rows"
 NOTHING: Mapping[str, int] = {}
 
 
@@ -60,14 +63,24 @@ def room_before(
 
     What is taken beside it may be told by the number of classes.
     """
-    held = size_in_file(run)
+    held, threads = size_in_file(run), threads or cores()
     beside = beside(held.spec.n_classes) if callable(beside) else beside
     given = Input.of(path, held, options, labels=task != "predict")
-    return room_for(
-        held, task, given, k, device=device_for(device, held),
-        threads=threads or cores(), budget=budget_of(memory),
+    budget, device = budget_of(memory), device_for(device, held)
+    some_labels = some_labels or held.relabelled
+    kind = _kind(held, task, given, device, threads, some_labels=some_labels)
+    room = partial(
+        room_for, held, task, given, k, device=device, threads=threads, budget=budget,
         beside={**beside, **(held.smaller if smaller else NOTHING)}, some_labels=some_labels,
     )  # fmt: skip
+    if device == "cpu" and compiler_bytes(*kind) and CACHE_DIR:
+        kept = room(compiling=0)  # which is refused where it is too little in any case
+        if kept.projected_bytes + compiler_bytes(*kind) > _most(budget, kept.projected_bytes):
+            compile_first(
+                FIRST_ROWS, kind, located(run), task in MEASURES, located(path), options, threads,
+                some_labels, most=_most(budget, kept.projected_bytes),
+            )  # fmt: skip
+    return room()
 
 
 def device_for(wanted: str, held: ModelSize) -> str:
@@ -138,18 +151,17 @@ class Input:
 def room_for(
     held: ModelSize, task: Task, given: Input | None, k: int, *, device: str, threads: int,
     budget: MemoryBudget, beside: Mapping[str, int] = NOTHING, some_labels: bool = False,
+    compiling: int | None = None,
 ) -> Room:  # fmt: skip
     """Return how much of an input is held at a time, or raise BudgetError.
 
-    With `some_labels` only some of the labels may be said.
+    With `some_labels` only some of the labels may be said. `compiling` is in bytes; otherwise what
+    compiling takes, where it was not done before.
     """
     given, some_labels = given or Input(is_store=True), some_labels or held.relabelled
-    kind = (
-        task, given.is_store, held.dense, held.counted, held.spec.exact, device, threads > 1,
-        held.spec.n_buckets > 256, held.loading > 0, *(["some labels"] if some_labels else []),
-    )  # fmt: skip
+    kind = _kind(held, task, given, device, threads, some_labels=some_labels)
     fixed = _fixed(held, task, given, device, threads, some_labels=some_labels) | dict(beside)
-    fixed["code"] += compiler_bytes(*kind)
+    fixed["code"] += compiler_bytes(*kind) if compiling is None else compiling
     rooms = []
     for i in range(READ_ROWS.bit_length()):  # from much to the least
         rows, values = max(READ_ROWS >> i, 1), max(READ_VALUES >> i, LEAST_VALUES)
@@ -166,13 +178,28 @@ def room_for(
             found["loading"] = held.loading - work  # over before the rest is taken
         lines = _sorted_lines(found)
         rooms.append(Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind))
-    most, needed = budget.n_bytes, rooms[-1].projected_bytes
-    if not budget.named:
-        most = min(max(most, needed + int(MORE_ROWS * needed)), budget.limit)
+    most = _most(budget, rooms[-1].projected_bytes)
     fitting = [room for room in rooms if room.projected_bytes <= most]
     if not fitting:
         raise _refused(rooms[-1].lines, budget)
     return fitting[0]
+
+
+def _kind(
+    held: ModelSize, task: Task, given: Input, device: str, threads: int, *, some_labels: bool
+) -> tuple[object, ...]:
+    """Return what decides which kernels are called."""
+    return (
+        task, given.is_store, held.dense, held.counted, held.spec.exact, device, threads > 1,
+        held.spec.n_buckets > 256, held.coded, *(["some labels"] if some_labels else []),
+    )  # fmt: skip
+
+
+def _most(budget: MemoryBudget, needed: int) -> int:
+    """Return what may be taken, where so many bytes are needed at least."""
+    if budget.named:
+        return budget.n_bytes
+    return min(max(budget.n_bytes, needed + int(MORE_ROWS * needed)), budget.limit)
 
 
 def _refused(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:

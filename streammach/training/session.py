@@ -46,6 +46,7 @@ from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
 from streammach.prediction.set_metrics import by_propensity
 from streammach.processes import StopSignals
+from streammach.rehearsals import compile_first
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
 from streammach.spec.byte_lines import bytes_in
@@ -69,6 +70,7 @@ from streammach.training.run import (
 )
 from streammach.training.run_part import COUNT, PartNumber, RunPart, settings_of
 
+SMALL = "streammach.training.small_training:train_few"  # which trains, as this does
 LISTS_ALONE = "It is for lists of labels."
 MOST_JUDGES = 256  # training rows that judge trials where none are held out
 
@@ -169,14 +171,16 @@ class FitRequest:
             return 0
         more = compiler_bytes(*self.kernels, n_bytes=TRAINING_COMPILER_BYTES)
         needed = plan.projected_bytes + more
-        if more and needed > limits.host:
+        if not more or needed <= limits.host:
+            return more
+        if not compile_first(SMALL, self.kernels, plan, self.options, most=limits.host):
             raise BudgetError(
-                f"the first training of its kind compiles kernels: it needs {size_text(needed)}, "
-                f"later ones {size_text(plan.projected_bytes)}",
+                f"no compiled kernels can be kept, and compiling them takes {size_text(more)}: "
+                f"it needs {size_text(needed)}",
                 path=f"{size_text(limits.host)} ({limits.host_source})",
                 hint=f"Nothing was allocated; use --memory {advised(needed)} or more.",
             )
-        return more
+        return 0
 
     def check(self, facts: DataFacts) -> int:
         """Return the bytes that compiling takes beside the plan; raise what speaks against it."""

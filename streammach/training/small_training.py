@@ -1,68 +1,108 @@
-"""A small training in a process beside one: it compiles what that one will call, then `predict`.
+"""A small training in another process, like one that is to come: it compiles what that will call.
 
-A training that finds no kernels begins with counts and comes to the hashed models last; the small
-one has no counts. So two cores compile at once, and hardly ever want the same kernel.
+Where there is room it goes on beside that training: one that finds no kernels begins with counts
+and comes to the hashed models last; the small one has no counts then, and predicts. So two cores
+compile at once, and hardly ever want the same kernel.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streammach.data.memory_rows import given
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
+from streammach.parts.registry import said_of
+from streammach.planning.choose import plan as choose
 from streammach.planning.ledger import kernels
 from streammach.prediction.predict import predict
 from streammach.rehearsals import compiler
 from streammach.rows.arrays import csr_array
 from streammach.spec.plan import Plan
+from streammach.spec.training import AUTO, TrainingOptions
 from streammach.training.compact import LEAST_ROWS
-from streammach.training.trainer import train
+from streammach.training.trainer import Trainer
 
 BYTES = 600_000_000  # of the small training with its compiler: the ledger projects 550 MB at most
 CLASSES, FEATURES, VALUES = 300, 300, 8  # more classes than a byte can tell; values of a row
+COLUMNS = 24  # of dense rows
 MOST_BUCKETS = 1024  # more buckets change no kernel
+REPETITIONS = 4
+ROOM = 2_000_000_000  # more than it takes to write the rows into a store
 
 
 def rehearsal(plan: Plan) -> AbstractContextManager[None]:
     """Have kernels that a plan needs compiled in another process, if core and memory are free."""
-    facts, config = plan.facts, plan.config
-    shape, place, kind = config.shape, config.placement, kernels(facts, config)
+    config, kind = plan.config, kernels(plan.facts, plan.config)
     needed = plan.projected_bytes + BYTES
     needed += compiler_bytes(*kind, n_bytes=TRAINING_COMPILER_BYTES)
-    hashed = place.device == "cpu" and not (config.dense or shape.unhashed)
-    n_buckets = 0 if shape.exact else min(shape.n_buckets, MOST_BUCKETS)
-    return compiler(
-        f"{__name__}:rehearse", kind, n_buckets, facts.value_bytes == 1, facts.weighted,
-        facts.listed, fits=hashed and place.threads > 1 and needed <= plan.limits.host,
-    )  # fmt: skip
+    place = config.placement
+    hashed = place.device == "cpu" and not (config.dense or config.shape.unhashed)
+    fits = hashed and place.threads > 1 and needed <= plan.limits.host
+    return compiler(f"{__name__}:rehearse", kind, plan, fits=fits)
 
 
-def rehearse(
-    folder: str, kind: tuple[object, ...], n_buckets: int, small: bool, weighted: bool, listed: bool
-) -> None:
-    """Train on a few random rows in a folder, and remember that it was done for a kind of training.
-
-    It predicts a few lines of text, too. Of 0 buckets it trains an exact model. Values are `small`
-    integers or fractions; rows are `weighted`, and have lists of labels.
-    """
-    rng, n_classes = np.random.default_rng(0), max(CLASSES, 2 * n_buckets)
-    n = 2 * n_classes
-    scale = np.float32(1 if small else 0.3)
-    values = rng.integers(1, 4, n * VALUES) * scale
-    indptr, features = VALUES * np.arange(n + 1), rng.integers(0, FEATURES, n * VALUES)
-    labels = np.arange(n) % n_classes
-    said: dict[str, Any] = {"held_out_rows": LEAST_ROWS}
-    said |= {"n_buckets": n_buckets, "n_repetitions": 4} if n_buckets else {}
-    run, text = Path(folder, "run"), Path(folder, "few.vw")
-    train(
-        csr_array((values, features, indptr), shape=(n, FEATURES)),
-        [[x, x // 2] for x in labels.tolist()] if listed else labels,
-        memory=BYTES, sample_weight=rng.random(n) + 1 if weighted else None, epochs=1, counts="off",
-        out=run, **said,
-    )  # fmt: skip
-    text.write_text("".join(f"| {2 * i + 1}:{scale} {i}\n" for i in range(VALUES)))
-    predict(run, text, run.with_name("said.tsv"), threads=1)
+def rehearse(folder: str, kind: tuple[object, ...], plan: Plan) -> None:
+    """Train on a few rows, predict a few lines of text; remember that it was done for a kind."""
+    train_few(folder, kind, plan, TrainingOptions(), counts="off")
+    text, value = Path(folder, "few.vw"), 1 if plan.facts.value_bytes == 1 else 0.3
+    text.write_text("".join(f"| {2 * i + 1}:{value} {i}\n" for i in range(VALUES)))
+    predict(Path(folder, "run"), text, text.with_name("said.tsv"), threads=1)
     keep_compiled("rehearsal", *kind)
+
+
+def train_few(
+    folder: str, kind: tuple[object, ...], plan: Plan, options: TrainingOptions, **parts: str
+) -> None:
+    """Train on a few random rows in a folder, as a plan says; words about its parts come first."""
+    del kind
+    fixed, held = fixed_of(plan) | dict(said_of(plan.config)) | parts, plan.facts.held_bytes > 0
+    by = options.hold_out_by if options.hold_out_by == AUTO else None  # rows have no namespaces
+    options = replace(options, epochs=1, validation=None, hold_out_by=by)
+    data = given(*few_rows(plan))
+    with closing(data.held() if held else data.stored(Path(folder), ROOM)) as dataset:
+        Trainer(choose(dataset, **fixed), options).fit(dataset, Path(folder, "run"))
+
+
+def fixed_of(plan: Plan) -> dict[str, Any]:
+    """Return what is fixed of the plan of a small training like one with a plan."""
+    shape, config = plan.config.shape, plan.config
+    if shape.unhashed:
+        fixed: dict[str, Any] = {"n_repetitions": 0}
+    elif shape.exact:
+        fixed = {"exact": True}
+    else:
+        fixed = {"n_buckets": _buckets(plan), "n_repetitions": REPETITIONS}
+    fixed |= {"hashed_features": FEATURES // 2} if shape.cut else {}
+    threads = min(config.placement.threads, 2)
+    more = {"optimizer": config.optimizer, "device": "cpu", "held_out_rows": LEAST_ROWS}
+    return fixed | more | {"threads": threads}
+
+
+def few_rows(plan: Plan) -> tuple[Any, Any, Any]:
+    """Return random rows, labels and importances such as those that a plan is for."""
+    facts, dense, rng = plan.facts, plan.config.dense, np.random.default_rng(0)
+    n_classes = max(CLASSES, 2 * _buckets(plan))
+    if plan.config.shape.exact:
+        n_classes = min(CLASSES, max(facts.n_classes, VALUES))
+    n = 2 * max(n_classes, CLASSES)
+    d, n_values = (COLUMNS, COLUMNS) if dense else (FEATURES, VALUES)
+    values = rng.integers(1, 4, (n, n_values)) * np.float32(1 if facts.value_bytes == 1 else 0.3)
+    if dense and not facts.whole:
+        values[::2, 0] = 0
+    features = np.tile(np.arange(d), n) if dense else rng.integers(0, d, n * n_values)
+    rows = csr_array((values.ravel(), features, n_values * np.arange(n + 1)), shape=(n, d))
+    rows.eliminate_zeros()
+    labels: Any = np.arange(n) % n_classes
+    if facts.listed:
+        labels = [[x, x // 2] for x in labels.tolist()]
+    return rows, labels, rng.random(n) + 1 if facts.weighted else None
+
+
+def _buckets(plan: Plan) -> int:
+    shape = plan.config.shape
+    return 0 if shape.exact or shape.unhashed else min(shape.n_buckets, MOST_BUCKETS)

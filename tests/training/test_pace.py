@@ -132,14 +132,17 @@ def test_a_run_leaves_a_small_model_or_says_why_not(tiny, monkeypatch, share):
     assert ("without the time to make it small" in said[0]) == (share is not None)
 
 
-def test_a_first_training_is_refused_without_room_to_compile(tiny, monkeypatch, tmp_path):
-    kept = tmp_path / "kept"
+def test_a_training_compiles_first_where_the_compiler_has_no_room_beside_it(
+    tiny, monkeypatch, tmp_path
+):
+    asked, kept = [], tmp_path / "kept"
     kept.mkdir()
     monkeypatch.setattr("streammach.jit.CACHE_DIR", str(kept))
     store = tiny.store("train.zarr", n_rows=300, n_classes=12)
     least = sm.plan(store, **SHAPE, memory="2GB").projected_bytes
     tight, options = sm.plan(store, **SHAPE, memory=least), TrainingOptions(epochs=1)
-    with pytest.raises(BudgetError, match="first training of its kind compiles") as refused:
+    monkeypatch.setattr("streammach.training.session.compile_first", lambda *_, most: False)
+    with pytest.raises(BudgetError, match="no compiled kernels can be kept") as refused:
         Trainer(tight, options).fit(store, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     advice = re.search(r"use --memory (\S+) or", refused.value.hint)[1]
@@ -149,5 +152,12 @@ def test_a_first_training_is_refused_without_room_to_compile(tiny, monkeypatch, 
     assert first.projected_bytes == least + MORE
     second = Trainer(tight, options).fit(store, tmp_path / "again").result  # all is kept
     assert second.projected_bytes == least
-    with pytest.raises(BudgetError, match="compiles"):  # a kind of its own
-        fit(store, tmp_path / "other", tight, epochs=1, transform="l2")
+
+    def compiled(function, kind, plan, options, *, most):
+        asked.append((function, options.transform, most))
+        return True
+
+    monkeypatch.setattr("streammach.training.session.compile_first", compiled)
+    other = fit(store, tmp_path / "other", tight, epochs=1, transform="l2")  # a kind of its own
+    assert other.result.projected_bytes == least
+    assert asked == [("streammach.training.small_training:train_few", "l2", least)]

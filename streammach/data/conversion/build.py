@@ -61,7 +61,7 @@ class Build:
         self._kind = kind_of(sources, request.like is not None, request.n_threads)
         n, held = request.n_threads, request.held_bytes
         if held:
-            self._memory = ConversionMemory(held, held, fixed=0, ahead=n, rows_known=True)
+            self._memory = ConversionMemory(held, held, 0, n, rows_known=True)
         else:
             self._memory = ConversionMemory.of(
                 request.memory, [s.held() for s in sources], n, compiler_bytes(*self._kind)

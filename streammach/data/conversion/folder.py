@@ -6,11 +6,10 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from streammach.data.source import ReadingBytes
 from streammach.data.store.writer import MAX_DOCUMENT
@@ -18,13 +17,15 @@ from streammach.errors import BudgetError, DiskError, UsageError, clean
 from streammach.files.folders import check_ours, locked, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
-from streammach.machine import advised, budget, size_text
+from streammach.jit import CACHE_DIR
+from streammach.machine import advised, budget, resident_bytes, size_text
 
 WORK_BYTES = 96 << 20  # of what is written, and of what calls leave behind
 THREAD_BYTES = 16 << 20  # of a thread's work
 PIECES_BYTES = 96 << 20  # of pieces on their way, where one is not larger
 AHEAD = 3  # pieces that are read or parsed, for each thread
 LEAST_ROOM = 32 << 20
+FREE_ROOM = 128 << 20  # that more pieces on their way leave to rows and names
 IDENTITY = "conversion.json"  # what is converted; it marks the folder
 FILES = re.compile(
     r"conversion\.json|written|rejects\.tsv|runs(/run-\d{6})?|store(/.*)?|"
@@ -38,30 +39,42 @@ class ConversionMemory:
 
     n_bytes: int  # all of it; where the user named no budget it grows with what names need
     limit: int  # the most that it may grow to
-    fixed: int  # what is taken beside rows and names
-    ahead: int  # pieces that are on their way at a time
+    base: int  # what is taken beside rows, names and pieces on their way
+    most_ahead: int  # pieces that are on their way at a time, where there is room for them
+    piece: int = 0  # bytes of one
     large: int = 0  # what the largest piece takes, where one is larger than usual
+    compiler: int = 0  # of `base`: what compiling takes, where it is not done before
     rows_known: bool = False  # whether all of it is for rows, since it is known how many there are
 
     @classmethod
     def of(
         cls, given: str | int | float | None, held: Sequence[ReadingBytes], n_threads: int,
-        more: int,
+        compiler: int,
     ) -> ConversionMemory:  # fmt: skip
         """Return a budget, or the default; it is compared when the first rows are there.
 
-        `more` is in bytes.
+        `compiler` is in bytes.
         """
         most = budget(given)
         piece = max((h.piece for h in held), default=1)
         ahead = max(n_threads, min(AHEAD * n_threads, PIECES_BYTES // max(piece, 1)))
-        fixed = psutil.Process().memory_info().rss + WORK_BYTES + THREAD_BYTES * n_threads
-        fixed += more + (ahead + 1) * piece + max((h.whole for h in held), default=0)
-        return cls(most.n_bytes, most.n_bytes if most.named else most.limit, fixed, ahead)
+        base = resident_bytes() + WORK_BYTES + THREAD_BYTES * n_threads
+        base += compiler + max((h.whole for h in held), default=0)
+        limit = most.n_bytes if most.named else most.limit
+        return cls(most.n_bytes, limit, base, ahead, piece, compiler=compiler)
+
+    @property
+    def ahead(self) -> int:
+        """How many pieces are on their way at a time: few, where more leave rows no room."""
+        return self._ahead_of(self.limit)
+
+    def _ahead_of(self, n_bytes: int) -> int:
+        fits = (n_bytes - self.base - FREE_ROOM) // max(self.piece, 1) - 1
+        return max(1, min(self.most_ahead, fits))
 
     def meet(self, large: int) -> None:
         """Count so many bytes of a piece that is larger than usual, which is read alone."""
-        self.fixed += max(0, large - self.large)
+        self.base += max(0, large - self.large)
         self.large = max(self.large, large)
 
     def room(self, others: int, in_the_end: int, piece: int = 0) -> int:
@@ -71,12 +84,12 @@ class ConversionMemory:
         """
         if self.rows_known:
             return self.n_bytes
-        least = max(LEAST_ROOM, piece)
-        needed = self.fixed + others + least
-        self.n_bytes = max(self.n_bytes, min(needed, self.limit))
-        left = self.n_bytes - self.fixed - others
-        if left < least // 2 or left < piece:
-            enough = self.fixed + max(others, in_the_end) + 2 * least
+        fixed = self._fixed(self.limit)
+        self.n_bytes = max(self.n_bytes, min(fixed + others + max(LEAST_ROOM, piece), self.limit))
+        least = max(LEAST_ROOM // 2, piece)
+        left = self.n_bytes - fixed - others
+        if left < least:
+            enough = self._enough(max(others, in_the_end) + least)
             what = f"labels and features take {size_text(others)} and more"
             if others < LEAST_ROOM:
                 what = f"{size_text(enough)} are needed"
@@ -85,6 +98,16 @@ class ConversionMemory:
                 hint=f"Use --memory {advised(enough)} or more.",
             )  # fmt: skip
         return left
+
+    def _fixed(self, n_bytes: int) -> int:
+        """Return what is taken beside rows and names, where so much may be taken."""
+        return self.base + (self._ahead_of(n_bytes) + 1) * self.piece
+
+    def _enough(self, needed: int) -> int:
+        """Return the least that leaves so many bytes; what is compiled before takes none then."""
+        bare = replace(self, base=self.base - self.compiler) if CACHE_DIR else self
+        each = (bare.base + (n + 1) * self.piece + needed for n in range(1, self.most_ahead + 1))
+        return next(n for n in each if bare._fixed(n) + needed <= n)
 
 
 class ConversionFolder:

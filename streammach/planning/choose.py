@@ -29,13 +29,19 @@ from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
 from streammach.planning.ledger import ledger
 from streammach.planning.speed import known_speed
-from streammach.spec.byte_lines import Limits, bytes_in
+from streammach.spec.byte_lines import Limits, Line, bytes_in
 from streammach.spec.facts import DataFacts
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from streammach.spec.plan import Option, Plan
 
 SHOWN = 9
 NOTHING_DONE = "Nothing was allocated"
+# What takes less for a line of a ledger, by the field of constraints that made the line so large.
+SMALLER = {
+    "weights": {"n_repetitions": "fewer --repetitions", "exact": "--buckets and --repetitions"},
+    "optimizer": {"optimizer": "other optimizers (--optimizer)"},
+    "batches": {"batch_size": "smaller batches (--batch-size)"},
+}
 
 
 def plan(
@@ -281,8 +287,20 @@ def _refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
     return BudgetError(
         f"{what} needs {size_text(needed)}: {named}",
         path=f"{size_text(n_bytes)} ({source})",
-        hint=f"{NOTHING_DONE}; {_nearest(weighing)}{advice}.",
+        hint=f"{NOTHING_DONE}; {_nearest(weighing)}{_smaller(terms, constraints)}{advice}.",
     )
+
+
+def _smaller(terms: Sequence[Line], constraints: Constraints) -> str:
+    """Return what of the user's options takes less for the largest lines."""
+    usual = Constraints()
+    found = [
+        f"{words} take less for {line.name}; or "
+        for line in terms
+        for option, words in SMALLER.get(line.name, {}).items()
+        if getattr(constraints, option) != getattr(usual, option)
+    ]
+    return found[0] if found else ""
 
 
 def _too_slow(constraints: Constraints, fitting: Sequence[Option]) -> BudgetError:

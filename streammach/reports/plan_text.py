@@ -83,7 +83,16 @@ def _times(option: Option, plan: Plan) -> tuple[str, str]:
     if (spread := option.seconds_spread) > 1:
         time = time_range_text(option.seconds / spread, option.seconds * spread)
     over = f", {option.shape.n_hashed_features:,} features" if option.shape.cut else ""
-    return query, (time if option.fits else "does not fit") + over
+    return query, (time if option.fits else _misfit(option, plan)) + over
+
+
+def _misfit(option: Option, plan: Plan) -> str:
+    """Return why an option does not fit: by how much, or beside what."""
+    limits = plan.limits
+    over = option.projected_bytes - (limits.device or limits.host)
+    if over > 0:
+        return f"{size_text(over)} too large"
+    return "too large for the host" if limits.device else "no room to compile beside"
 
 
 def _ledger_lines(plan: Plan) -> list[str]:

@@ -13,6 +13,7 @@ from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, rungs, trial
+from streammach.reports.plan_text import plan_lines
 from streammach.spec.byte_lines import Limits
 from streammach.spec.documents import from_json, to_json
 from streammach.spec.facts import DataFacts
@@ -175,6 +176,7 @@ def test_a_shape_too_large_comes_with_others_that_fit():
     with pytest.raises(BudgetError) as refused:
         plan(facts(), n_buckets=64, n_repetitions=500, memory="1GB")
     assert "64 x 500 does not fit: it needs" in str(refused.value)
+    assert "fewer --repetitions take less for weights; or use --memory" in refused.value.hint
     named = re.findall(r"(\d+) x (\d+) \(([^)]*)\)", refused.value.hint)
     assert len(named) >= 1
     for buckets, repetitions, size in named:
@@ -219,7 +221,7 @@ def test_what_cannot_fit_is_refused_with_the_largest_terms():
         BudgetError, match=r"no plan fits: the smallest \(8 x \d+\) needs .*code 265 MB"
     ):
         plan(facts(), memory="300MB")
-    with pytest.raises(BudgetError, match=r"^exact does not fit: it needs 20.*weights 20"):
+    with pytest.raises(BudgetError, match=r"^exact does not fit: it needs 20.*weights 20.* less"):
         plan(facts(), exact=True)
     with pytest.raises(BudgetError, match=r"asked, .* may be used"):
         plan(facts(), memory=MACHINE.n_bytes + 10**9)
@@ -268,6 +270,17 @@ def test_a_shape_is_held_against_the_budget():
     assert found.limits.host == needed
     with pytest.raises(BudgetError, match=r"^32 x 20 does not fit: it needs"):
         plan(facts(), **shape, memory="400MB")
+
+
+def test_a_plan_says_why_its_other_lines_do_not_fit():
+    found = plan(facts(), memory="1GB")
+    lines = [line for line in plan_lines(found) if re.match(r" +(\d+|exact|none) ", line)]
+    why = [line for line in lines if "too large" in line or "no room to compile beside" in line]
+    refused = [option for option in found.options if not option.fits]
+    assert len(why) == len(refused) > 0
+    for line, option in zip(why, refused, strict=True):
+        over = option.projected_bytes - found.limits.host
+        assert f"{size_text(over)} too large" in line if over > 0 else "compile" in line
 
 
 def test_a_plan_survives_json():

@@ -2,10 +2,21 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from streammach.data import small_conversion
-from streammach.data.small_conversion import BYTES, rehearsal, rehearse
+from streammach.data.small_conversion import (
+    BYTES,
+    compile_before,
+    convert_heads,
+    rehearsal,
+    rehearse,
+)
+from streammach.data.source_options import SourceOptions
+from streammach.data.sources import open_source
+from streammach.data.store.dataset import Dataset
+from streammach.rows.arrays import csr_array
 from streammach.rows.canonical import copy_rows, sort_rows
 
 
@@ -30,3 +41,34 @@ def test_it_takes_no_memory_that_was_named(monkeypatch, memory, threads, there, 
     monkeypatch.setattr(small_conversion, "memory_limit", lambda: limit)
     rehearsal(memory, threads)
     assert said == [fits]
+
+
+@pytest.mark.parametrize("form", ["vw", "csv", "npz"])
+def test_the_heads_of_sources_are_converted_in_memory_and_with_spills(tiny, tmp_path, form):
+    path = tiny.text("rows.vw", tiny.lines(300, 20))
+    if form == "csv":
+        path = tiny.text("rows.csv", ["text,label", *(f"a b{i % 9},l{i % 5}" for i in range(200))])
+    elif form == "npz":
+        path = tmp_path / "rows.npz"
+        x = csr_array(np.eye(40, 30, dtype=np.float32))
+        np.savez(path, data=x.data, indices=x.indices, indptr=x.indptr, shape=x.shape,
+                 format=b"csr", labels=np.arange(40) % 4)  # fmt: skip
+    folder = tmp_path / "made"
+    convert_heads(str(folder), (), [path], [SourceOptions()], None, 2)
+    stores = [Dataset.open(place) for place in sorted(folder.glob(".*.partial/store"))]
+    assert len({store.digest for store in stores}) == 1
+    assert len(stores) == 2
+    assert stores[0].n_rows in (300, 200, 40)
+
+
+@pytest.mark.parametrize(
+    ("memory", "first"), [("100MB", False), ("400MB", True), ("3GB", False), (None, False)]
+)
+def test_a_conversion_compiles_first_where_both_might_not_fit(tiny, monkeypatch, memory, first):
+    asked = []
+    monkeypatch.setattr(small_conversion, "compiler_bytes", lambda *kind: 150_000_000)
+    monkeypatch.setattr(small_conversion, "resident_bytes", lambda: 200_000_000)
+    monkeypatch.setattr(small_conversion, "compile_first", lambda *of, most: asked.append(most))
+    source = open_source(tiny.text("rows.vw", tiny.lines(30, 3)))
+    compile_before([source], [SourceOptions()], None, memory, 2)
+    assert asked == ([400_000_000] if first else [])

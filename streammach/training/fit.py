@@ -27,7 +27,6 @@ from streammach.jit import keep_compiled
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import RunPosition
 from streammach.parts.registry import decided
-from streammach.planning.ledger import kernels
 from streammach.processes import StopSignals
 from streammach.spec.documents import to_json
 from streammach.spec.plan import Plan
@@ -95,7 +94,6 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
             _train_share(request, opening, name_of(absolute(dataset.path)))
         if not request.resume and not request.clock.limited:  # all its stages were gone through
             keep_compiled(*request.kernels)
-            keep_compiled(*kernels(plan.facts, plan.config))
 
 
 def _stages(request: FitRequest, events: Events, stop: StopSignals) -> Stages:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streammach.data.memory_rows import given
-from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes, keep_compiled
+from streammach.jit import TRAINING_COMPILER_BYTES, keep_compiled
 from streammach.parts.registry import said_of
 from streammach.planning.choose import plan as choose
 from streammach.planning.ledger import kernels
@@ -38,8 +38,7 @@ ROOM = 2_000_000_000  # more than it takes to write the rows into a store
 def rehearsal(plan: Plan) -> AbstractContextManager[None]:
     """Have kernels that a plan needs compiled in another process, if core and memory are free."""
     config, kind = plan.config, kernels(plan.facts, plan.config)
-    needed = plan.projected_bytes + BYTES
-    needed += compiler_bytes(*kind, n_bytes=TRAINING_COMPILER_BYTES)
+    needed = plan.projected_bytes + TRAINING_COMPILER_BYTES + BYTES
     place = config.placement
     hashed = place.device == "cpu" and not (config.dense or config.shape.unhashed)
     fits = hashed and place.threads > 1 and needed <= plan.limits.host

@@ -90,11 +90,9 @@ def check_held(n_bytes: int, path: Path, what: str) -> None:
 def check_stored(n_bytes: int, stored: int, path: Path, what: str) -> None:
     """Raise DataError if a header claims more bytes than those that are stored can hold."""
     if n_bytes > MOST_PACKED * stored + MAX_PIECE_BYTES:
-        raise DataError(
-            f"{clean(what)} claims {size_text(n_bytes)} of values, of which {size_text(stored)} "
-            "are stored",
-            path=path, hint="Write it again with all of its values, or as a sparse matrix.",
-        )  # fmt: skip
+        claim = f"claims {size_text(n_bytes)} of values, of which {size_text(stored)} are stored"
+        hint = "Write it again with all of its values, or as a sparse matrix."
+        raise DataError(f"{clean(what)} {claim}", path=path, hint=hint)
 
 
 def whole_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.documents import are_documents, equal_rows, names_of_documents
+from streammach.data.row_groups import are_documents, equal_rows, names_of_documents
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import check_recipe
 from streammach.errors import MismatchError, UsageError, clean

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streammach.backends.registry import BACKENDS
-from streammach.data.documents import equal_rows_bytes
 from streammach.data.reader import Reader
+from streammach.data.row_groups import equal_rows_bytes
 from streammach.data.row_order import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
 from streammach.parts.registry import planned, said_of

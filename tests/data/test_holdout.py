@@ -12,9 +12,9 @@ import scipy.sparse as sp
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.documents import equal_rows
 from streammach.data.holdout import held_numbers, hold_out
 from streammach.data.memory_rows import given
+from streammach.data.row_groups import equal_rows
 from streammach.errors import MismatchError
 from streammach.spec.config import Batching
 from streammach.spec.training import TrainingOptions

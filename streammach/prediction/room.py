@@ -48,7 +48,7 @@ PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
 LEAST_SORTED = 1 << 20
 MORE_ROWS = 0.1  # of what is needed at least, that rows may take where no budget was named
-FIRST_ROWS = "streammach.prediction.first_rows:rank_first_rows"
+FIRST_ROWS = "streammach.prediction.small_prediction:rank_first_rows"
 NOTHING: Mapping[str, int] = {}
 
 

@@ -7,8 +7,8 @@ from streammach.data.source_options import GUESSED
 from streammach.errors import BudgetError
 from streammach.machine import parse_size
 from streammach.prediction import room
-from streammach.prediction.first_rows import rank_first_rows
 from streammach.prediction.room import FIRST_ROWS, room_before
+from streammach.prediction.small_prediction import rank_first_rows
 from tests.builders import fit
 
 MORE = 150_000_000
@@ -26,7 +26,7 @@ def run(tiny):
 @pytest.mark.parametrize("some", [True, False])
 def test_the_first_rows_of_stores_and_files_are_ranked(run, monkeypatch, measured, some):
     ranked = []
-    real = "streammach.prediction.first_rows._rank"
+    real = "streammach.prediction.small_prediction._rank"
     monkeypatch.setattr(real, lambda p, rows, place, **how: ranked.append((rows.n_rows, how)))
     for path in run[1:]:
         rank_first_rows("", (), run[0], measured, path, GUESSED, 2, some)

@@ -3,11 +3,12 @@
     python -m benchmarks.suspects NAME=STORE[:CLASSES] ... [--memory 2GB] [--folds 3] [--time T]
 
 Of the rows of a store, or of those of its most frequent classes, 2% get another label at random,
-any of those that occur with the same chance. Then suspects are found. Printed is the share of
-flipped rows among the first 2% of the list; and among the first 2% in cleanlab's orders of the same
-probabilities: by self-confidence, the probability of a row's label, and by the normalised margin,
-that less the best probability of another label. The probabilities are those of `predict`: classes
-after the 32 best share what is left evenly.
+any of those that occur with the same chance. Then suspects are found. Printed is how many rows are
+listed, those that are expected to be wrong, and how many with `--all`, and the flipped ones among
+both; the share of flipped rows among the first 2% of the list; and among the first 2% in cleanlab's
+orders of the same probabilities: by self-confidence, the probability of a row's label, and by the
+normalised margin, that less the best probability of another label. The probabilities are those of
+`predict`: classes after the 32 best share what is left evenly.
 """
 
 import tempfile
@@ -71,7 +72,9 @@ def of_store(store, n_classes, folds, constraints, folder):
 
     began = time.monotonic()
     with mock.patch.object(out_of_fold, "doubts_of", noted):
-        found = sm.suspects(folder, folds=folds, constraints=constraints, progress="plain")
+        found = sm.suspects(
+            folder, folds=folds, constraints=constraints, everything=True, progress="plain"
+        )
     rows = np.concatenate([of_rows for of_rows, _, _ in seen])
     margin = rows["probability"] - rows["suggested_probability"]
     by = {
@@ -80,8 +83,11 @@ def of_store(store, n_classes, folds, constraints, folder):
         "log_odds": np.argsort(-rows["log_odds"], kind="stable"),
     }  # fmt: skip
     same = found.rows["duplicates"] > 0
+    cut = found.rows["row"][: max(found.n_expected, int(same.sum()))]
     return {
-        "rows": found.n_rows, "flipped": len(wrong), "listed": len(found.rows),
+        "rows": found.n_rows, "flipped": len(wrong), "listed": len(cut),
+        "flipped_listed": int(np.isin(cut, wrong).sum()), "possible": len(found.rows),
+        "flipped_possible": int(np.isin(found.rows["row"], wrong).sum()),
         "accuracy": round(float((margin > 0).mean()), 4),
         "suspects": first(found.rows["row"], wrong),
         **{name: first(rows["row"][order], wrong) for name, order in by.items()},

@@ -63,6 +63,17 @@ class Arguments(SimpleNamespace):
             raise UsageError(f"{len(labels)} files of labels for one of rows: --labels")
         return SourceOptions(**given, labels=next(iter(labels), None))
 
+    def of_file(self) -> dict[str, Any]:
+        """Return what is said of how a file is converted, beside what is usual."""
+        from streammach.data.convert import convert  # loads on demand
+
+        own = {"memory", "threads", "seed", "force", "progress"}
+        usual = inspect.signature(convert).parameters
+        return {
+            name: value for name, value in self.of(convert).items()
+            if name not in own and value != usual[name].default
+        }  # fmt: skip
+
     @property
     def table(self) -> TableOptions:
         """What is said of the columns of a table."""

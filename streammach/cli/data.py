@@ -228,16 +228,25 @@ def verify(*, store: Path, deep: bool, given: Arguments) -> None:
 @click.option("--folds", type=click.IntRange(2), default=3, show_default=True, metavar="N",
               help="Parts of the rows: each is judged by a model of the "
                    "others.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True,
+              help="List all suspicious rows, not as many as are expected to be "
+                   "wrong.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing list of suspects.")
-@options.shared(*options.SHAPE, *options.TRAINING, *options.CACHE, options.progress_option)
+@options.shared(
+    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE, *options.BAD_ROWS,
+    *options.SHAPE, *options.TRAINING, *options.CACHE, options.progress_option,
+)  # fmt: skip
 def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
     """List rows whose labels are probably wrong, the most suspicious ones first.
+
+    STORE is a store, or a labelled file of any format that can be converted.
 
     Rows are divided into folds, and each fold is judged by a model that is trained on the others as
     train does. A row is listed where that model finds another label likelier than the row's own, or
     where more rows with the same features have one other label: duplicates come first. Of rows with
     lists each label is told that falls far behind as many classes as the row has labels, and each
-    class that the row does not have, but with a probability above 0.9.
+    class that the row does not have, but with a probability above 0.9. As many rows with one label
+    are listed as are expected to have a wrong one.
 
     With --hold-out-by NAMESPACE rows that share a feature of it are in one fold. Of --time
     trainings take three quarters. --memory is that of each one. Nothing but FILE is left.
@@ -248,18 +257,23 @@ def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
         shown("open", 0, 0)
         found = find(
             store, out=out, folds=folds, training=given.training(), force=given.force,
-            constraints=given.constraints(), progress=shown,
+            constraints=given.constraints(), everything=given.everything, progress=shown,
+            **given.of_file(),
         )  # fmt: skip
     seconds = Clock.of_process(None).spent
     peak, n_duplicates = peak_of(found.projected_bytes), int((found.rows["duplicates"] > 0).sum())
     if given.as_json:
         say_json({
             "out": str(out), "n_rows": found.n_rows, "n_suspects": found.n_suspects,
+            "n_expected": found.n_expected, "n_possible": found.n_possible,
             "n_duplicates": n_duplicates, "folds": found.folds, "seconds": seconds,
             "projected_bytes": found.projected_bytes, "peak_bytes": peak,
         })  # fmt: skip
         return
+    more = found.n_possible - len(found.rows)
     say(
         f"{short_path(out)}: {found.n_suspects:,} of {found.n_rows:,} rows, {n_duplicates:,} of "
         f"them by duplicates, {folds} folds, {time_text(seconds)}"
     )
+    if more:
+        say(f"{found.n_expected:,} are expected to be wrong; --all lists {more:,} more")

@@ -41,6 +41,7 @@ UNLABELLED = 0.5  # stands for the probability of the label, where a row has non
 # Of lists: ln of the odds from which on a label is told, and a missing one, whose probability is
 # 0.9 then. Most labels of lists are weaker than some other class.
 LABEL_ODDS, MISSING_ODDS = 4.0, math.log(9)
+PULL = 3.0  # rows that the mean of all is worth beside those of a label
 LEAST = 1e-12  # of a probability whose odds are told
 PIECE = 1 << 14  # rows that are written at a time
 HASH_VALUES = 1 << 20  # values that are hashed at a time, about
@@ -122,15 +123,41 @@ def _log_odds(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.log(clear / (1 - clear))
 
 
-def suspicious(records: NDArray[Any], *, listed: bool) -> NDArray[Any]:
+def expected_wrong(records: NDArray[Any], n_classes: int) -> int:
+    """Return how many rows with one label are expected to have a wrong one: `DOUBT` (n,).
+
+    They are counted in the confident joint (Northcutt and others, 2021): a row is surely of a class
+    whose probability is at least its mean over the rows with that label. The share of the sure rows
+    with a label that are surely of another class stands for all rows with it. Means and shares of
+    few rows are pulled towards those of all.
+    """
+    rows = records[records["log_odds"] != 0]  # the others could not be judged
+    label, other, p = rows["label"], rows["suggestion"], rows["probability"].astype(np.float64)
+    if not len(rows):
+        return 0
+    n = np.bincount(label, minlength=n_classes)
+    least = (np.bincount(label, p, n_classes) + PULL * p.mean()) / (n + PULL)
+    own, q = p >= least[label], rows["suggested_probability"]
+    wrong = (other >= 0) & (q >= least[other]) & ((q > p) | ~own)
+    sure = np.bincount(label[own | wrong], minlength=n_classes)
+    share = wrong.sum() / max(sure.sum(), 1)
+    shares = (np.bincount(label[wrong], minlength=n_classes) + PULL * share) / (sure + PULL)
+    return round(float((shares * n).sum()))
+
+
+def suspicious(records: NDArray[Any], *, listed: bool, most: int | None = None) -> NDArray[Any]:
     """Return those of records that are told, the most suspicious first: `DOUBT` (m,).
 
     Duplicates come first where rows have one label: of a list they do not say which one is wrong.
+    At `most` so many are told, but all duplicates.
     """
     least = np.where(records["label"] < 0, MISSING_ODDS, LABEL_ODDS) if listed else 0.0
     records = records[(records["log_odds"] > least) | (records["duplicates"] > 0)]
     last = np.zeros(len(records)) if listed else records["duplicates"] == 0
-    return records[np.lexsort((-records["log_odds"], last))]
+    records = records[np.lexsort((-records["log_odds"], last))]
+    if listed or most is None:
+        return records
+    return records[: max(most, int(np.count_nonzero(records["duplicates"])))]
 
 
 def duplicates(dataset: Dataset, groups: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -189,6 +216,10 @@ class Suspects:
         missing.
     labels, features : Names
         The names of these.
+    n_expected : int
+        How many rows with one label are expected to have a wrong one; of lists, the records.
+    n_possible : int
+        How many records there are with those that are less suspicious.
     n_rows, folds, seconds, projected_bytes : int and float
         Rows that were judged, models that were trained, the time and memory that it took.
     """
@@ -196,6 +227,8 @@ class Suspects:
     rows: NDArray[Any]
     labels: Names
     features: Names
+    n_expected: int
+    n_possible: int
     n_rows: int
     folds: int
     seconds: float

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from streammach.backends.registry import choose_device
 from streammach.clock import Clock
+from streammach.data.convert import convert
 from streammach.data.holdout import row_folds
 from streammach.data.memory_rows import given
 from streammach.data.store.copies import copy_rows
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError, type_name
 from streammach.files.destinations import Destination
-from streammach.files.folders import remove_folder, scratch, temporary_folder
+from streammach.files.folders import make_folder, remove_folder, scratch, temporary_folder
 from streammach.files.urls import located
 from streammach.machine import memory_limit, training_budget
 from streammach.model.calibration import CANDIDATES
@@ -32,11 +33,13 @@ from streammach.prediction.doubts import (
     Suspects,
     doubts_of,
     duplicates,
+    expected_wrong,
     list_format,
     suspicious,
 )
-from streammach.prediction.inputs import InputCounts, StoreRows
+from streammach.prediction.inputs import InputCounts, StoreRows, is_store
 from streammach.prediction.predictor import Predictor
+from streammach.processes import run
 from streammach.progress import ProgressBar, Wanted
 from streammach.spec.annotated import check_options
 from streammach.spec.training import TrainingOptions
@@ -48,27 +51,30 @@ FOLDS = 3
 MOST_FOLDS = 100
 TRAINED = 0.75  # share of the time that is for training; the rest is for rows and what is said
 LEAST_ROWS = 2  # of a label of lists in the other folds, to doubt it
+NO_FILE = "a store, or rows in memory, need no options of files"
 ROW_BYTES = DOUBT.itemsize + 4 + 1  # of a row: what is said of it, group, fold
 
 
 def suspects(
     data: Any, y: Any = None, *, out: str | os.PathLike[str] | None = None, folds: int = FOLDS,
     memory: str | int | None = None, training: TrainingOptions | None = None,
-    constraints: Constraints | None = None, force: bool = False, progress: Wanted = None,
+    constraints: Constraints | None = None, everything: bool = False, force: bool = False,
+    progress: Wanted = None, **source: Any,
 ) -> Suspects:  # fmt: skip
     """Find the rows of a store whose labels are probably wrong.
 
     Each fold of the rows is judged by a model of the other folds. A row is suspicious where that is
     surer of another label than of the row's own, or where more rows with the same features have
-    another label; these come first.
+    another label; these come first. As many rows are listed as are expected to have a wrong label
+    (:func:`streammach.prediction.doubts.expected_wrong`), the most suspicious ones.
 
     Parameters
     ----------
     data : path-like, Dataset, or rows
-        A store; or rows in memory with their labels `y`, as for :func:`streammach.train`. These are
-        written into a temporary store.
+        A store; or a file that can be converted; or rows in memory with their labels `y`, as for
+        :func:`streammach.train`. Both are written into a temporary store.
     y : array, list, matrix or str, optional
-        The labels of rows in memory, or their column.
+        The labels of rows in memory, or their column, also in a file.
     out : path-like, optional
         The list, as CSV, TSV or lines of JSON by its name; it appears when it is whole.
     folds : int
@@ -81,10 +87,14 @@ def suspects(
     constraints : Constraints, optional
         What else is fixed of their plans: threads, seed, optional parts. A time is that of all the
         work; trainings take three quarters of it.
+    everything : bool
+        Whether all suspicious rows are listed.
     force : bool
         Whether a list that is there may be replaced.
     progress : bool, str or callable, optional
         Whether it is told how it goes, as for :func:`streammach.train`.
+    **source
+        How a file is read: options of :func:`streammach.convert`.
 
     Raises
     ------
@@ -104,6 +114,8 @@ def suspects(
     training, goal = replace(training or TrainingOptions(), seed=constraints.seed), None
     if training.validation is not None:
         raise UsageError("held-out rows are those of the folds: --validation")
+    if isinstance(y, str) and isinstance(data, str | os.PathLike):
+        y, source = None, source | {"label": y}
     alone = y is None
     if alone and not isinstance(data, Dataset | str | os.PathLike):
         raise UsageError(f"rows of the type {type_name(data)} need labels: y")
@@ -114,23 +126,49 @@ def suspects(
             goal = Destination(Path(out), product, force=force, inputs=read)
         place = temporary_folder() if goal is None else scratch(goal.path)
         folder = stack.enter_context(place)
+        if source and (not alone or isinstance(data, Dataset)):
+            raise UsageError(NO_FILE)
         if not alone:
-            most = training_budget(constraints.memory, memory_limit()).n_bytes
+            room = training_budget(constraints.memory, memory_limit()).n_bytes
             rows = replace(given(data, y), seed=constraints.seed)
-            data = stack.enter_context(rows.stored(folder / "given", most))
+            data = stack.enter_context(rows.stored(folder / "given", room))
         elif not isinstance(data, Dataset):
-            data = stack.enter_context(Dataset.open(data))
+            data = stack.enter_context(Dataset.open(_stored(data, folder, constraints, source)))
         shown = stack.enter_context(ProgressBar(progress, "", dict.fromkeys(_stages(folds), 1.0)))
         job = _Job(data, training, constraints, Clock(constraints.seconds, began), folder, shown)
         found, projected = job.doubts(folds)
+        possible = suspicious(found, listed=data.listed)
+        expected = len(possible) if data.listed else expected_wrong(found, data.n_classes)
+        most = None if everything else expected
         made = Suspects(
-            rows=suspicious(found, listed=data.listed), labels=data.labels,
+            rows=suspicious(found, listed=data.listed, most=most), n_expected=expected,
+            n_possible=len(possible), labels=data.labels,
             features=data.features, n_rows=data.n_rows, folds=folds,
             seconds=time.monotonic() - began, projected_bytes=projected,
         )  # fmt: skip
         if goal is not None:
             goal.write(made.text(form))
     return made
+
+
+def _stored(
+    path: str | os.PathLike[str], folder: Path, constraints: Constraints, source: dict[str, Any]
+) -> str | os.PathLike[str]:
+    """Return a store: what is given, or one of a file, which is converted in its own process."""
+    place = located(path)
+    if not isinstance(place, Path) or not place.exists() or is_store(place):
+        if source:
+            raise UsageError(NO_FILE, path=path)
+        return path
+    make_folder(folder)
+    said = source | {"memory": constraints.memory, "seed": constraints.seed}
+    run("streammach.training.out_of_fold:convert_file", place, folder / "given", said, patience=2.0)
+    return folder / "given"
+
+
+def convert_file(path: Path, store: Path, said: dict[str, Any]) -> None:
+    """Convert, in a process of its own: the memory that it took, compilers included, goes."""
+    convert(path, store, **said)
 
 
 def _stages(folds: int) -> list[str]:
@@ -186,13 +224,13 @@ class _Job:
         with Dataset.open(copy_rows(self.data, self.folder / "rows", ~fold)) as rows:
             trainer = Trainer(plan(rows, wanted), self.training, clock=clock, callbacks=watchers)
             try:
-                run = trainer.fit(rows, self.folder / "run")
+                trained = trainer.fit(rows, self.folder / "run")
             except Interrupted:
                 hint = "Nothing is saved; run the command again."
                 raise Interrupted("interrupted", hint=hint) from None
             seen = rows.label_counts >= (LEAST_ROWS if rows.listed else 1)
         with Predictor(
-            run.model, memory=wanted.memory, threads=wanted.threads, device=wanted.device
+            trained.model, memory=wanted.memory, threads=wanted.threads, device=wanted.device
         ) as predictor:
             best = max(CANDIDATES, self.data.root.max_row_labels + 1)
             room = predictor.room("evaluate", self.data.path, best, some_labels=True)
@@ -207,4 +245,4 @@ class _Job:
             room.done()
         for name in ("rows", "run"):
             remove_folder(self.folder / name)
-        return run.result.projected_bytes
+        return trained.result.projected_bytes

@@ -7,9 +7,11 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import streammach as sm
+from streammach.cli.main import main
 from streammach.data.holdout import row_folds
 from streammach.data.store.copies import copy_rows
 from streammach.errors import Interrupted, UsageError
@@ -287,3 +289,96 @@ def test_a_run_tells_which_rows_were_held_out(rng, tmp_path, by):
         with sm.Dataset.open(store) as data:
             last = data.origins(data.n_rows - n, data.n_rows)[0]
         assert np.array_equal(numbers, np.sort(last))
+
+
+def confident_joint(rows, n_classes):
+    """The rows with a wrong label by the confident joint, as a loop counts them."""
+    rows = [row for row in rows.tolist() if row[5] != 0]
+    of, pull = [[row for row in rows if row[1] == c] for c in range(n_classes)], doubts.PULL
+    mean = sum(row[3] for row in rows) / len(rows)
+    least = [(sum(r[3] for r in own) + pull * mean) / (len(own) + pull) for own in of]
+    joint = np.zeros((n_classes, 2))  # surely of the label, surely of another
+    for _, label, other, p, q, *_ in rows:
+        sure = p >= least[label]
+        if other >= 0 and q >= least[other] and (q > p or not sure):
+            joint[label, 1] += 1
+        elif sure:
+            joint[label, 0] += 1
+    share = joint[:, 1].sum() / joint.sum()
+    shares = (joint[:, 1] + pull * share) / (joint.sum(axis=1) + pull)
+    return round(sum(float(s) * len(own) for s, own in zip(shares, of, strict=True)))
+
+
+def test_expected_rows_are_those_of_the_confident_joint(rng):
+    rows = np.zeros(400, doubts.DOUBT)
+    rows["label"], rows["suggestion"] = rng.integers(0, 6, 400), rng.integers(-1, 6, 400)
+    rows["probability"], rows["suggested_probability"] = rng.random((2, 400)) ** 2
+    rows["log_odds"] = rng.normal(size=400) * (rng.random(400) < 0.9)
+    assert 0 < doubts.expected_wrong(rows, 6) == confident_joint(rows, 6) < 400
+    assert doubts.expected_wrong(rows[:0], 6) == 0
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_as_many_are_told_as_are_expected_but_all_duplicates(listed):
+    rows = np.zeros(9, doubts.DOUBT)
+    rows["log_odds"], rows["label"] = np.arange(9) + 5, 1
+    rows["duplicates"][:3] = 2
+    told = [doubts.suspicious(rows, listed=listed, most=most) for most in (None, 5, 1)]
+    assert [len(one) for one in told] == ([9, 9, 9] if listed else [9, 5, 3])
+    assert (told[1]["log_odds"][-1] == 12) != listed
+
+
+def noisy(rng, n=600):
+    """Dense rows of which a third lie between classes, and 12 have a wrong label."""
+    own = rng.integers(0, 5, n)
+    x = rng.normal(size=(n, 8)).astype(np.float32)
+    x[np.arange(n), own] += np.where(rng.random(n) < 0.3, 1.5, 5)
+    said = own.copy()
+    wrong = rng.choice(n, 12, replace=False)
+    said[wrong] = (said[wrong] + 1) % 5
+    return x, said, wrong
+
+
+def test_fewer_rows_are_listed_than_are_possible(rng):
+    x, y, wrong = noisy(rng)
+    options = {"folds": 2, "memory": "1GB", "training": sm.TrainingOptions(epochs=4)}
+    all_of_them = sm.suspects(x, y, everything=True, **options)
+    found = sm.suspects(x, y, **options)
+    assert found.n_possible == len(all_of_them.rows) > 1.5 * len(found.rows)
+    assert np.array_equal(found.rows, all_of_them.rows[: found.n_expected])
+    assert np.isin(wrong, found.rows["row"]).mean() > 0.6
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "vw"])
+def test_a_file_is_read_as_a_conversion_reads_it(rng, tmp_path, kind, capsys):
+    text, labels, _ = rows_of(rng, "sparse")
+    rows = pd.DataFrame({"said": text, "y": labels})
+    source, said = tmp_path / f"rows.{kind}", {"label": "y", "text": "said"}
+    if kind == "vw":
+        source.write_text("".join(f"{y} | {x}\n" for x, y in zip(text, labels, strict=True)))
+        said = {}
+    else:
+        getattr(rows, f"to_{kind}")(source, index=False)
+    shape = sm.Constraints(**HASHED, threads=1)
+    store = sm.convert(source, tmp_path / "rows.zarr", **said).path
+    wanted = sm.suspects(store, constraints=shape, **SMALL)
+    found = sm.suspects(source, constraints=shape, **said, **SMALL)
+    assert np.array_equal(found.rows, wanted.rows)
+    words = [f"--{name}={value}" for name, value in said.items()]
+    command = ["suspects", source, "--out", tmp_path / "s.csv", "--folds", "2", "--memory", "1GB"]
+    more = ["--epochs=4", "--learning-rate=0.5", "--transform=raw", "--buckets=8", "--json"]
+    command += [*more, "--repetitions=3", "--threads=1", "--progress=none", *words]
+    assert main([str(word) for word in command]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["n_suspects"] == found.n_suspects
+    assert (printed["n_expected"], printed["n_possible"]) == (found.n_expected, found.n_possible)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [source.name, "rows.zarr", "s.csv"]
+    )
+
+
+def test_a_store_has_no_options_of_files(rng, tmp_path):
+    store = store_of(tmp_path, *rows_of(rng, "sparse")[:2])
+    for data in (store, sm.Dataset.open(store)):
+        with pytest.raises(UsageError, match="need no options of files"):
+            sm.suspects(data, label="y")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from streammach.clock import Clock
 from streammach.errors import check_word, escaped
 from streammach.forks import Turn
 from streammach.machine import size_text, time_text
@@ -87,7 +88,7 @@ class ProgressBar:
         self._announced = self.mode == "none"
         self._units, self._expected = unit, expected
         self._lock = Turn()
-        self._began = time.monotonic()
+        self._clock = Clock()
         self._told_at, self._begun = 0.0, ""  # when a line was told, the stage that has one
         self._bar: Any = None
         self._task: Any = None
@@ -100,7 +101,7 @@ class ProgressBar:
         if self.mode == "none":
             return
         if self._stages is None:
-            self._stages = Stages(self.show, self._expected, relative=True, began=self._began)
+            self._stages = Stages(self.show, self._expected, relative=True, clock=self._clock)
         self._stages.begin(stage)
         self._stages.at(done, total, note)
         self._announce()
@@ -139,7 +140,7 @@ class ProgressBar:
 
     def write(self, event: str, fields: Mapping[str, Any]) -> None:
         """Write an object with the name of an event, the seconds since the start and more."""
-        line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
+        line = {"t": round(self._clock.spent, 3), "event": event, **fields}
         with self._lock:
             print(json.dumps(line), file=sys.stderr, flush=True)
 

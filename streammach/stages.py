@@ -7,12 +7,12 @@ while a stage is too busy to say so.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from streammach.clock import Clock
 from streammach.forks import Turn
 
 TICK_SECONDS = 0.5  # between two tellings
@@ -75,17 +75,15 @@ class Stages:
 
     def __init__(
         self, told: Callable[[StageState], None], expected: Mapping[str, float] | None = None, *,
-        relative: bool = False, limit: Callable[[], float] | None = None,
-        began: float | None = None,
+        relative: bool = False, clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        self._told, self._limit = told, limit
+        self._told, self._clock = told, clock or Clock()  # the time that there is for the work
         self._expected = dict(expected or {})  # seconds of the stages to come
         self._sure: set[str] = set()  # those whose seconds were measured, in this work or before
         self._prior = 0.0 if relative else PRIOR * sum(self._expected.values())
         # Seconds of the stages that are over: what was expected of them, and what they took.
         self._foreseen, self._needed = 0.0, 0.0
         self._took: dict[str, float] = {}
-        self._began = time.monotonic() if began is None else began
         self._present: _Present | None = None
         self._whole = False  # whether stages within the present one are not told
         self._lock, self._over = Turn(), threading.Event()
@@ -104,14 +102,14 @@ class Stages:
         with self._lock:
             found, present = dict(self._took), self._present
             if present is not None:
-                seconds = time.monotonic() - present.began
+                seconds = self._clock.now() - present.began
                 found[present.name] = found.get(present.name, 0.0) + seconds
             return found
 
     @property
     def seconds(self) -> float:
         """Time since the work began."""
-        return time.monotonic() - self._began
+        return self._clock.spent
 
     @property
     def slowness(self) -> float:
@@ -123,7 +121,7 @@ class Stages:
     def left_seconds(self) -> float | None:
         """Estimate of what is left of the whole work; None where nothing is known."""
         with self._lock:
-            return None if self._present is None else self._left(time.monotonic(), over=False)
+            return None if self._present is None else self._left(self._clock.now(), over=False)
 
     def expect(self, seconds: Mapping[str, float]) -> None:
         """Take note of what stages to come should take, by what was measured meanwhile."""
@@ -142,7 +140,7 @@ class Stages:
                 names = list(self._expected)
                 for passed in names[: names.index(name)] if name in names else ():
                     del self._expected[passed]
-                self._present = _Present(name, time.monotonic(), total=total)
+                self._present = _Present(name, self._clock.now(), total=total)
                 self._tell("begin")
         if self._thread is None:
             self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
@@ -181,7 +179,7 @@ class Stages:
     def _end(self) -> None:
         if self._present is None:
             return
-        name, seconds = self._present.name, time.monotonic() - self._present.began
+        name, seconds = self._present.name, self._clock.now() - self._present.began
         expected = self._expected.pop(name, None)
         self._took[name] = self._took.get(name, 0.0) + seconds
         if expected is not None and (name not in self._sure or seconds > expected):
@@ -199,12 +197,12 @@ class Stages:
                 return
 
     def _tell(self, moment: Moment) -> None:
-        present, now = self._present, time.monotonic()
+        present, now = self._present, self._clock.now()
         assert present is not None
         self._told(StageState(
             stage=present.name, moment=moment, done=present.done, total=present.total,
             share=1.0 if moment == "end" else present.share, stage_seconds=now - present.began,
-            seconds=now - self._began, left_seconds=self._left(now, over=moment == "end"),
+            seconds=now - self._clock.began, left_seconds=self._left(now, over=moment == "end"),
             note=present.note,
         ))  # fmt: skip
 
@@ -239,4 +237,4 @@ class Stages:
                 left += weight * own + (1 - weight) * known * (1 - share)
             else:
                 left += max(known - elapsed, LATE * elapsed)
-        return left if self._limit is None else max(min(left, self._limit()), 0.0)
+        return max(min(left, self._clock.left), 0.0)

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from streammach import clock as clock_module
 from streammach import stages as module
 from streammach.stages import Stages
 
@@ -21,7 +22,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(module, "time", found)
+    monkeypatch.setattr(clock_module, "time", found)
     monkeypatch.setattr(module, "TICK_SECONDS", 1e6)  # nothing is told but what the test does
     return found
 
@@ -104,7 +105,7 @@ def test_relative_times_say_nothing_until_something_is_done(clock):
 
 
 def test_a_limit_bounds_what_is_left(clock):
-    with made([], {"a": 10.0}, limit=lambda: 4.0) as stages:
+    with made([], {"a": 10.0}, clock=clock_module.Clock(4.0)) as stages:
         stages.begin("a")
         assert stages.left_seconds == 4
 

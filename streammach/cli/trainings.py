@@ -244,7 +244,7 @@ def say_run(run: Run, given: Arguments) -> bool:
 
         names = (
             "stopped", "estimator", "seconds", "stages", "projected_bytes", "peak_bytes",
-            "device_projected_bytes", "device_peak_bytes",
+            "device_projected_bytes", "device_peak_bytes", "warnings",
         )  # fmt: skip
         say_json({
             "run": str(run.path), "plan": plan_document(run.plan),

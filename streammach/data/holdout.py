@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.clock import Clock, TimeOver
 from streammach.data.row_groups import are_documents, equal_rows, names_of_documents
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import check_recipe
@@ -59,14 +60,14 @@ class HeldOut:
 
 def hold_out(
     dataset: Dataset, room: Batching, options: TrainingOptions,
-    among: NDArray[np.bool_] | None = None,
+    among: NDArray[np.bool_] | None = None, clock: Clock | None = None,
 ) -> HeldOut:  # fmt: skip
     """Return the rows for choices, or raise UsageError, MismatchError, StoreError or DiskError.
 
     `among`, bool (n_rows,), says which of the training store's rows may be some of them: all
-    otherwise.
+    otherwise. `clock` has the time to look for rows that are equal.
     """
-    found = _held_out(dataset, room, options, among)
+    found = _held_out(dataset, room, options, among, clock or Clock())
     rows = found.rows
     if rows.importance is None:
         return found
@@ -75,8 +76,9 @@ def hold_out(
 
 
 def _held_out(
-    dataset: Dataset, room: Batching, options: TrainingOptions, among: NDArray[np.bool_] | None
-) -> HeldOut:
+    dataset: Dataset, room: Batching, options: TrainingOptions, among: NDArray[np.bool_] | None,
+    clock: Clock,
+) -> HeldOut:  # fmt: skip
     if options.validation is not None:
         return _from_store(dataset, room, options.validation)
     by, wanted, seed = options.hold_out_by or RANDOM, room.held_out_rows, options.seed
@@ -96,14 +98,20 @@ def _held_out(
     rows, numbers = _masked_rows(dataset, room, mask)
     origin = f"{wanted:,} random rows of the training store"
     held = HeldOut(_of_known_features(rows, dataset), mask, origin)
-    return _without_equals(held, dataset, rows, numbers) if looks and rows.n_rows else held
+    if not (looks and rows.n_rows):
+        return held
+    try:
+        return _without_equals(held, dataset, (rows, numbers), clock)
+    except TimeOver:
+        return replace(held, origin=f"{origin} (no time was left to look for equal ones)")
 
 
 def _without_equals(
-    held: HeldOut, dataset: Dataset, rows: RowBlock, numbers: NDArray[np.int64]
+    held: HeldOut, dataset: Dataset, some: tuple[RowBlock, NDArray[np.int64]], clock: Clock
 ) -> HeldOut:
     """Return random rows as held out, whose equals are not learnt from; fewer if these are many."""
-    names, places, of = equal_rows(dataset, rows, numbers)
+    rows, numbers = some
+    names, places, of = equal_rows(dataset, rows, numbers, clock)
     if not len(places):
         return held
     groups, sizes = np.unique(of, return_counts=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.clock import Clock
 from streammach.data.store.dataset import Dataset
 from streammach.rows.arrays import csr_array, keys
 from streammach.rows.block import RowBlock
@@ -117,14 +118,14 @@ def _mostly(
 
 
 def equal_rows(
-    dataset: Dataset, rows: RowBlock, numbers: NDArray[np.int64]
+    dataset: Dataset, rows: RowBlock, numbers: NDArray[np.int64], clock: Clock
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
     """Return a key of each row that has equals, and where these lie.
 
     Keys are uint64 (n,), 0 of a row without equals. Places in the store, int64 (m,), rise, with the
-    key of each, uint64 (m,); the rows themselves are among them. The store is read once. What no
-    other row holds makes no difference. Rows that chance makes equal have no key, nor has one whose
-    equals are most rows of its class.
+    key of each, uint64 (m,); the rows themselves are among them. The store is read once; TimeOver
+    ends that. What no other row holds makes no difference. Rows that chance makes equal have no
+    key, nor has one whose equals are most rows of its class.
     """
     n, step, counts = dataset.n_rows, dataset.facts.block_rows, dataset.feature_counts
     counted = (counts > 1) & (np.arange(len(counts)) >= dataset.shared)
@@ -132,6 +133,7 @@ def equal_rows(
     known = np.unique(names[names > 0])
     places, of = [numbers[:0]], [known[:0]]
     for start in range(0, n, step) if len(known) else ():
+        clock.check()
         own = _row_keys(dataset.rows(start, min(start + step, n)), counted)
         found = np.flatnonzero(np.isin(own, known))
         places.append(start + found)

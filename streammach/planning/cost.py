@@ -60,6 +60,7 @@ class Cost:
     search: float  # search, epochs, finish: of the hashed models: before, in and after the epochs
     epochs: float
     finish: float
+    measuring: float  # of the held-out rows, once in an epoch
     parts: dict[str, float]  # of parts beside them, by name
     smaller: float  # of making the model small
     # seconds of `parts`, `smaller` and, of dense rows, `search` and `epochs` that may be left out
@@ -106,8 +107,8 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     written = weights * BYTE
     if config.shape.unhashed:
         return Cost(
-            search=0.0, epochs=0.0, finish=0.0, parts=beside, smaller=smaller, elastic=elastic,
-            elastic_points=points,
+            search=0.0, epochs=0.0, finish=0.0, measuring=0.0, parts=beside, smaller=smaller,
+            elastic=elastic, elastic_points=points,
         )  # fmt: skip
     device = rates_of(config.placement.device)
     alone, scored, ranked = _hashed(facts, config, scale)
@@ -135,8 +136,8 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     return Cost(
         search=search * scale + trials * TRIAL,
         epochs=epochs * epoch,
-        finish=finish * scale + 2 * written, parts=beside, smaller=smaller, elastic=elastic,
-        elastic_points=points,
+        finish=finish * scale + 2 * written, measuring=measure * scale, parts=beside,
+        smaller=smaller, elastic=elastic, elastic_points=points,
     )  # fmt: skip
 
 
@@ -237,15 +238,17 @@ class Rung:
     epochs: int
 
 
-def trial(n_rows: int, epochs: int, trials: float) -> tuple[int, int]:
-    """Return the rows and epochs of one trial of a search."""
-    return _passing(n_rows, epochs, _passed(n_rows, epochs, trials))
+def trial(n_rows: int, epochs: int, trials: float, most: float = math.inf) -> tuple[int, int]:
+    """Return the rows and epochs of one trial of a search, which passes so many rows at most."""
+    return _passing(n_rows, epochs, min(_passed(n_rows, epochs, trials), most))
 
 
-def rungs(n_rows: int, epochs: int, trials: float, candidates: int) -> tuple[Rung, ...]:
+def rungs(
+    n_rows: int, epochs: int, trials: float, candidates: int, most: float = math.inf
+) -> tuple[Rung, ...]:
     """Return the rounds, of as many rows each, in which half of the candidates are left out."""
     rounds = math.ceil(math.log2(candidates))
-    passed = TRANSFORM_TRIALS * _passed(n_rows, epochs, trials) / rounds
+    passed = TRANSFORM_TRIALS * min(_passed(n_rows, epochs, trials), most) / rounds
     left = [math.ceil(candidates / 2**done) for done in range(rounds)]
     return tuple(Rung(n, *_passing(n_rows, epochs, passed / n)) for n in left)
 

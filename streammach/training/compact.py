@@ -250,7 +250,9 @@ def choose(judge: Judge) -> SmallForm:
     first; then what is left out may lose :data:`LEFT_OUT` against them.
     """
     form, n, rows = judge.whole, 1, judge.known_rows
+    clock = judge.session.clock
     whole = small = judge.reached(form)
+    took, unjudged = [0.0], False  # seconds of forms; whether there was no time for some
     best = [one.selection_score for one in whole]
     least, floors = 0.0, [0.0 for _ in whole]
     if whole[0].psp_5 is None:
@@ -258,7 +260,12 @@ def choose(judge: Judge) -> SmallForm:
     for smaller in judge.ways:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
+            if clock.left < max(took):
+                unjudged = True
+                break
+            began = clock.spent
             found, n = judge.reached(other), n + 1
+            took.append(clock.spent - began)
             free = all(
                 one.selection_score >= max(score - LOSES * before.error(rows), floor)
                 for one, score, before, floor in zip(found, best, whole, floors, strict=True)
@@ -272,7 +279,7 @@ def choose(judge: Judge) -> SmallForm:
             floors = [one.selection_score - LEFT_OUT for one in small]
             least = max(least, small[0].top_5_accuracy - LEFT_OUT) if least else least
     if form == judge.whole:
-        return SmallForm(form=form, evidence=f"as it was trained: {LOST}")
+        return SmallForm(form=form, evidence=NO_TIME if unjudged else f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
     evidence = f"held-out {both} {small[-1].text}, {whole[-1].text} whole"

@@ -18,12 +18,14 @@ from streammach.machine import peak_bytes
 from streammach.model.checkpoint import RunPosition
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.reached import measure
+from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
 from streammach.training.onward import Start, begin_classes, begin_from
 from streammach.training.run_part import RunPart
 from streammach.training.session import Session
+from streammach.training.trial import alike
 
 OUT_OF_TIME = "the time is used up"
 FAILED_SAVES = 3  # in a row, before a run gives up
@@ -32,9 +34,10 @@ FAILED_SAVES = 3  # in a row, before a run gives up
 class Epochs:
     """Trains a run to its last epoch, from where its newest checkpoint is."""
 
-    def __init__(self, session: Session, spec: TrainSpec) -> None:
+    def __init__(self, session: Session, spec: TrainSpec, rows: int = 0) -> None:
+        """Begin with the newest checkpoint; an epoch has so many of the rows, 0: all."""
         request = session.request
-        self._session, self._spec, self._checkpoints = session, spec, request.checkpoints
+        self._session, self.spec, self._checkpoints = session, spec, request.checkpoints
         self._backend, self._plan, self._events = session.backend, session.plan, session.events
         self._lasting = request.lasting and not request.shares  # whether checkpoints are written
         self._checkpoint_seconds = request.checkpoint_seconds if self._lasting else float("inf")
@@ -47,7 +50,7 @@ class Epochs:
             self._begin(request.start)
         self.progress = self._checkpoints.newest(self._backend.arrays()) or RunPosition()
         self._backend.restore()
-        self._reader: Feed = open_reader(session, spec, held=session.left)
+        self._reader: Feed = open_reader(session, spec, held=session.left, rows=rows or None)
         self._rows = spec.epochs * self._reader.n_rows  # of all epochs
         if (
             self.progress.epoch > spec.epochs
@@ -72,7 +75,10 @@ class Epochs:
         """Train to the end, or until a callback asks for it; return the last state."""
         state = self.state()
         self._events.call("on_fit_start", state)
-        while self.progress.epoch < self._spec.epochs and self.progress.stopped is None:
+        kept = self._session.best_trial
+        if kept is not None and kept.trial is not None and self._session.clock.left <= 0:
+            self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
+        while self.progress.epoch < self.spec.epochs and self.progress.stopped is None:
             state = self._epoch()
         return state
 
@@ -87,10 +93,30 @@ class Epochs:
                 self._backend.return_to_best()
             self.progress = msgspec.structs.replace(at, best_step=at.step)
         self._best = None
+        self._return_to_trial()
         if self._lasting:
             self._save()  # what comes now takes its time
             self._session.saved = "the trained epochs are saved"
         self._backend.unwhiten_weights()
+
+    def _return_to_trial(self) -> None:
+        """Take the weights of the best trial of a limited time where they reach more."""
+        kept, at = self._session.best_trial, self.progress
+        if kept is None or kept.trial is None:
+            return
+        own, rows = at.best_score, kept.rows
+        if not at.history and at.step and rows.n_rows:
+            ranking = by_hashes(self._backend, USUAL, self.spec.transform)
+            own = measure(rows, ranking).selection_score
+        if kept.trial.score <= own:
+            return
+        if not alike(kept.trial.spec, self.spec):
+            self._session.prepare(kept.trial.spec, self._session.basis(kept.trial.spec))
+            self._session.forget_basis()
+        kept.read(self._backend.arrays())
+        self._backend.restore()
+        self.spec = kept.trial.spec
+        self._session.tell(f"the best trial is the model: held-out {kept.trial.measured.text}")
 
     def _read_best(self) -> None:
         self._checkpoints.read(self.progress.best_step, self._backend.arrays())
@@ -116,7 +142,7 @@ class Epochs:
         """Train on the rest of the epoch, after so many seconds; return the state then."""
         epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
         reader.waited_seconds, state = 0.0, self.state()
-        for step in train_epoch(self._backend, reader, self._spec, epoch, start=self.progress):
+        for step in train_epoch(self._backend, reader, self.spec, epoch, start=self.progress):
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._done()
@@ -137,7 +163,7 @@ class Epochs:
     def _keep(self, epoch: int) -> None:
         """Keep the end of an epoch that may be gone back to: in memory, or on disk."""
         at, held_out = self.progress, self._session.held.rows.n_rows > 0
-        if at.best_epoch != epoch or at.epoch == self._spec.epochs:
+        if at.best_epoch != epoch or at.epoch == self.spec.epochs:
             return
         if self._backend.keeps_best:
             self._backend.keep_best()
@@ -170,10 +196,11 @@ class Epochs:
         )
 
     def _measured(self, speed: float) -> EpochFigures:
-        entry, held = self._entry(speed), self._session.held
-        if not held.rows.n_rows:
+        entry, kept = self._entry(speed), self._session.best_trial
+        if not self._session.held.rows.n_rows:
             return entry
-        found = measure(held.rows, by_hashes(self._backend, "logsum", self._spec.transform))
+        rows = self._session.held.rows if kept is None else kept.rows
+        found = measure(rows, by_hashes(self._backend, USUAL, self.spec.transform))
         return msgspec.structs.replace(
             entry, accuracy=found.accuracy, top_5_accuracy=found.top_5_accuracy,
             selection_score=found.selection_score,
@@ -181,7 +208,7 @@ class Epochs:
 
     def _between_batches(self, state: State) -> None:
         loss, at = self._backend.drain_losses(), self.progress
-        check_loss(loss, self._spec, epoch=at.epoch, row=at.row, n_rows=self._reader.n_rows)
+        check_loss(loss, self.spec, epoch=at.epoch, row=at.row, n_rows=self._reader.n_rows)
         self.progress = at = msgspec.structs.replace(
             at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
         )
@@ -223,7 +250,7 @@ class Epochs:
         speed = (row - first_row) / seconds if seconds > 0 else 0.0
         rows = max(at.loss_rows * self._plan.n_repetitions, 1)
         return State(
-            epoch=at.epoch, epochs=self._spec.epochs, row=row, n_rows=reader.n_rows, step=at.step,
+            epoch=at.epoch, epochs=self.spec.epochs, row=row, n_rows=reader.n_rows, step=at.step,
             loss=at.loss_sum * self._backend.n_waves / rows, rows_per_second=speed,
             seconds=at.seconds, left_seconds=self._session.stages.left_seconds or 0.0,
             waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
@@ -299,7 +326,7 @@ class MergedEpochs(Epochs):
                     "damaged: its epochs are not those of the first part",
                     path=share.path, hint="Train it again.",
                 )  # fmt: skip
-            self._session.at((epochs - 1) * n + i + 1, self._spec.epochs * n)
+            self._session.at((epochs - 1) * n + i + 1, self.spec.epochs * n)
         return tuple(found)
 
     def _keep(self, epoch: int) -> None:

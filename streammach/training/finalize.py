@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Reached, scores_text, words
+from streammach.machine import time_text
 from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision
@@ -28,6 +29,8 @@ from streammach.training import compact
 from streammach.training.loop import open_reader, train_epoch
 from streammach.training.pace import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 from streammach.training.session import Session
+
+LATE = 0.1  # of its time, from which on it is told that a training was late
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +171,36 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     )  # fmt: skip
 
 
+def warnings_of(session: Session, model: Model) -> tuple[str, ...]:
+    """Return what is to be said of a model that is worth nothing on held-out rows."""
+    rows, own = session.held.rows, model.validation.get(model.estimator)
+    if own is None or not rows.n_rows:
+        return ()
+    order = np.argsort(-session.dataset.label_counts, kind="stable")[:MOST]
+    usual = reached(rows, np.tile(order, (rows.n_rows, 1))).accuracy
+    if not own.accuracy <= usual < 1:
+        return ()
+    more = "more --time" if session.request.clock.limited else "more rows or --epochs"
+    first = words(session.dataset.listed).first
+    return (
+        f"held-out {first} {own.accuracy:.3f} is not above {usual:.3f}, which the most frequent "
+        f"label reaches: {more} may help, or the features do not tell the labels",
+    )
+
+
+def lateness(session: Session) -> tuple[str, ...]:
+    """Return what is to be said of a training that took more than its time."""
+    clock = session.request.clock
+    if clock.seconds is None or clock.spent <= (1 + LATE) * clock.seconds:
+        return ()
+    by_time = sorted(session.stages.took.items(), key=lambda item: -item[1])[:3]
+    stages = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in by_time)
+    return (
+        f"it took {time_text(clock.spent)}, {time_text(clock.seconds)} were allowed: {stages}; "
+        "some of each stage is not left out, nor are kernels, which are compiled once",
+    )
+
+
 def learn_held_out(session: Session, spec: TrainSpec) -> None:
     """Train on the rows that were held out, as a training of a few passes of its own.
 
@@ -180,6 +213,8 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
     for epoch in range(spec.epochs):
         for step in train_epoch(session.backend, reader, spec, epoch):
             session.check()
+            if session.clock.left <= 0:
+                return
             done += step.n_rows / session.backend.n_waves
             session.at(done, spec.epochs * reader.n_rows)
 

@@ -6,7 +6,7 @@ Of a share (``--part``) only the epochs of its repetitions are trained; a merge 
 from __future__ import annotations
 
 import os
-import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -35,7 +35,7 @@ from streammach.stages import Stages, StageState
 from streammach.training.callbacks import State
 from streammach.training.epochs import Epochs, MergedEpochs, ShareEpochs
 from streammach.training.events import Events, held_bytes
-from streammach.training.finalize import finalize
+from streammach.training.finalize import finalize, lateness, warnings_of
 from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, Pace
 from streammach.training.run import (
     CHECKPOINT_FILES,
@@ -98,14 +98,11 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
 
 def _stages(request: FitRequest, events: Events, stop: StopSignals) -> Stages:
     """Return the stages of what is asked for, which events are told."""
-    clock = request.clock
 
     def told(state: StageState) -> None:
         events.stage(replace(state, note=STOPPING) if stop.requested else state)
 
-    limit = (lambda: clock.left) if clock.limited else None
-    began = time.monotonic() - clock.spent
-    return Stages(told, request.expected_seconds(), limit=limit, began=began)
+    return Stages(told, request.expected_seconds(), clock=request.clock)
 
 
 def _train(session: Session, projected_bytes: int) -> None:
@@ -128,24 +125,24 @@ def _train(session: Session, projected_bytes: int) -> None:
     # The epochs, and back to the best one.
     session.clock = pace.epochs
     session.begin(EPOCHS)
-    state, at = _train_epochs(session, settings)
+    state, at, trained = _train_epochs(session, settings)
     # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What goes on
     # from a model counts now, since that takes little.
     session.work_ahead()
-    spec: TrainSpec | None = settings.training
+    spec: TrainSpec | None = trained
     if session.ahead and not at.history:
         spec, at = None, RunPosition()
     _finish(session, pace, spec, at, projected_bytes)
     session.events.call("on_fit_end", state)
 
 
-def _train_epochs(session: Session, settings: RunSettings) -> tuple[State, RunPosition]:
+def _train_epochs(session: Session, settings: RunSettings) -> tuple[State, RunPosition, TrainSpec]:
     """Train, or read what shares trained; what reads the rows takes no memory behind it."""
     kind = MergedEpochs if session.request.shares else Epochs
-    epochs = kind(session, settings.training)
+    epochs = kind(session, settings.training, settings.epoch_rows)
     state = epochs.run()
     epochs.return_to_best()
-    return state, epochs.progress
+    return state, epochs.progress, epochs.spec
 
 
 def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
@@ -203,6 +200,7 @@ def _finish(
     """Make the model, without hashed ones where there is no training; save what was measured."""
     shape, folder = session.plan.model, session.request.folder
     pace.finish(hashed=spec is not None)
+    session.clock = pace.end
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
     session.findings = session.findings.within(*stage, pace.judges, pace.model_size)
     model, reasons = finalize(session, spec, pace.model_size, pace.judges)
@@ -216,9 +214,10 @@ def _finish(
             "transform": spec.transform, "learning_rate": spec.learning_rate,
             **decided(session.plan.facts, session.plan.config, spec),
         }  # fmt: skip
-    reasons = (*reasons, *pace.again(at, **options))
+    reasons = (*reasons, *lateness(session), *pace.again(at, **options))
     if model.estimator in model.validation:
         session.measured("finished model", model.validation[model.estimator])
+    said = warnings_of(session, model)
     result = Result(
         history=at.history, best_epoch=max(at.best_epoch, 0),
         stopped=at.stopped, estimator=model.estimator, reasons=reasons,
@@ -226,11 +225,14 @@ def _finish(
         stages={name: round(seconds, 3) for name, seconds in session.stages.took.items()},
         projected_bytes=projected_bytes, peak_bytes=peak_bytes(),
         device_projected_bytes=session.plan.device_buffer_bytes,
-        device_peak_bytes=session.backend.device_bytes()[0],
+        device_peak_bytes=session.backend.device_bytes()[0], warnings=said,
     )  # fmt: skip
     write_atomic(folder / RESULT, to_json(result))
     remove_folder(folder / CHECKPOINTS)
     session.stages.close()
+    for text in said:
+        session.events.log("warning", text=text)
+        warnings.warn(text, stacklevel=2)
     session.events.log("memory", **held_bytes(session.backend.arrays(), session.held.rows, model))
     session.events.log(
         "end", seconds=result.seconds, peak_bytes=result.peak_bytes,

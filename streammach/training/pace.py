@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from streammach.clock import Clock
@@ -37,12 +35,17 @@ OPENING = 0.3  # seconds of one thread of the reference machine
 CLOSING = 1.0  # seconds of a run's end, beside writing the model
 FIXED_RATES = 0.6  # of the trials of parts, what is left out where the rate is given
 LEAST_SEARCH = 0.3  # of the search that is planned, without which no epoch is trained
+LOOKING_SHARE = 0.1  # of the time, for rows that are equal to held-out ones
+SURE = 2.0  # times as long as an epoch what is left for it must be, for it to come to its end
 LEAST_SHARE = 0.5  # of what hashed models are expected to take, with which they are begun
+MOST_SLOWNESS = 5.0  # that is believed
 AHEAD_SHARE = 0.5  # of the time, at least, for what comes before hashed models
 SEARCH_SHARE = {False: 0.3, True: 0.5}  # of the time, for the search, by dense
 SMALLER_SHARE = 0.15  # of the time, for making the model small, if all held-out rows judge
 QUICK_SHARE = 0.5  # where few do: a whole model is many times as large
-MOST_ROWS, FEW_ROWS = JUDGES, 1000  # held-out rows that judge; where time is short
+# Held-out rows that judge; where time is short; where it is very short.
+MOST_ROWS, FEW_ROWS, FEWEST_ROWS = JUDGES, 1000, 250
+FINISH_SHARE, PARTS_SHARE = 0.3, 0.2  # of the time: for what follows epochs; for parts, in it
 MARGIN = 1.1  # by which epochs may take longer than trials said
 
 
@@ -97,7 +100,7 @@ class Pace:
         speed = known_speed()
         expected = _expected(plan.facts, plan.config, options, speed)
         closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
-        wanted = (options.judge_rows,) if options.judge_rows else (MOST_ROWS, FEW_ROWS)
+        wanted = (options.judge_rows,) if options.judge_rows else (MOST_ROWS, FEW_ROWS, FEWEST_ROWS)
         # The size of the model, whole without the time to make it small; rows that judge how small.
         self.model_size, self.judges = options.model_size, wanted[0]
         self._smaller = {n: making_smaller(plan.facts, plan.config, n, speed) for n in wanted}
@@ -109,26 +112,41 @@ class Pace:
         # From the search on, without what ends each training.
         ends = (SMALLER, LEARNING, WRITING)
         self._hashed = sum(table[name] for name in later if name not in ends)
+        self._held = plan.config.batching.held_out_rows
         self._ahead: dict[str, int] = {}  # what was done ahead, as options
+        self._measuring, self._slower = 0.0, 1.0  # measured: seconds of an epoch's; as slowness
+        self._trained: float | None = None  # seconds of an epoch, measured
+        self._partial = False  # whether there is time for a part of an epoch alone
 
-    def _allow(self, usual: float, quick: float = math.inf) -> None:
-        """Let many rows judge for `usual` seconds at most, or few for `quick` ones, or none."""
-        if self.model_size == "auto":
-            fitting = [n for n, seconds in self._smaller.items() if seconds <= usual]
-            self.judges = fitting[0] if fitting else min(self._smaller)
-            self.model_size = "auto" if self._smaller[self.judges] <= quick else "full"
+    def _allow(self, usual: float, quick: float) -> None:
+        """Let most rows judge for `usual` seconds at most, or fewer for `quick` ones, or none."""
+        most, fits = self.judges, self.model_size != "auto"
+        for n in () if fits else self._smaller:
+            self.judges = n
+            if fits := self._smaller[n] <= (usual if n == most else quick):
+                break
+        self.model_size = self.model_size if fits else "full"
 
     def finish(self, *, hashed: bool) -> None:
         """Let fewer rows judge where less time is left than was thought."""
         if self._clock.limited:
-            left = self._clock.left - (self._finish if hashed else 0.0)
-            left = left / self._stages.slowness - self._closing
-            self._allow(min(left, self._smaller[self.judges]))
+            self._limit_judges(self.end.left, hashed=hashed)
+
+    def _limit_judges(self, seconds: float, *, hashed: bool = True) -> None:
+        """Let no more rows judge after the epochs than there is time for, or the fewest."""
+        for n in sorted((n for n in self._smaller if n <= self.judges), reverse=True):
+            self.judges = n
+            if self._ending + (self._finish if hashed else 0.0) <= seconds:
+                return
+
+    @property
+    def end(self) -> Clock:
+        """The time until the model is written."""
+        return self._clock.without(self._closing * self._slowness)
 
     @property
     def _whole(self) -> Clock:
-        smaller = self._smaller[self.judges] if self.model_size == "auto" else 0.0
-        return self._clock.without((self._closing + smaller) * self._stages.slowness)
+        return self.end.without(self._ending)
 
     def take(self, ahead: dict[str, Ahead]) -> None:
         """Take note of what was done ahead, and of what it says of stages to come."""
@@ -141,7 +159,7 @@ class Pace:
         """Return what gives the same bytes without a limit of time, if there is one."""
         if not self._clock.limited:
             return ()
-        if progress.row:
+        if progress.row or self._partial or (progress.stopped and not progress.history):
             return ("stopped within an epoch: what is trained in the same time differs a little",)
         options |= self._ahead
         if self.model_size != self._options.model_size:
@@ -158,7 +176,7 @@ class Pace:
         All of it where the other half is too short to begin them.
         """
         most = (1 - AHEAD_SHARE) * (self._whole.seconds or 0.0)
-        hashed = self._hashed * self._stages.slowness
+        hashed = self._hashed * self._slowness
         begun = most >= MARGIN * LEAST_SHARE * hashed
         return self._whole.without(min(hashed, most) if begun else 0.0)
 
@@ -171,8 +189,20 @@ class Pace:
 
     @property
     def epochs(self) -> Clock:
-        """The time for the epochs."""
-        return self._whole.without(self._finish)
+        """The time for the epochs, without the last one's measuring."""
+        return self._whole.without(self._finish + self._measuring)
+
+    def correct(self, epoch: float, measuring: float, judges: int) -> None:
+        """Reckon with the seconds of an epoch, and of measuring on so many rows, as they are."""
+        self._trained, self._measuring = epoch, measuring
+        expected = self._expected.measuring * judges / max(self._held, 1)
+        self._slower = measuring / max(expected, 1e-9)
+        self._limit_judges(FINISH_SHARE * self.end.left)
+
+    def epoch_is_sure(self) -> bool:
+        """Return whether an epoch will come to its end when the search has had its time."""
+        left = self.epochs.left - max(self.search.left, 0.0)
+        return self._trained is not None and left >= SURE * self._trained
 
     def hashed_fits(self) -> bool:
         """Return whether there is time to begin hashed models."""
@@ -183,21 +213,38 @@ class Pace:
         least = self._epoch + LEAST_SEARCH * self._expected.search
         return not self._whole.limited or self._whole.left >= self._finish + least
 
-    def epochs_that_fit(self, wanted: int, speeds: Sequence[float]) -> int:
-        """Return how many epochs there is time for, at least one, by speeds in rows a second."""
+    def epochs_that_fit(self, wanted: int) -> tuple[int, int]:
+        """Return how many epochs there is time for, and of how many rows; 0 where these are all."""
         if not self._whole.limited:
-            return wanted
-        each = self._plan.facts.n_rows / speeds[-1] if speeds else self._epoch
-        return max(1, min(wanted, int(self.epochs.left / (MARGIN * each))))
+            return wanted, 0
+        fits = max(self.epochs.left, 0.0) / (MARGIN * self._epoch)
+        self._partial = fits < 1
+        rows = max(1, int(fits * self._plan.facts.n_rows)) if self._partial else 0
+        return max(1, min(wanted, int(fits))), rows
 
     @property
     def _epoch(self) -> float:
+        if self._trained is not None:
+            return self._trained
         epochs = self._options.epochs or PLANNED_EPOCHS[self._plan.config.dense]
         return self._expected.epochs / epochs
+
+    @property
+    def _slowness(self) -> float:
+        return min(max(self._stages.slowness, self._slower), MOST_SLOWNESS)
+
+    @property
+    def _ending(self) -> float:
+        """Seconds of making the model small, by what ranking a row takes."""
+        smaller = self._smaller[self.judges] if self.model_size == "auto" else 0.0
+        return smaller * max(self._slowness, self._slower)
 
     @property
     def _finish(self) -> float:
         """Seconds from the last epoch to the end."""
         config, seconds = self._plan.config, self._expected.parts
         parts = sum(seconds[part.name] for part in planned(config) if not part.ranks_alone)
-        return (self._expected.finish + parts) * self._stages.slowness + self._beside
+        ranking = self._expected.finish * min(self.judges / max(self._held, 1), 1.0)
+        if self._clock.seconds is not None:  # parts look at the clock
+            parts = min(parts, PARTS_SHARE * self._clock.seconds / self._slowness)
+        return ranking * max(self._slowness, self._slower) + parts * self._slowness + self._beside

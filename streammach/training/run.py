@@ -56,7 +56,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trials: tuple[TrialFigures, ...]  # the short trainings of the search
     reasons: tuple[str, ...]  # why, in sentences
     request: str  # digest of what was asked for; a run is resumed only with the same
-    held_out_rows: tuple[Count, ...] = ()  # numbers of those rows in the source; older runs: none
+    held_out_rows: tuple[Count, ...] = ()  # numbers of those rows in the source, if it is theirs
+    epoch_rows: Count = 0  # rows of an epoch, where there is time for a part of one; else 0
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +80,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     device_projected_bytes: Count = 0
     device_peak_bytes: Count = 0
     stages: dict[str, Amount] = {}  # seconds of each stage of it, by name
+    warnings: tuple[str, ...] = ()  # what the user should know before the model is used
 
     def __post_init__(self) -> None:
         check_rankers(self.estimator, *self.validation)

@@ -2,62 +2,34 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import asdict
 
-from streammach.errors import DivergedError
 from streammach.figures import Reached, TrialFigures, scores_text, words
 from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
 from streammach.parts.registry import planned
 from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
-from streammach.prediction.ranking import by_hashes
-from streammach.prediction.reached import measure
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transformed
 from streammach.spec.documents import to_json
-from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import Amount, Count, Transform
-from streammach.training.loop import open_reader, train_epoch
+from streammach.spec.types import Transform
 from streammach.training.pace import SEARCH, Pace, open_trials
-from streammach.training.run import SETTINGS, RunSettings, decided
+from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS, RunSettings, decided
 from streammach.training.session import Session
+from streammach.training.trial import BestTrial, Trial
+from streammach.training.trials import Trials
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
 MAX_STEPS = 6  # rates tried in one direction
 RATE_FACTOR = 2.0
 NOISE = {False: 0.5, True: 1.0}  # standard errors of accuracy, by whether rows have lists
-MOST_SHARE = 0.95  # of a search that is longer than most
 WHOLE = 0.9  # rows that hold more than this share of the features are not made binary
-
-
-class Trial(Struct, frozen=True, kw_only=True):
-    """One short training, and what it found."""
-
-    spec: TrainSpec
-    rows: Count  # that it was trained on
-    measured: Reached
-    rows_per_second: Amount = 0.0
-    measuring_seconds: Amount = 0.0
-    listed: bool = False
-
-    @property
-    def score(self) -> float:
-        """What trials are compared by."""
-        return self.measured.selection_score
-
-    @property
-    def figures(self) -> TrialFigures:
-        """What is saved of it."""
-        known = {**vars(self.spec), **asdict(self.measured), "rows": self.rows}
-        return TrialFigures(**{name: known[name] for name in TrialFigures.__struct_fields__})
 
 
 def typical_value(rows: RowBlock, transform: Transform) -> float:
@@ -69,24 +41,26 @@ def typical_value(rows: RowBlock, transform: Transform) -> float:
 class Search:
     """Chooses what was left open of a training by short trainings on part of the rows."""
 
-    def __init__(self, session: Session, options: TrainingOptions) -> None:
+    def __init__(
+        self, session: Session, options: TrainingOptions, pace: Pace | None = None
+    ) -> None:
         self._session, self._options = session, options
         self._n_rows, self._rows = session.dataset.n_rows, session.judges
         self._judges = "held-out" if session.held.rows.n_rows else "training"
-        self._trials: dict[tuple[TrainSpec, int], Trial] = {}
         self._wanted = search_trials(session.plan.facts, session.plan.config)
-        self._open = open_trials(session.plan.facts, session.plan.config, options)
-        self._done = 0.0  # of these trials
+        n_open = open_trials(session.plan.facts, session.plan.config, options)
+        self.trials = Trials(session, self._wanted, n_open, pace)
         self.climbs = options.learning_rate is None
 
-    @property
-    def trials(self) -> list[Trial]:
-        """All that were tried."""
-        return list(self._trials.values())
-
     def choose(self) -> tuple[TrainSpec, list[str]]:
-        """Return the training with everything chosen, and why, in sentences."""
+        """Return the training with everything chosen, and why, in sentences.
+
+        Within a limited time nothing is tried where transform, rate and epochs are given.
+        """
         reasons, transform = list[str](), self._options.fixed_transform
+        given = not self.climbs and self._options.epochs is not None
+        if transform is not None and given and self._session.clock.limited:
+            return self._start(transform), ["nothing is searched: all is given, and a time"]
         if transform is None:
             transform, reason = self._choose_transform()
             reasons.append(reason)
@@ -98,7 +72,7 @@ class Search:
             spec, more = self._choose_label_loss(spec)
             reasons += more
         for part in planned(self._session.plan.config):
-            if self._session.clock.left <= 0:
+            if self.trials.over:
                 reasons.append(f"no time was left to try settings of {part.name}")
                 continue
             spec, more = part.search(self._session, self, spec)
@@ -110,7 +84,7 @@ class Search:
         session, fixed = self._session, self._options.fixed_transform
         names, tried = [fixed] if fixed else self._transforms(), dict[Transform, Reached]()
         for name in names:
-            if tried and session.clock.left <= 0:
+            if tried and self.trials.over:
                 break
             spec = self._untrained(name)
             session.prepare(spec)
@@ -161,7 +135,7 @@ class Search:
         """Choose between sigmoids and a softmax whose target the labels share, or do not."""
         if self._options.label_loss != "auto":
             return spec, []
-        if self._session.clock.left <= 0:
+        if self.trials.over:
             return spec, ["no time was left to try a softmax"]
         reasons, shared = [], spec.with_softmax("shared")
         if self.climbs:
@@ -191,12 +165,13 @@ class Search:
             return names[0], f"transform {names[0]}: the only one that makes a difference"
         left, evidence = names, []
         epochs = self._start(names[0]).epochs
-        for rung in rungs(self._n_rows, epochs, self._wanted, len(names)):
+        most = self.trials.most(self._start(names[0]))
+        for rung in rungs(self._n_rows, epochs, self._wanted, len(names), most):
             tried = self._compared(left[: rung.candidates], rung.rows, rung.epochs)
             evidence.append(self._figures([(trial.spec.transform, trial) for trial in tried]))
             best_first = sorted(tried, key=lambda trial: -trial.score)
             left = [trial.spec.transform for trial in best_first]
-            if self._session.clock.left <= 0:
+            if self.trials.over:
                 break
         return left[0], f"transform {left[0]}: {'; '.join(evidence)}"
 
@@ -204,12 +179,12 @@ class Search:
         """Return a trial with each transform, or with those that there is time for."""
         tried: list[Trial] = []
         for name in names:
-            if tried and self._session.clock.left <= 0:
+            if tried and self.trials.over:
                 break
             spec, rate = self._start(name), self._options.learning_rate
             if rate:
                 spec = replace(spec, learning_rate=rate / typical_value(self._rows, name))
-            tried.append(self._try(spec, rows, epochs))
+            tried.append(self.trials.run(spec, rows, epochs))
         return tried
 
     def choose_rate(self, spec: TrainSpec, what: str) -> tuple[TrainSpec, str]:
@@ -222,13 +197,15 @@ class Search:
         def at(rate: float) -> Trial:
             return self._rehearsed(replace(spec, learning_rate=rate))
 
-        if self._session.clock.left <= 0:
+        if self.trials.over:
             return spec, f"{what} {spec.learning_rate:z.3g}: no time was left to try others"
-        tried = [at(spec.learning_rate), at(spec.learning_rate * RATE_FACTOR)]
-        factor = RATE_FACTOR if tried[1].score > tried[0].score else 1 / RATE_FACTOR
+        tried = [at(spec.learning_rate)]
+        if not self.trials.over:
+            tried.append(at(spec.learning_rate * RATE_FACTOR))
+        factor = RATE_FACTOR if tried[-1].score > tried[0].score else 1 / RATE_FACTOR
         best = max(tried, key=lambda trial: trial.score)
         for _ in range(MAX_STEPS):
-            if self._session.clock.left <= 0:
+            if self.trials.over:
                 break
             tried.append(at(best.spec.learning_rate * factor))
             if tried[-1].score <= best.score:
@@ -253,7 +230,9 @@ class Search:
 
     def _figures(self, tried: list[tuple[str, Trial]]) -> str:
         first = tried[0][1]
-        figures = scores_text((name, trial.measured) for name, trial in tried)
+        figures = scores_text((name, trial.measured) for name, trial in tried if trial.whole)
+        if not figures:
+            return "no time was left to try others"
         plural = "s" if first.spec.epochs > 1 else ""
         return (
             f"{self._judges} {words(first.listed).both} after {first.spec.epochs} epoch{plural} of "
@@ -261,52 +240,12 @@ class Search:
         )
 
     def _rehearsed(self, spec: TrainSpec) -> Trial:
-        return self._try(spec, *trial(self._n_rows, spec.epochs, self._wanted))
+        most = self.trials.most(spec)
+        return self.trials.run(spec, *trial(self._n_rows, spec.epochs, self._wanted, most))
 
     def _noise(self, trial: Trial) -> float:
         """Return how far scores may lie apart by chance."""
-        return NOISE[self._session.dataset.listed] * trial.measured.error(self._rows.n_alike)
-
-    def _try(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
-        short = replace(spec, epochs=epochs)
-        key = (short, rows)
-        if key in self._trials:
-            return self._trials[key]
-        session = self._session
-        done = session.findings.once(
-            "trial", Trial, lambda: self._rehearse(spec, short, rows), of=[short, rows]
-        )
-        self._trials[key] = done
-        if done.rows_per_second:
-            seconds = self._n_rows / done.rows_per_second + done.measuring_seconds
-            session.expect_epochs(spec.epochs, seconds)
-        session.events.log("search", done.figures)
-        session.events.call("on_search", done)
-        return done
-
-    def _rehearse(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Trial:
-        session, backend, epochs = self._session, self._session.backend, short.epochs
-        session.prepare(short, session.basis(spec))
-        reader = open_reader(session, short, rows=rows)
-        began, speed, measuring = time.monotonic(), 0.0, 0.0
-        usual, passes = trial(self._n_rows, spec.epochs, self._wanted)
-        each = 1 / (backend.n_waves * max(usual * passes, 1))
-        try:
-            for epoch in range(epochs):
-                for step in train_epoch(backend, reader, short, epoch):
-                    session.check()
-                    self._done += each * step.n_rows
-                    session.at(self._done, max(self._open, self._done / MOST_SHARE))
-            speed = epochs * reader.n_rows / (time.monotonic() - began)
-            over = time.monotonic()
-            measured = measure(self._rows, by_hashes(backend, USUAL, spec.transform))
-            measuring = time.monotonic() - over
-        except DivergedError:
-            measured = Reached(0.0, 0.0)
-        return Trial(
-            spec=short, rows=reader.n_rows, measured=measured, rows_per_second=speed,
-            measuring_seconds=measuring, listed=session.dataset.listed,
-        )  # fmt: skip
+        return NOISE[self._session.dataset.listed] * trial.measured.error(self.trials.rows.n_alike)
 
 
 def decide(session: Session, pace: Pace) -> RunSettings:
@@ -322,27 +261,39 @@ def decide(session: Session, pace: Pace) -> RunSettings:
     session.begin(SEARCH)
     if (before := decided(request.folder)) is not None:
         return before
-    spec, trials, reasons = _chosen(session, pace)
-    settings = session.settings(spec, trials=trials, reasons=reasons)
+    if session.clock.limited:
+        kept = request.folder / CHECKPOINTS / KEPT
+        session.best_trial = BestTrial(kept, request.identity, session.judges)
+    spec, trials, reasons, rows = _chosen(session, pace)
+    settings = session.settings(spec, trials=trials, reasons=reasons, epoch_rows=rows)
     write_atomic(path, to_json(settings))
     return settings
 
 
-def _chosen(
-    session: Session, pace: Pace
-) -> tuple[TrainSpec, tuple[TrialFigures, ...], tuple[str, ...]]:
+class Found(NamedTuple):
+    """What a search found, or what goes on."""
+
+    spec: TrainSpec
+    trials: tuple[TrialFigures, ...]  # what was tried
+    reasons: tuple[str, ...]
+    epoch_rows: int = 0  # rows of an epoch, where there is time for a part of one
+
+
+def _chosen(session: Session, pace: Pace) -> Found:
     """Return the training that goes on, or that the search found; what was tried, and why."""
     start = session.request.start
     if start is not None and start.training is not None:
-        return start.onward(session.options), (), start.reasons(session.left)
-    search, epochs = Search(session, session.options), 0
+        return Found(start.onward(session.options), (), start.reasons(session.left))
+    search, epochs, rows = Search(session, session.options, pace), 0, 0
     parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0
     if parts and (session.options.epochs == 0 or (held_out and not pace.epoch_fits())):
         spec, reasons = search.untrained(parts[0])
     else:
         spec, reasons = search.choose()
-        speeds = [one.rows_per_second for one in search.trials if one.rows_per_second]
-        epochs = pace.epochs_that_fit(spec.epochs, speeds)
-    trials = tuple(one.figures for one in search.trials)
-    return replace(spec, epochs=epochs), trials, tuple(reasons)
+        search.trials.correct(spec)
+        epochs, rows = pace.epochs_that_fit(spec.epochs)
+        if rows:
+            reasons.append(f"there is time for about {rows:,} rows of an epoch")
+    trials = tuple(one.figures for one in search.trials.all)
+    return Found(replace(spec, epochs=epochs), trials, tuple(reasons), rows)

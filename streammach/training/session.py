@@ -58,7 +58,7 @@ from streammach.spec.types import Transform
 from streammach.stages import Stages
 from streammach.training.events import Events
 from streammach.training.onward import OLD_SHARE, Start
-from streammach.training.pace import EPOCHS, HELD_OUT, Pace, timetable
+from streammach.training.pace import EPOCHS, HELD_OUT, LOOKING_SHARE, Pace, timetable
 from streammach.training.run import (
     CHECKPOINTS,
     KEPT,
@@ -69,6 +69,7 @@ from streammach.training.run import (
     workplace,
 )
 from streammach.training.run_part import COUNT, PartNumber, RunPart, settings_of
+from streammach.training.trial import BestTrial
 
 SMALL = "streammach.training.small_training:train_few"  # which trains, as this does
 LISTS_ALONE = "It is for lists of labels."
@@ -111,11 +112,7 @@ class FitRequest:
         if (path := self.options.validation) is not None:
             with Dataset.open(path) as held_out:
                 options["validation"] = held_out.digest
-        if options["optimise"] != PROPENSITY:
-            del options["optimise"]  # older runs do not have it
-        config = msgspec.to_builtins(plan.config.decisive)
-        del config["placement"]["best_stays"]  # older runs do not have it
-        decisive = [plan.facts.digest, plan.model, config, options]
+        decisive = [plan.facts.digest, plan.model, plan.config.decisive, options]
         if self.start is not None:
             decisive.append(self.start.identity)
         return sha256([encoded(decisive)])
@@ -240,14 +237,15 @@ class Session:
         self.events, self.stop, self.stages = events, stop, stages
         self.begin(HELD_OUT)
         self.saved = ""  # what an interruption leaves beside findings, in words
+        self.best_trial: BestTrial | None = None  # of a search, where the time is limited
         self.trained_share = 1.0  # share of the repetitions whose epochs are trained here
         self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
         self.findings = Findings(request.folder, "", lasting=False)
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
         start = request.start if request.start is not None and request.start.training else None
-        among = None if start is None else start.judges
-        held = hold_out(dataset, config.batching, self.options, among)
+        among, looking = None if start is None else start.judges, request.clock.share(LOOKING_SHARE)
+        held = hold_out(dataset, config.batching, self.options, among, looking)
         # the model that it goes on from, and which rows it has not seen: bool (n_rows,)
         self.known: Model | None = None if start is None else start.model
         self.new = np.zeros(0, np.bool_) if start is None else start.new
@@ -261,6 +259,8 @@ class Session:
         )
         if self.held.looked:
             self.tell(f"held out {self.held.origin}")
+        # How long rows were looked at says nothing of other stages.
+        stages.expect({HELD_OUT: 1 + stages.took[HELD_OUT]})
 
     @cached_property
     def judges(self) -> RowBlock:

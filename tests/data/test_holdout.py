@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import streammach as sm
 from streammach.cli.main import main
+from streammach.clock import Clock
 from streammach.data.holdout import held_numbers, hold_out
 from streammach.data.memory_rows import given
 from streammach.data.row_groups import equal_rows
@@ -260,7 +261,7 @@ def test_equal_rows_are_those_of_a_plain_comparison(tiny, rng):
     with sm.Dataset.open(tiny.folder / "a.zarr") as data:
         numbers = np.sort(rng.choice(data.n_rows, 400, replace=False))
         rows = data.rows(0, data.n_rows)
-        names, places, of = equal_rows(data, rows.take(numbers), numbers)
+        names, places, of = equal_rows(data, rows.take(numbers), numbers, Clock())
         counts = data.feature_counts
     held = [frozenset(f for f in rows.features[a:b].tolist() if counts[f] > 1)
             for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]  # fmt: skip

@@ -18,6 +18,7 @@ from streammach.training.pace import (
     CALIBRATION,
     EPOCHS,
     FEW_ROWS,
+    FEWEST_ROWS,
     MOST_ROWS,
     RANKING,
     SEARCH,
@@ -40,7 +41,8 @@ def paced(tiny, monkeypatch):
         def made(seconds, many, few, slowness=1.0, spent=0.0):
             took = {MOST_ROWS: many, FEW_ROWS: few}
             monkeypatch.setattr(
-                "streammach.training.pace.making_smaller", lambda facts, config, n, speed: took[n]
+                "streammach.training.pace.making_smaller",
+                lambda facts, config, n, speed: took.get(n, few),
             )
             stages = SimpleNamespace(slowness=slowness)
             clock = Clock(seconds, time.monotonic() - spent)
@@ -56,7 +58,7 @@ def paced(tiny, monkeypatch):
         (60, 8, 2, "auto", MOST_ROWS),
         (60, 20, 8, "auto", FEW_ROWS),
         (60, 40, 29, "auto", FEW_ROWS),  # 726 MB of weights: whole once, in silence
-        (60, 40, 31, "full", FEW_ROWS),
+        (60, 40, 31, "full", FEWEST_ROWS),
     ],
 )
 def test_the_time_for_a_small_model_is_part_of_the_time(paced, seconds, many, few, size, judges):
@@ -92,7 +94,7 @@ def test_what_follows_is_reckoned_as_slow_as_what_was(paced):
 
 @pytest.mark.parametrize(("spent", "slowness", "judges"), [
     (30, 1.0, MOST_ROWS), (55, 1.0, FEW_ROWS), (45, 1.0, MOST_ROWS), (45, 4.0, FEW_ROWS),
-    (70, 1.0, FEW_ROWS),
+    (70, 1.0, FEWEST_ROWS),
 ])  # fmt: skip
 def test_fewer_rows_judge_where_time_has_become_short(paced, spent, slowness, judges):
     pace = paced(60, 8, 2, slowness, spent)
@@ -101,10 +103,10 @@ def test_fewer_rows_judge_where_time_has_become_short(paced, spent, slowness, ju
     assert (pace.model_size, pace.judges) == ("auto", judges)
 
 
-def test_stages_say_how_slow_they_were(monkeypatch):
+def test_stages_say_how_slow_they_were():
     now = [0.0]
-    monkeypatch.setattr("streammach.stages.time.monotonic", lambda: now[0])
-    stages = Stages(lambda state: None, {"a": 10.0, "b": 10.0, "c": 10.0})
+    clock = Clock(now=lambda: now[0])
+    stages = Stages(lambda state: None, {"a": 10.0, "b": 10.0, "c": 10.0}, clock=clock)
     assert stages.slowness == 1
     stages.begin("a")
     now[0] += 40

@@ -110,8 +110,8 @@ def test_without_time_counts_are_all_there_is(stores, tiny):
     assert run.plan.n_repetitions == 6
     last = run.result.reasons[-1]
     assert last.startswith("the same without a limit of time: --repetitions 0 --fit-rows 150 ")
-    assert last.endswith(" --model-size full --judge-rows 1000")
-    options = {"fit_rows": 150, "judge_rows": 1000, "model_size": "full"}
+    assert last.endswith(" --model-size full --judge-rows 250")
+    options = {"fit_rows": 150, "judge_rows": 250, "model_size": "full"}
     options["pair_rows"] = int(last.split()[last.split().index("--pair-rows") + 1])
     again = fit(data, tiny.folder / "again", sm.plan(data, n_repetitions=0), **options)
     assert model_files(run) == model_files(again)

@@ -107,7 +107,8 @@ def test_what_was_decided_in_a_limit_of_time_can_be_named(stores, tiny, monkeypa
     data, _ = stores
     if word == "off":
         monkeypatch.setattr(Search, "_noise", lambda self, trial: 1.0)  # no gain is that large
-    options, clock = TrainingOptions(**SHORT), Clock(600.0)
+    searched = {"learning_rate": None}  # else nothing is
+    options, clock = TrainingOptions(**SHORT | searched), Clock(600.0)
     run = sm.Trainer(planned(data), options, clock=clock).fit(data, tiny.folder / "run")
     text = run.result.reasons[-1].removeprefix("the same without a limit of time: ")
     said = dict(zip(*[iter(text.split())] * 2, strict=True))

@@ -114,6 +114,7 @@ class CountLearner:
         if self._clock.left > spare:
             self._session.begin(LEARNING)
             start, n_rows = self._taught(table, grouped.weights(start), spare)
+        if n_rows or (self._clock.left > spare and not self._clock.limited):
             self._session.begin(WEIGHING_PAIRS)
             learnt = self._fitting.once(self._session, "pairs", table, start)
             self._session.measured(STAGE, learnt.reached)

@@ -22,7 +22,8 @@ def learn_from(
     """Take rows and learn from them; return how many they are.
 
     `add` is told of rows that are learnt from. Where time is short fewer rows are taken: `spare`
-    seconds are left in the end. What was learnt before an interruption is read.
+    seconds are left in the end; what is not learnt by then is of no use. What was learnt before an
+    interruption is read.
     """
     most, began = session.options.pair_rows, time.monotonic()
     enough = learner.most if most is None else most
@@ -37,6 +38,9 @@ def learn_from(
     done = 0
     for share in learner.learn():
         session.check()
+        if session.clock.left < spare and share < 1:
+            session.tell("no time was left to learn labels")
+            return 0
         add(int(share * learner.n_rows) - done)
         done = int(share * learner.n_rows)
     session.tell(f"learnt labels from {learner.n_rows:,} rows")

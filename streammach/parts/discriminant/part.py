@@ -122,7 +122,8 @@ class ClosedFormFit(Decision):
         self._dataset, self._held, self._transform = session.dataset, session.held, spec.transform
         self._logistic = spec.logistic
         self._threads, self._check = session.plan.config.placement.threads, session.check
-        self._at, self._kept = session.at, session.findings
+        self._at, self._kept, self._clock = session.at, session.findings, session.clock
+        self._solving = 0.0  # seconds of the last solution
         self._backend, arrays = session.backend, session.backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
@@ -135,13 +136,17 @@ class ClosedFormFit(Decision):
     def share_of(self, *, untrained: bool = False) -> ClosedFormShare:
         """Return the share that held-out rows want, from sums that do not hold them."""
         priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
-        total = 1 + SOLVED_SHARE * len(priors)
+        total, n_rows = 1 + SOLVED_SHARE * len(priors), self._dataset.n_rows
+        began = self._clock.spent
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for block, held in masked_blocks(self._dataset, self._held.mask):
                 self._check()
-                self._at(done, total * self._dataset.n_rows)
+                self._at(done, total * n_rows)
                 self._add_rows(block.take(np.flatnonzero(~held)))
                 done += block.n_rows
+                later = (total - 1) * n_rows / done * (self._clock.spent - began)
+                if self._clock.left < later:  # the first rows stand for all
+                    break
         return self._kept.once(
             "closed-form", ClosedFormShare, lambda: self._best(priors, untrained=untrained),
             of=[self._transform, untrained],
@@ -157,6 +162,8 @@ class ClosedFormFit(Decision):
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for i, prior_rows in enumerate(priors):
                 self._check()
+                if found and self._clock.left < self._solving:
+                    break
                 self._at(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(priors))
                 closed = (self._out, self._solve(prior_rows))
                 trained = (self._weights, self._bias)
@@ -182,7 +189,7 @@ class ClosedFormFit(Decision):
     def learn_held_out(self) -> None:
         """Take the held-out rows into what was added to the weights."""
         chosen = self._chosen
-        if not chosen.share:
+        if not chosen.share or self._clock.left < self._solving:
             return
         self._weights -= self._out
         self._bias -= self._added
@@ -202,7 +209,10 @@ class ClosedFormFit(Decision):
         self._backend.restore()
 
     def _solve(self, prior_rows: float) -> NDArray[np.float32]:
-        return self._sums.solve(prior_rows, self._out, centred=self._logistic)
+        began = self._clock.spent
+        bias = self._sums.solve(prior_rows, self._out, centred=self._logistic)
+        self._solving = self._clock.spent - began
+        return bias
 
     def _add_rows(self, rows: RowBlock) -> None:
         self._sums.add(transformed(rows, self._transform))

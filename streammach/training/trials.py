@@ -1,0 +1,186 @@
+"""Short trainings of a search: what they reach, how long they are, and the best one's weights.
+
+Where time is limited, some steps are timed first. So the trials to come fit the time of the search;
+one that does not is cut off. The best one's weights are kept where epochs may not come so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from streammach.errors import DivergedError
+from streammach.figures import Reached
+from streammach.planning.cost import trial as planned_trial
+from streammach.prediction.ranking import Ranking, by_hashes
+from streammach.prediction.reached import measure
+from streammach.rows.block import evenly
+from streammach.spec.estimators import USUAL
+from streammach.spec.training import TrainSpec
+from streammach.training.loop import open_reader, train_epoch
+from streammach.training.pace import Pace
+from streammach.training.session import Session
+from streammach.training.trial import Trial, alike
+
+MOST_SHARE = 0.95  # of a search that is longer than most
+# Of a limited time: steps that are timed, behind one that compiles, and for how long; rows that are
+# ranked for it; of a trial's time, what its measuring may take, by so many rows at least; steps of
+# a trial at least.
+TIMED_STEPS, TIMED_SECONDS, TIMED_ROWS = 8, 0.5, 128
+JUDGING_SHARE, LEAST_JUDGES, LEAST_STEPS = 0.25, 500, 10
+
+
+class Trials:
+    """Runs trials, each once, in the time of the search."""
+
+    def __init__(self, session: Session, wanted: float, n_open: float, pace: Pace | None) -> None:
+        self._session, self._wanted, self._open, self._pace = session, wanted, n_open, pace
+        self.rows = session.judges  # held-out rows, or training rows where none are held out
+        self._known: dict[tuple[TrainSpec, int], Trial] = {}
+        self._passes = float("inf")  # rows that a trial passes at most
+        self._done = 0.0  # of the trials that are expected
+        self._timed = pace is None or not session.clock.limited
+        self.best: Trial | None = None
+
+    @property
+    def all(self) -> list[Trial]:
+        """All that came to their end."""
+        return [one for one in self._known.values() if one.whole]
+
+    @property
+    def over(self) -> bool:
+        """Whether the time of the search is over."""
+        return self._session.clock.left <= 0
+
+    def most(self, spec: TrainSpec) -> float:
+        """Return how many rows a trial may pass, so that those to come fit the time."""
+        if not self._timed:
+            self._timed = True
+            self._fit_time(spec)
+        return self._passes
+
+    def correct(self, spec: TrainSpec) -> None:
+        """Let the pace reckon with the seconds of an epoch of this training, if it is known."""
+        if self._pace is None or not self._session.clock.limited:
+            return
+        self.most(spec)
+        known = [one for one in self.all if one.rows_per_second and alike(one.spec, spec)]
+        if known:
+            self._pace.correct(*self._seconds(known[-1]), self.rows.n_rows)
+
+    def run(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
+        """Return a trial of so many rows and epochs, which is trained unless it was before."""
+        short = replace(spec, epochs=epochs)
+        key = (short, rows)
+        if key in self._known:
+            return self._known[key]
+        session = self._session
+        if self.over and self.best is not None:
+            return Trial(spec=short, rows=rows, measured=Reached(0.0, 0.0), whole=False)
+        found = session.findings.once(
+            "trial", Trial, partial(self._trained, spec, short, rows), of=[short, rows]
+        )
+        self._known[key] = found
+        if not found.whole:
+            return found
+        if found.rows_per_second:
+            session.expect_epochs(spec.epochs, self._seconds(found)[0])
+        session.events.log("search", found.figures)
+        session.events.call("on_search", found)
+        self._keep_best(found)
+        return found
+
+    def _seconds(self, trial: Trial) -> tuple[float, float]:
+        """Return the seconds of an epoch, by those of a trial, and how many measuring takes."""
+        training = self._session.dataset.n_rows / trial.rows_per_second
+        return training + trial.measuring_seconds, trial.measuring_seconds
+
+    def _trained(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Trial:
+        session, clock = self._session, self._session.clock
+        session.prepare(short, session.basis(spec))
+        reader, began = open_reader(session, short, rows=rows), clock.spent
+        usual, passes = planned_trial(session.dataset.n_rows, spec.epochs, self._wanted)
+        each = 1 / (session.backend.n_waves * max(min(usual * passes, self._passes), 1))
+        speed, measuring, whole, n_rows = 0.0, 0.0, True, 0
+        measured = Reached(0.0, 0.0)
+        try:
+            for epoch in range(short.epochs):
+                for step in train_epoch(session.backend, reader, short, epoch):
+                    session.check()
+                    n_rows += step.n_rows
+                    self._done += each * step.n_rows
+                    session.at(self._done, max(self._open, self._done / MOST_SHARE))
+                    if self.over:
+                        break
+                if self.over and n_rows < short.epochs * reader.n_rows * session.backend.n_waves:
+                    whole = self.best is None  # else what is there is better than a piece
+                    break
+            passed, seconds = n_rows / session.backend.n_waves, clock.spent - began
+            speed = passed / seconds if seconds > 0 else 0.0
+            if whole:
+                measured = measure(self.rows, self._ranking(spec))
+                measuring = clock.spent - began - seconds
+        except DivergedError:
+            speed = 0.0
+        return Trial(
+            spec=short, rows=min(reader.n_rows, max(n_rows, 1)), measured=measured,
+            rows_per_second=speed, measuring_seconds=measuring, listed=session.dataset.listed,
+            whole=whole,
+        )  # fmt: skip
+
+    def _ranking(self, spec: TrainSpec) -> Ranking:
+        return by_hashes(self._session.backend, USUAL, spec.transform)
+
+    def _fit_time(self, spec: TrainSpec) -> None:
+        """Let trials pass as many rows, and be judged by as many, as there is time for."""
+        session, pace = self._session, self._pace
+        assert pace is not None, "the time is limited"
+        try:
+            row, judged = self._timed_row(spec)
+        except DivergedError:
+            return
+        training, measuring = session.dataset.n_rows * row, self.rows.n_rows * judged
+        pace.correct(training + measuring, measuring, self.rows.n_rows)
+        session.clock = pace.search
+        each = max(session.clock.left, 0.0) / max(self._open, 1.0)
+        n = self.rows.n_rows
+        if judged * n > JUDGING_SHARE * each:
+            n = max(int(JUDGING_SHARE * each / judged), min(LEAST_JUDGES, n))
+            self.rows = self.rows.take(evenly(self.rows.n_rows, n))
+            pace.correct(training + n * judged, n * judged, n)
+        session.expect_epochs(spec.epochs, training + n * judged)
+        if session.best_trial is not None:
+            session.best_trial.rows = self.rows
+        self._passes = max((each - judged * n) / row, LEAST_STEPS * spec.batch_size)
+
+    def _timed_row(self, spec: TrainSpec) -> tuple[float, float]:
+        """Return the seconds of a row in an epoch, and of one that is ranked."""
+        session, clock, backend = self._session, self._session.clock, self._session.backend
+        session.prepare(spec, session.basis(spec))
+        reader = open_reader(session, spec, rows=(1 + TIMED_STEPS) * spec.batch_size)
+        began, n_rows, first = clock.spent, 0, 0
+        for step in train_epoch(backend, reader, spec, 0):
+            session.check()
+            if not n_rows:
+                began, first = clock.spent, step.n_rows
+            n_rows += step.n_rows
+            if clock.spent - began > TIMED_SECONDS or self.over:
+                break
+        seconds = clock.spent - began
+        row = backend.n_waves * seconds / (n_rows - first) if n_rows > first else 0.0
+        some = self.rows.part(0, min(self.rows.n_rows, TIMED_ROWS))
+        measure(some.part(0, 1), self._ranking(spec))  # compiles
+        began = clock.spent
+        measure(some, self._ranking(spec))
+        return max(row, 1e-9), max((clock.spent - began) / max(some.n_rows, 1), 1e-9)
+
+    def _keep_best(self, trial: Trial) -> None:
+        """Keep the weights of the best trial where less than an epoch may fit behind the search."""
+        if self.best is not None and trial.score <= self.best.score:
+            return
+        self.best, kept = trial, self._session.best_trial
+        if kept is None or self._pace is None or not trial.rows_per_second:
+            return
+        self._pace.correct(*self._seconds(trial), self.rows.n_rows)
+        if not self._pace.epoch_is_sure():
+            kept.keep(trial, self._session.backend.arrays())

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.raw_text import is_piped
 from streammach.data.source_options import SourceOptions
+from streammach.files.raw_text import is_piped
 from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.diagnose import compile_model

@@ -183,7 +183,7 @@ def warnings_of(session: Session, model: Model) -> tuple[str, ...]:
     more = "more --time" if session.request.clock.limited else "more rows or --epochs"
     first = words(session.dataset.listed).first
     return (
-        f"held-out {first} {own.accuracy:.3f} is not above {usual:.3f}, which the most frequent "
+        f"held-out {first} {own.accuracy:z.3f} is not above {usual:z.3f}, which the most frequent "
         f"label reaches: {more} may help, or the features do not tell the labels",
     )
 

@@ -139,12 +139,18 @@ def test_with_transform_rate_and_epochs_nothing_is_searched(rng, left_open):
     assert (found.trials == ()) == (left_open is None)
 
 
-def test_looking_for_equal_rows_ends_with_its_time(tiny):
-    with sm.Dataset.open(tiny.store(n_rows=2500)) as data:
+@pytest.mark.parametrize("seconds", [None, 0.0])
+def test_looking_for_equal_rows_ends_with_its_time(tiny, rng, seconds):
+    words = [" ".join(f"w{i}" for i in rng.choice(400, 9, replace=False)) for _ in range(400)]
+    lines = [f"c{i % 20} | {text}" for i, text in enumerate(words * 3)]
+    sm.convert(tiny.text("equal.vw", lines), tiny.folder / "equal.zarr")
+    with sm.Dataset.open(tiny.folder / "equal.zarr") as data:
         room = sm.plan(data, **PLANNED).config.batching
-        held = hold_out(data, room, sm.TrainingOptions(), clock=Clock(0.0, 0.0, lambda: 1.0))
-    assert "no time was left to look for equal ones" in held.origin
+        clock = Clock(seconds, 0.0, lambda: 1.0)
+        held = hold_out(data, room, sm.TrainingOptions(), clock=clock)
     assert held.rows.n_rows > 0
+    assert ("no time was left to look for equal ones" in held.origin) == (seconds is not None)
+    assert ("equal to some of them" in held.origin) == (seconds is None)
 
 
 def test_a_clock_gives_shares_and_says_when_it_is_over():

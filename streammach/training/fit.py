@@ -36,6 +36,7 @@ from streammach.training.callbacks import State
 from streammach.training.epochs import Epochs, MergedEpochs, ShareEpochs
 from streammach.training.events import Events, held_bytes
 from streammach.training.finalize import finalize, lateness, warnings_of
+from streammach.training.former import compare_with_former
 from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, Pace
 from streammach.training.run import (
     CHECKPOINT_FILES,
@@ -215,6 +216,7 @@ def _finish(
             **decided(session.plan.facts, session.plan.config, spec),
         }  # fmt: skip
     reasons = (*reasons, *lateness(session), *pace.again(at, **options))
+    reasons += compare_with_former(session, model)
     if model.estimator in model.validation:
         session.measured("finished model", model.validation[model.estimator])
     said = warnings_of(session, model)

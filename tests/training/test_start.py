@@ -1,6 +1,7 @@
 """A training that goes on from a run, on a store that extends the run's."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,6 +19,8 @@ from streammach.model.model import Model
 from streammach.model.shrink import of_features, plain
 from streammach.parts.counts.as_before import LESS, RAREST, as_before, raise_totals
 from streammach.planning.constraints import Constraints
+from streammach.prediction.reached import reached
+from streammach.rows.canonical import canonicalize
 from streammach.rows.pairs import ends
 from streammach.training.onward import OLD_SHARE, begin_classes
 from tests.builders import block_of, fit, listed_lines
@@ -111,7 +114,37 @@ def test_old_weights_stay_and_new_classes_are_learnt(kind, shape, tiny):
     found = {name: sm.evaluate(model, test).accuracy for name, model in
              (("before", before), ("after", after))}  # fmt: skip
     assert found["after"] > found["before"] + 0.02
+    told = [re.findall(r"\d\.\d{3}", text) for text in went.result.reasons if " before, " in text]
+    assert len(told) == 1
+    assert float(told[0][1]) == round(went.result.best.accuracy, 3)
+    assert float(told[0][0]) == former_on_held_out(run, went, new)
     assert found["after"] > (0.7 if kind == "lists" else 0.8)
+
+
+def former_on_held_out(run, went, store):
+    """What a model reaches on the rows that another training held out, by the public functions."""
+    numbers, places = set(went.held_out.tolist()), []
+    with Dataset.open(store) as data:
+        rows = data.rows(0, data.n_rows)
+        places = [i for i, n in enumerate(data.numbers(0, data.n_rows)) if int(n) in numbers]
+        ids = run.model.features.ids_of(data.features)
+    rows = canonicalize(rows.take(np.array(places)), ids)
+    with sm.Predictor(run.model, threads=1) as predictor:
+        best = predictor.topk_ids(rows, 5)[0]
+    return round(reached(rows, best).accuracy, 3)
+
+
+def test_rows_of_known_and_of_new_labels_are_told_apart(tiny):
+    old = day(tiny, vw, "old", OLD, 12)
+    run = trained(old, tiny.folder / "run", HASHED)
+    new = day(tiny, vw, "new", NEW, 15, extend=old)
+    test = day(tiny, vw, "test", 90, 15, like=new)
+    went = gone_on(new, run.path, tiny.folder / "went", validation=str(test))
+    (told,) = [text for text in went.result.reasons if " before, " in text]
+    assert "rows of known labels" in told
+    before, now = re.search(r"([\d.]+) before, ([\d.]+) now on rows of new labels", told).groups()
+    assert float(before) == 0
+    assert float(now) > 0.5
 
 
 def test_the_same_bytes_for_threads_and_after_an_interruption(tiny):

@@ -25,6 +25,7 @@ THREAD_BYTES = 16 << 20  # of a thread's work
 PIECES_BYTES = 96 << 20  # of pieces on their way, where one is not larger
 AHEAD = 3  # pieces that are read or parsed, for each thread
 LEAST_ROOM = 32 << 20
+STARTS_DIFFER = 6_000_000  # bytes that a process held more where a first kernel was compiled in it
 FREE_ROOM = 128 << 20  # that more pieces on their way leave to rows and names
 IDENTITY = "conversion.json"  # what is converted; it marks the folder
 FILES = re.compile(
@@ -107,7 +108,7 @@ class ConversionMemory:
         """Return the least that leaves so many bytes; what is compiled before takes none then."""
         bare = replace(self, base=self.base - self.compiler) if CACHE_DIR else self
         each = (bare.base + (n + 1) * self.piece + needed for n in range(1, self.most_ahead + 1))
-        return next(n for n in each if bare._fixed(n) + needed <= n)
+        return next(n for n in each if bare._fixed(n) + needed <= n) + STARTS_DIFFER
 
 
 class ConversionFolder:

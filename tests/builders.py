@@ -1,6 +1,9 @@
 """Small data: rows with a structure that can be learnt, as text and as stores."""
 
 import gzip
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -287,3 +290,17 @@ class TinyData:
     def dataset(self, name="train.zarr", **options):
         """Convert such rows and open the store."""
         return Dataset.open(self.store(name, **options))
+
+
+def measured(*command, **environment):
+    """Run a command; return the most resident bytes of any of its processes, and how it ended."""
+    script = (
+        "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:]);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr);"
+        "sys.exit(done.returncode)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, sys.executable, "-m", "streammach", *map(str, command)],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return 1024 * int(done.stderr.splitlines()[-1]), done

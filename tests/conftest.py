@@ -43,6 +43,8 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Tables of tests have cells of several lines; a conversion warns of these.
     config.addinivalue_line("filterwarnings", "ignore:cells in quotes that span lines")
+    # Models of few made rows are often worth nothing, and the training warns of it.
+    config.addinivalue_line("filterwarnings", "ignore:held-out .* is not above")
 
 
 def pytest_addoption(parser):

@@ -132,9 +132,10 @@ def apart_from_pytest():
     found = SimpleNamespace(rss=PROCESS_BYTES)
     process = SimpleNamespace(Process=lambda: SimpleNamespace(memory_info=lambda: found))
     with (
-        patch.object(Clock, "of_process", Clock), patch.object(folder, "psutil", process),
+        patch.object(Clock, "of_process", Clock),
+        patch.object(folder, "resident_bytes", lambda: PROCESS_BYTES),
         patch.object(build, "psutil", process),
-    ):  # fmt: skip
+    ):
         yield
 
 

@@ -6,16 +6,13 @@ command, or another kind of data, is a line of a table here.
 
 import functools
 import itertools
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from streammach.machine import parse_size
-from tests.builders import TinyData
+from tests.builders import TinyData, measured
 
 # Where kernels are compiled first, processes one after another may compile them for minutes.
 pytestmark = pytest.mark.timeout(1800)
@@ -98,17 +95,3 @@ def test_a_refusal_names_the_least_that_is_enough(
     less = f"{int(NEAR * parse_size(figure))}"
     _, done = measured(*words, "--memory", less)
     assert done.returncode == 6, (figure, "5% less is enough")
-
-
-def measured(*command, **environment):
-    """Run a command; return the most resident bytes of any of its processes, and how it ended."""
-    script = (
-        "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:]);"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr);"
-        "sys.exit(done.returncode)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, sys.executable, "-m", "streammach", *map(str, command)],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return 1024 * int(done.stderr.splitlines()[-1]), done

@@ -21,6 +21,9 @@ from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 from tests.model.models import model_of
 
+# Lists name a label that the model does not know.
+pytestmark = pytest.mark.filterwarnings("ignore:the model does not know")
+
 K = 30
 FEATURES, ONE_LABEL_EACH = b"2 4\n1:2 3:1\n0:1\n", b"2 3\n1:1\n2:1\n"
 MARK = b"\xef\xbb\xbf"

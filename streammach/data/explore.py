@@ -205,11 +205,9 @@ def explore_sources(sources: Sequence[Source[Any]], told: Told | None = None) ->
     """Look at the start of one or more open sources, or raise DataError or DiskError."""
     vocabulary, bad_rows = Vocabulary(), BadRows(skip=True)
     sizes = np.array([source.n_bytes for source in sources])
-    # where there are many, those that are not small: some of these have rows
-    least = sizes.mean() / 2 if len(sources) > MOST_SOURCES else 0
-    large = np.flatnonzero(sizes >= least)
-    places = np.linspace(0, len(large) - 1, min(len(large), MOST_SOURCES)).round()
-    chosen = large[places.astype(int)]
+    places = np.linspace(0, len(sources) - 1, min(len(sources), MOST_SOURCES)).round()
+    # where there are many, the largest, too: it has rows if any has
+    chosen = np.union1d(places.astype(int), sizes.argmax())
     samples = dict[int, _Sample]()
     for i in chosen.tolist():
         samples[i] = _sampled(sources[i], vocabulary, bad_rows)

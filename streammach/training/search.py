@@ -22,7 +22,7 @@ from streammach.training.pace import SEARCH, Pace, open_trials
 from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS, RunSettings, decided
 from streammach.training.session import Session
 from streammach.training.trial import BestTrial, Trial
-from streammach.training.trials import Trials
+from streammach.training.trials import TrialRunner
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
@@ -49,7 +49,7 @@ class Search:
         self._judges = "held-out" if session.held.rows.n_rows else "training"
         self._wanted = search_trials(session.plan.facts, session.plan.config)
         n_open = open_trials(session.plan.facts, session.plan.config, options)
-        self.trials = Trials(session, self._wanted, n_open, pace)
+        self.trials = TrialRunner(session, self._wanted, n_open, pace)
         self.climbs = options.learning_rate is None
 
     def choose(self) -> tuple[TrainSpec, list[str]]:

@@ -30,7 +30,7 @@ TIMED_STEPS, TIMED_SECONDS, TIMED_ROWS = 8, 0.5, 128
 JUDGING_SHARE, LEAST_JUDGES, LEAST_STEPS = 0.25, 500, 10
 
 
-class Trials:
+class TrialRunner:
     """Runs trials, each once, in the time of the search."""
 
     def __init__(self, session: Session, wanted: float, n_open: float, pace: Pace | None) -> None:

@@ -1,5 +1,6 @@
 """Classifiers of labels, held to Newton's method and to scikit-learn."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,7 +154,7 @@ def test_rows_are_taken_while_there_is_time_and_read_later(
     tmp_path, monkeypatch, pair_rows, left, n_rows
 ):  # fmt: skip
     monkeypatch.setattr(labels, "LEAST_SECONDS", 0.0)
-    clock, added = iter(left), []
+    clock, added = itertools.chain(left, itertools.repeat(9.0)), []
     session = SimpleNamespace(
         options=SimpleNamespace(pair_rows=pair_rows), tell=lambda text: None, check=lambda: None,
         findings=Findings(Path(tmp_path), "one", lasting=True),

@@ -203,8 +203,11 @@ def test_stores_and_other_folders_are_refused_in_one_line(tiny, tmp_path):
     with pytest.raises(DataError, match=r"it is a store already: .*streammach info"):
         convert(tiny.store(), tmp_path / "o.zarr")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="neither AnnData nor a matrix"):
+    with pytest.raises(DataError, match="it holds no rows"):
         convert(tmp_path / "empty", tmp_path / "o.zarr")
+    (tmp_path / "other" / "inner").mkdir(parents=True)
+    with pytest.raises(DataError, match="neither AnnData nor a matrix"):
+        convert(tmp_path / "other", tmp_path / "o.zarr")
     with pytest.raises(UsageError, match="it is no folder"):
         convert(tiny.text("r.vw", ["a | x"]), tmp_path / "o.zarr", format="anndata")
     path = made(tmp_path / "a", X)

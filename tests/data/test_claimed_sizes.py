@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from streammach.cli.main import main
 from streammach.errors import BudgetError, DataError, UsageError
-from streammach.machine import parse_size, peak_bytes, reset_peak
+from streammach.machine import parse_size
+from tests.builders import measured
 from tests.campaigns.trials import in_a_process
 
-MEMORY = "800MB"  # the process that is forked holds about half of it
+MEMORY = "800MB"
 MANY = 10**8
 PATIENCE = 60.0  # seconds
 REFUSED = {kind.exit_code for kind in (DataError, UsageError, BudgetError)}
@@ -141,37 +141,22 @@ CLAIMS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory):
-    """Load kernels and libraries, so that they are there in processes that are forked."""
-    folder = tmp_path_factory.mktemp("loaded")
-    for source in (hdf5(folder, {"X": X, "y": Y}), folder_of_zarr(folder, X=((4, 3), (4, 3)))):
-        main(["convert", str(source), str(folder / "o"), "--force", "--progress", "none"])
-
-
 def _texts(made):
     source, more = made if isinstance(made, tuple) else (made, ())
     return [str(source), *more]
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_what_is_claimed_is_refused_in_a_line_or_read_within_the_memory(
-    name, loaded, tmp_path, capfd
-):
+def test_what_is_claimed_is_refused_in_a_line_or_read_within_the_memory(name, tmp_path):
     skip = list(CLAIMS).index(name) % 2
     made = in_a_process(lambda: {"made": _texts(CLAIMS[name](tmp_path))}, PATIENCE)["made"]
     source, *more = [*made, "--on-bad-row", "skip"] if skip else made
     options = ("--memory", MEMORY, "--threads", "1", "--progress", "none", *more)
 
-    def work():
-        reset_peak()
-        code = main(["convert", source, str(tmp_path / "s.zarr"), *options])
-        return {"code": code, "peak": peak_bytes()}
-
-    found = in_a_process(work, PATIENCE)
-    said = capfd.readouterr().err.strip()
-    assert found["code"] in REFUSED, (found, said)
+    peak, done = measured("convert", source, tmp_path / "s.zarr", *options)
+    said = done.stderr.strip().rpartition("\n")[0]  # the last line is the peak
+    assert done.returncode in REFUSED, said
     assert said.startswith("streammach: error: ")
     assert "\n" not in said
-    assert found["peak"] <= parse_size(MEMORY)
+    assert peak <= parse_size(MEMORY)
     assert not (tmp_path / "s.zarr").exists()

@@ -80,8 +80,8 @@ def test_counts_need_sparse_rows_and_can_be_left_out():
 
 def test_what_gives_way_to_a_limit_of_time_costs_points():
     found = Cost(
-        search=10.0, epochs=20.0, finish=5.0, parts={"counts": 40.0}, smaller=5.0, elastic=36.0,
-        elastic_points=2.0,
+        search=10.0, epochs=20.0, finish=5.0, measuring=1.0, parts={"counts": 40.0}, smaller=5.0,
+        elastic=36.0, elastic_points=2.0,
     )  # fmt: skip
     least = found.seconds - 36.0
     assert found.hashed == 35.0

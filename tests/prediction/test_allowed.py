@@ -95,6 +95,19 @@ def said(labels, scores):
         yield there
 
 
+def compare(found, wanted, *, dense):
+    """Products of matrices of other shapes, as of fewer rows, may have other last bits."""
+    found = list(found)
+    if not dense:
+        assert found == wanted
+        return
+    assert [[label for label, _ in row] for row in found] == [
+        [label for label, _ in row] for row in wanted
+    ]
+    scores = ([score for row in rows for _, score in row] for rows in (found, wanted))
+    np.testing.assert_allclose(*scores, rtol=1e-6)
+
+
 def ways(model, name):
     """Every way to rank and to decode that a model has."""
     shape = model.spec
@@ -122,7 +135,7 @@ def test_answers_are_those_of_all_labels_filtered(name, limit, rng):
             every = predictor.topk(block, K)
             for k in (1, 4, K):
                 labels, scores = predictor.topk(block, k, **wanted)
-                assert list(said(labels, scores)) == reference(*every, k, **wanted)
+                compare(said(labels, scores), reference(*every, k, **wanted), dense=model.dense)
                 if "own" not in limit:
                     assert "" not in labels.ravel().tolist()
 
@@ -162,7 +175,7 @@ def test_rows_whose_best_labels_may_not_be_said_are_ranked_on(name, rng):
         own = [row[: 5 * i].tolist() for i, row in enumerate(every[0])]
         for wanted in ({"never": own}, {"never": own[-1]}, {"only": every[0][3, 120:].tolist()}):
             found = said(*predictor.topk(block, 3, **wanted))
-            assert list(found) == reference(*every, 3, **wanted)
+            compare(found, reference(*every, 3, **wanted), dense=model.dense)
 
 
 @pytest.mark.parametrize("limit", LIMITS)

@@ -15,7 +15,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import streammach.data.text as parser_of_text
@@ -122,8 +122,8 @@ def spelled(space, name):
 def by_plain(data, form):
     """What :func:`read` should return, by the plain parser."""
     rows, n_bad = {}, 0
-    place = 3 if data.startswith(MARK_OF_ORDER) else 0
-    for line in data[place:].split(b"\n"):
+    place = 0  # behind a mark
+    for line in data.removeprefix(MARK_OF_ORDER).split(b"\n"):
         blank = not plain.tokens(line)
         if not (blank or (form == "svmlight" and plain.tokens(line)[0].startswith(b"#"))):
             try:
@@ -159,6 +159,7 @@ def test_rows_are_those_of_the_plain_parser(form, profile, tmp_path):
     @given(documents(form), st.sampled_from(HEADS), BLOCK)
     def check(data, head, block_bytes):
         text = (head if form == "xmc" else b"") + data
+        assume(text[:2] not in (b"\xff\xfe", b"\xfe\xff"))  # it is told that it is UTF-16
         path.write_bytes(text)
         wanted = by_plain(text, form) if form != "xmc" else found_in(path, form, 1 << 20)
         assert found_in(path, form, block_bytes) == wanted

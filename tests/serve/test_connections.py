@@ -250,9 +250,11 @@ def test_a_connection_that_asks_nothing_is_closed_in_time(what):
 
 def test_who_waits_longest_makes_room_and_who_is_answered_stays(capsys):
     service = Connections(3)
-    first, second, third = service.open(), service.open(), service.open()
-    first.data_received(HEALTH)
+    first, second, third = service.open(), service.open(), None
     service.loop.now = 1
+    third = service.open()
+    first.data_received(HEALTH)
+    service.loop.now = 2
     fourth = service.open()
     assert [x.transport.closed for x in (first, second, third, fourth)] == [
         None, "aborted", None, None,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
+from streammach.clock import Clock
 from streammach.errors import UsageError
 from streammach.figures import Reached
 from streammach.machine import parse_size
@@ -53,6 +54,7 @@ class Table:
         self.session = SimpleNamespace(
             plan=SimpleNamespace(config=config), held=held, dataset=dataset,
             at=lambda done, total: None, findings=Findings(Path(), "", lasting=False), known=None,
+            clock=Clock(),
         )  # fmt: skip
 
     calibrated, ways = Judge.calibrated, Judge.ways

@@ -13,7 +13,7 @@ from streammach.planning.candidates import settled
 from streammach.spec.training import TrainingOptions
 from streammach.training.search import Search
 from streammach.training.trial import Trial
-from streammach.training.trials import Trials
+from streammach.training.trials import TrialRunner
 from tests.builders import changed, fit, session_of
 
 CLASSES, FEATURES = 60, 16
@@ -75,7 +75,7 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
         found = Reached(reached[spec.loss], reached[spec.loss])
         return Trial(spec=replace(spec, epochs=epochs), rows=rows, measured=found)
 
-    monkeypatch.setattr(Trials, "run", tried)
+    monkeypatch.setattr(TrialRunner, "run", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})
     search = Search(session_of(data, plan, held), TrainingOptions(transform="raw"))
     assert search.choose()[0].loss == "independent"

@@ -74,9 +74,7 @@ def test_names_may_be_any_bytes(tiny):
     run = train(data, odd / "run", plan, **FIXED, validation=str(other))
     again = train(data, odd / "run", plan, **FIXED, validation=str(other), resume=True)
     assert again.result == run.result
-    assert json.loads((run.path / "log.jsonl").read_text().splitlines()[0])["plan"].endswith(
-        "a\\xff\n/run/plan.json"
-    )
+    assert json.loads((run.path / "log.jsonl").read_text().splitlines()[0])["plan"] == "plan.json"
 
 
 def test_held_out_rows_are_known_by_what_they_are(rng, tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def table(folder, tiny):
 
 
 SIZES = {one.__name__: one for one in (few, many, dense, table)}
-CELLS = list(itertools.product(COMMANDS, SIZES, (2, 1), ("cold", "warm")))
+CELLS = list(itertools.product(COMMANDS, SIZES, (2, 1), ("warm", "cold")))
 
 
 @pytest.fixture(scope="module")

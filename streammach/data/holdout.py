@@ -29,6 +29,7 @@ from streammach.spec.training import AUTO, RANDOM, TrainingOptions
 
 GROUPS_STREAM, FOLDS_STREAM = 3, 5
 LEAST_OLD = 1000  # rows that are learnt from again, however few are new
+LEAST_EQUAL = 8  # rows that are equal, and may be held out together, however few are held out
 MOST_APART = 2  # times the rows that are wanted: they and their equals
 MIN_GROUPS = 16  # larger groups than a sixteenth of the held-out rows are taken last
 
@@ -112,16 +113,19 @@ def _without_equals(
     """Return random rows as held out, whose equals are not learnt from; fewer if these are many."""
     rows, numbers = some
     names, places, of = equal_rows(dataset, rows, numbers, clock)
-    if not len(places):
-        return held
     groups, sizes = np.unique(of, return_counts=True)
+    few = sizes <= max(rows.n_rows / MIN_GROUPS, LEAST_EQUAL)  # rows to come are like the others
+    groups, sizes = groups[few], sizes[few]
+    if not len(groups):
+        return held
+    names = np.where(np.isin(names, groups), names, np.uint64(0))
     _, first = np.unique(names, return_index=True)
     n_apart = (names == 0).astype(np.int64)  # rows that each one adds to those not learnt from
     first = first[names[first] > 0]
     n_apart[first] = sizes[np.searchsorted(groups, names[first])]
     decides = np.cumsum(n_apart) <= MOST_APART * rows.n_rows
     mask = np.zeros(dataset.n_rows, np.bool_)
-    mask[places[np.isin(of, names[decides])]] = True
+    mask[places[np.isin(of, names[decides & (names > 0)])]] = True
     mask[numbers[decides]] = True
     rows = rows.take(np.flatnonzero(decides)[np.argsort(names[decides], kind="stable")])
     origin = f"{rows.n_rows:,} random rows of the training store"

@@ -99,6 +99,13 @@ def exact_duplicates(rng):
     return rows * 3, of * 3, EQUAL
 
 
+def one_row_that_is_everywhere(rng):
+    """A fifth of the rows are one text, with both labels: it decides as any other row does."""
+    rows, of = documents(rng, 1200, 1, known=0)
+    labels = [f"c{i % 2}" for i in range(1500)]
+    return labelled(rows + rows[:1] * 300, labels), of + [0] * 300, RANDOM
+
+
 def equals_with_a_number_of_their_own(rng):
     """A feature that no other row holds makes no row another one."""
     rows, of = documents(rng, 500, 1)
@@ -158,7 +165,7 @@ def same_words_other_labels(rng):
 
 
 KINDS = [near_duplicates, named_documents, equal_lists_of_labels, named_lists_of_labels,
-         lists_of_a_category, some_duplicates, exact_duplicates,
+         lists_of_a_category, some_duplicates, exact_duplicates, one_row_that_is_everywhere,
          equals_with_a_number_of_their_own, nothing_alike, one_feature, a_column_that_decides,
          few_categories, a_category_of_many_values, names_without_classes,
          classes_that_are_one_row, same_words_other_labels]  # fmt: skip

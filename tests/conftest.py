@@ -12,6 +12,7 @@ import pytest
 
 import streammach as sm
 from streammach import jit, threads
+from streammach.parts.linear import part as linear_part
 from streammach.planning import speed
 from tests import turns
 from tests.builders import TinyData, fit, listed_lines
@@ -38,6 +39,9 @@ def synced(handle, real=os.fsync):
 def pytest_configure(config):
     os.fsync = synced  # half of the time of a small conversion
     threads.cores = lambda: 64  # what threads have in common is shown by more than cores
+    # Few classes are learnt by linear classifiers alone; tests of hashed models have few classes.
+    # Tests that use the fixture `linear` show these.
+    linear_part.MOST_CLASSES = 1
     # Shells have what runs behind ignore it, and all that is started from there: no test would end.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,6 +75,12 @@ def pytest_collection_finish():
 def rng(request):
     """A generator seeded by the test's own name."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def linear(monkeypatch):
+    """Let few classes be learnt by linear classifiers, as users have it."""
+    monkeypatch.setattr(linear_part, "MOST_CLASSES", 128)
 
 
 @pytest.fixture

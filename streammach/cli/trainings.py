@@ -179,7 +179,9 @@ def _constraints(out: Path, given: Arguments, *, apart: bool) -> Constraints:
     from streammach.training.run import budget_of  # compiled code loads on demand
     from streammach.training.trainer import rows_held_out
 
-    found = given.constraints()
+    found = given.constraints().beside(given.training())
+    if apart:  # repetitions are trained apart
+        found = dataclasses.replace(found, parts={"linear": "off", **found.parts})
     if given.validation is not None:
         found = dataclasses.replace(found, held_out_rows=rows_held_out(given.validation))
     if found.shaped or found.memory is not None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import clean
 from streammach.files.reading import ZSTD_HEADER, zstd_size
+from streammach.linear.weights import LinearWeights
 from streammach.model.tensors import Lying
 from streammach.rows.layouts import How
 from streammach.rows.neighbours import Neighbours
@@ -32,13 +33,18 @@ CODERS = 4  # threads that compress, at most: each has a piece
 TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 6, 1, 3
 COUNTS = "count_"  # before the names of the counts' arrays
 NEAR = "near_"  # and of those of training rows beside them
+LINEAR = "linear_"  # and of those of linear classifiers
 STARTS = COUNTS + "starts"
 # By the arrays of lists: where these start.
-LIST_STARTS = {COUNTS + "classes": STARTS, NEAR + "rows": NEAR + "starts"}
+LIST_STARTS = {
+    COUNTS + "classes": STARTS,
+    **{prefix + name: prefix + "starts" for prefix, name in ((NEAR, "rows"), (LINEAR, "classes"))},
+}
 HOWS: dict[str, How] = {
     "label_offsets": "steps", "feature_offsets": "steps",
     **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
     **{NEAR + name: form.how for name, (_, form) in Neighbours.forms().items()},
+    **{LINEAR + name: form.how for name, (_, form) in LinearWeights.forms().items()},
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]

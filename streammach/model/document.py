@@ -15,8 +15,11 @@ from streammach.figures import Reached
 from streammach.files.destinations import not_folder
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMAT
+from streammach.linear.kernel_map import KernelWeights
+from streammach.linear.scorer import Linear
+from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import RIGHT, STATED
-from streammach.model.coding import COUNTS, NEAR, Coded
+from streammach.model.coding import COUNTS, LINEAR, NEAR, Coded
 from streammach.model.tensors import TensorFile, damaged
 from streammach.rows.layouts import How, Shape
 from streammach.rows.neighbours import Neighbours
@@ -52,6 +55,20 @@ class CalibrationScale(msgspec.Struct, frozen=True):
     points: Count = 0  # of the line, which are arrays
 
 
+class LinearForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How linear classifiers score: sparse rows, or dense ones with kernels beside."""
+
+    valued: bool = False  # whether values of sparse rows count
+    n_centres: Count | None = None  # kernels of dense rows; None of sparse rows
+
+    @classmethod
+    def of(cls, linear: Linear) -> LinearForm:
+        """Return the form of classifiers."""
+        if isinstance(linear, KernelWeights):
+            return cls(n_centres=len(linear.map.centres))
+        return cls(valued=linear.valued)
+
+
 class Document(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -83,14 +100,17 @@ class Document(
     relabelled: bool = False  # whether labels were renamed, merged or removed
     title_kind: Kind | None = None  # that of titles of labels; None without any
     near_weight: Amount | None = None  # weight of training rows beside counts; None without
+    linear: LinearForm | None = None  # linear classifiers, which are the model; None without
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
         check_rankers(self.estimator, *self.validation)
         if self.majority >= self.spec.n_classes:
             raise ValueError("the majority is no class")
-        if self.estimator == "blend" and self.hashed_weight is None:
+        if self.estimator == "blend" and self.hashed_weight is None and self.linear is None:
             raise ValueError("there are no counts to blend")
+        if self.linear is not None and not (self.spec.unhashed and self.hashed_weight is None):
+            raise ValueError("linear classifiers do not stand beside hashed models or counts")
         if self.near_weight is not None and self.hashed_weight is None:
             raise ValueError("there are no counts for training rows to stand beside")
         if self.n_more and not self.dense:
@@ -128,6 +148,12 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found |= {COUNTS + name: facts for name, facts in counts.items()}
     if document.near_weight is not None:
         found |= {NEAR + name: facts for name, facts in Neighbours.shapes(features=d).items()}
+    if document.linear is not None:
+        m = document.linear.n_centres
+        linear = LinearWeights.shapes(features=d, classes=k)
+        if m is not None:
+            linear = dict(KernelWeights.shapes(d, k, m))
+        found |= {LINEAR + name: facts for name, facts in linear.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
     if document.relabelled:

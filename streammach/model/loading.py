@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
+from streammach.linear.kernel_map import KernelWeights
+from streammach.linear.scorer import Linear
+from streammach.linear.weights import LinearWeights
 from streammach.machine import memory_limit, size_text
 from streammach.model.coding import (
     COUNTS,
+    LINEAR,
     LIST_STARTS,
     NEAR,
     STARTS,
@@ -148,6 +152,16 @@ def counts_in(document: Document, arrays: Arrays) -> Counts | None:
         return counts
     unit, wide = coded[GAINS].unit, coded[WIDE]
     return PackedCounts.of(counts, math.gcd(unit, wide.unit) if wide.shape[0] else unit)
+
+
+def linear_in(document: Document, arrays: Arrays) -> Linear | None:
+    """Return the linear classifiers, None without; or ValueError."""
+    form = document.linear
+    if form is None:
+        return None
+    if form.n_centres is not None:
+        return KernelWeights.of(arrays, LINEAR)
+    return LinearWeights.of(arrays, LINEAR, valued=form.valued)
 
 
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:

@@ -17,9 +17,10 @@ from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.writing import write_atomic
 from streammach.formats import MODEL_FORMAT
+from streammach.linear.scorer import Linear
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
-from streammach.model.coding import COUNTS, NEAR, CodeBuffer, Coded, encode
+from streammach.model.coding import COUNTS, LINEAR, NEAR, CodeBuffer, Coded, encode
 from streammach.model.document import (
     COLUMNS,
     DOCUMENT,
@@ -35,6 +36,7 @@ from streammach.model.document import (
     CalibrationScale,
     Document,
     Kind,
+    LinearForm,
     Stored,
     not_a_model,
     read_document,
@@ -43,6 +45,7 @@ from streammach.model.loading import (
     WEIGHTS,
     counts_in,
     decode_arrays,
+    linear_in,
     load_arrays,
     names_in,
     weights_in,
@@ -93,6 +96,8 @@ class Model(RowAnswers, Reported):
     counts : CountWeights or PackedCounts or None
         The counts beside the hashed models, packed after :meth:`load` if they are coded; None
         without.
+    linear : LinearWeights, KernelWeights or None
+        Linear classifiers, which are the model: no hashed models or counts stand beside.
     scale : float32 (d',) or None
         What each feature's int8 weights are multiplied with; None with float32 weights.
     stored : str or None
@@ -132,6 +137,7 @@ class Model(RowAnswers, Reported):
     weights: Table
     bias: NDArray[np.float32]
     counts: Counts | None = None
+    linear: Linear | None = None
     scale: NDArray[np.float32] | None = None
     stored: Stored | None = None
     columns: TrainedColumns = NO_COLUMNS
@@ -203,7 +209,7 @@ class Model(RowAnswers, Reported):
     @property
     def calibrated(self) -> Ranker:
         """The ranking whose scores the calibration turns into probabilities."""
-        return "logsum" if self.counts is None else "blend"
+        return "logsum" if self.counts is None and self.linear is None else "blend"
 
     def save(
         self, folder: str | os.PathLike[str], *, force: bool = False,
@@ -254,6 +260,7 @@ class Model(RowAnswers, Reported):
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.near is None else self.near.arrays(NEAR)),
+            **({} if self.linear is None else self.linear.arrays(LINEAR)),
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
             **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
             **({} if self.says is None else {LABEL_SAYS: self.says}),
@@ -298,6 +305,7 @@ class Model(RowAnswers, Reported):
             relabelled=self.says is not None,
             title_kind=None if self.titles is None else cast("Kind", self.titles.kind),
             near_weight=None if self.near is None else self.near.weight,
+            linear=None if self.linear is None else LinearForm.of(self.linear),
         )  # fmt: skip
 
     @classmethod
@@ -339,7 +347,7 @@ class Model(RowAnswers, Reported):
                 estimator=document.estimator,
                 calibration=Calibration.of(scale.beta, scale.other, arrays),
                 store=document.store, majority=document.majority, validation=document.validation,
-                counts=counts_in(document, arrays),
+                counts=counts_in(document, arrays), linear=linear_in(document, arrays),
                 labels=names_in("label", document.label_kind, arrays),
                 features=names_in("feature", document.feature_kind, arrays),
                 weights=rows if (rows := packed.result()) is not None else arrays[WEIGHTS],

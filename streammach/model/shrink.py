@@ -14,6 +14,9 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
+from streammach.linear.kernel_map import KernelWeights
+from streammach.linear.scorer import Linear
+from streammach.linear.weights import LinearWeights
 from streammach.machine import size_text
 from streammach.model.coding import CODERS, COUNTS, NEAR, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
@@ -189,6 +192,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
     return replace(
         model, spec=replace(spec, n_features=len(chosen), hashed_features=hashed), counts=counts,
         features=model.features.some(kept),
+        linear=None if model.linear is None else _linear_of(model.linear, kept),
         weights=weights if in_place else weights[rows], projection=projection,
         scale=None if model.scale is None else model.scale[first],
         columns=model.columns.of(chosen),
@@ -277,6 +281,10 @@ def shrink_to(
     check(model, target.weights, target.n_repetitions)
     if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
         return model
+    if isinstance(model.linear, KernelWeights):
+        raise BudgetError("the model of dense rows cannot be made smaller", path="--size")
+    if model.linear is not None:
+        return _linear_to(model, model.linear, n_bytes)
     if model.counts is not None and model.near is not None:
         near = model.near.arrays(NEAR)
         if sum(encode(name, array, near)[0].nbytes for name, array in near.items()) > n_bytes // 2:
@@ -319,6 +327,30 @@ def _fitted(
         return small
     counts = _most_pairs(pairs, n_bytes - size)
     return replace(small, counts=replace(counts, hashed=small.hashed_weight))
+
+
+def _linear_of(linear: Linear, kept: NDArray[np.bool_]) -> LinearWeights:
+    """Return classifiers of some features, bool (d,), or raise UsageError."""
+    if isinstance(linear, KernelWeights):
+        raise UsageError("dense rows have all features: --min-count")
+    return linear.of_features(kept)
+
+
+def _linear_to(model: Model, linear: LinearWeights, n_bytes: int) -> Model:
+    """Return a model of linear classifiers with as many of their weights as fit."""
+    low, high, n = 0, PAIR_STEPS + 1, len(linear.weights)
+    best = replace(model, linear=linear.largest(0), stored="float16")
+    if (size := best.file_bytes()) > n_bytes:
+        what = f"the smallest model that can be made has {size_text(size)}"
+        raise BudgetError(what, path="--size")
+    while high - low > 1:
+        middle = (low + high) // 2 if high <= PAIR_STEPS else PAIR_STEPS
+        tried = replace(best, linear=linear.largest(n * middle // PAIR_STEPS))
+        if tried.file_bytes() <= n_bytes:
+            best, low = tried, middle
+        else:
+            high = middle
+    return best
 
 
 def _most_pairs(pairs: Pairs, room: int) -> CountWeights:

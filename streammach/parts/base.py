@@ -20,11 +20,13 @@ from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import check_word
 from streammach.figures import Reached
+from streammach.linear.scorer import Linear
 from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.expected import WITHOUT, Choice, PartTime
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
+from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -87,6 +89,9 @@ class Decision:
     figures: dict[Ranker, Reached] = field(default_factory=dict)
     ranking: Ranking | None = None  # how classes are ranked with the part, where it changes that
     counts: CountWeights | None = None  # counts beside the hashed models
+    linear: Linear | None = None  # linear classifiers, which are the model
+    # rows that decide, and their ranking, where they are not the held-out ones
+    judged: tuple[RowBlock, Ranking] | None = None
 
     def learn_held_out(self) -> None:
         """Learn from the rows that were held out, when all choices are made."""
@@ -119,6 +124,7 @@ class Part:
     # Whether plans with it and without it, or with more and less of it, are weighed against one
     # another; otherwise it is planned wherever there is room.
     weighed = False
+    sole = False  # whether it is the whole model, without hashed models and other parts
     exact_only = False  # whether it goes with exact models alone
     ranks_alone = False  # whether it ranks classes without hashed models, too
     ranks_untrained = False  # whether it gives weights that were not trained: no epoch is needed

@@ -27,6 +27,9 @@ class Switch:
 
 # By folder here, in the order in which parts are decided on: a new part is a folder and a line.
 SWITCHES = {
+    "linear": Switch(
+        option="linear", help="A linear classifier of each class as the model, if classes are few."
+    ),
     "whitening": Switch(option="whitening", help="Whiten dense rows while they are trained on."),
     "fourier": Switch(option="fourier", help="Cosines of random projections beside dense rows."),
     "joint": Switch(

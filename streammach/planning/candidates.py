@@ -113,8 +113,12 @@ def _of_features(weighing: Weighing, hashed_features: int | None) -> list[Candid
         raise UsageError("rows are dense, and their models know all features: --features")
     if constraints.tf32 and not ways[0].dense:
         raise UsageError("rows are sparse, which are not multiplied as matrices: --tf32")
+    sole = _sole(weighing, ways)
+    if sole:
+        return sole
     found, refused = list[Candidate](), None
-    options = (_choices(part, weighing, ways[0]) for part in PARTS.values() if part.weighed)
+    weighed = (part for part in PARTS.values() if part.weighed and not part.sole)
+    options = (_choices(part, weighing, ways[0]) for part in weighed)
     for choices in itertools.product(*options):
         configs = [_with(way, choices) for way in ways]
         for buckets, repetitions in _shapes(configs[-1], weighing):
@@ -133,6 +137,25 @@ def _of_features(weighing: Weighing, hashed_features: int | None) -> list[Candid
         asked = reshaped(ways[0], constraints.n_buckets or 1, constraints.n_repetitions or 1)
         raise UsageError(next(iter(reasons), _refusal(_with(asked, choices))))
     return [one for one, why in zip(found, reasons, strict=True) if not why]
+
+
+def _sole(weighing: Weighing, ways: Sequence[RunConfig]) -> list[Candidate]:
+    """Return the models that a part alone is, where one fits or is asked for."""
+    found, asked = list[Candidate](), False
+    for part in PARTS.values() if BACKENDS[weighing.device].unhashed else ():
+        if not part.sole:
+            continue
+        word = wanted(part, weighing.constraints.parts)
+        asked |= word == "on"
+        if word == "auto" and not weighing.constraints.open:
+            continue
+        for choice in _choices(part, weighing, ways[0]):
+            if choice.plan is not None:
+                alone = [replace(way, parts=(choice.plan,)) for way in ways]
+                configs = [reshaped(way, 1, 0) for way in alone]
+                found.append(_weighed(configs, configs[-1], [choice], weighing))
+    allow = weighing.constraints.allow
+    return found if asked or any(allow(one.option) for one in found) else []
 
 
 def reshaped(config: RunConfig, n_buckets: int, n_repetitions: int) -> RunConfig:

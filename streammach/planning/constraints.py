@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -15,6 +15,7 @@ from streammach.parts.registry import PARTS, switch_names
 from streammach.spec.annotated import check_record
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.plan import Option
+from streammach.spec.training import TrainingOptions
 from streammach.spec.types import MOST, Weights
 
 
@@ -124,6 +125,22 @@ class Constraints:
         for part in PARTS.values():
             wanted(part, self.parts)
         _ = self.seconds, self.query_seconds
+
+    def beside(self, options: TrainingOptions) -> Constraints:
+        """Return them for a training whose options may ask for epochs, which no part alone has."""
+        if options.of_epochs is None or self.parts.get("linear", "auto") != "auto":
+            return self
+        return replace(self, parts={**self.parts, "linear": "off"})
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing is said of hashed models and of parts, so that a model may be without."""
+        said = (
+            self.n_buckets, self.n_repetitions, self.hashed_features, self.batch_size, self.tf32,
+        )  # fmt: skip
+        usual = self.optimizer == "auto" and self.weights == "float32" and not self.exact
+        words = {word for option, word in self.parts.items() if option != "linear"}
+        return usual and said == (None,) * len(said) and not words - {"auto", "independent"}
 
     @cached_property
     def seconds(self) -> float | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streammach.backends.protocol import Backend
 from streammach.counts.scores import CountScorer
 from streammach.errors import DataError, UsageError
+from streammach.linear.scorer import open_scorer
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed, KnownLabels
@@ -21,8 +22,10 @@ from streammach.prediction.ranking import (
     Top,
     by_counts,
     by_hashes,
+    by_linear,
     candidates_by_counts,
     candidates_by_hashes,
+    candidates_by_linear,
 )
 from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
@@ -45,6 +48,7 @@ class BestLabels:
         self.known = KnownLabels(model)
         self._model, self._backend, self._scorer, self._named = model, backend, scorer, named
         self._workers = Workers(threads, "labels")
+        self._linear = None if model.linear is None else open_scorer(model.linear, threads)
         self._rankings: dict[Ranker, tuple[Ranking, CandidateRanking]] = {}
 
     def ranking(
@@ -128,7 +132,10 @@ class BestLabels:
         """Return how all classes are ranked, and how listed ones."""
         if name not in self._rankings:
             transform, backend = self._model.training.transform, self._backend
-            if name == BLEND:
+            if name == BLEND and self._model.linear is not None:
+                assert self._linear is not None
+                made = by_linear(self._linear), candidates_by_linear(self._linear)
+            elif name == BLEND:
                 assert self._scorer is not None
                 made = (
                     by_counts(backend, self._scorer, transform),
@@ -153,6 +160,8 @@ class BestLabels:
     def close(self) -> None:
         """Stop the threads."""
         self._workers.close()
+        if self._linear is not None:
+            self._linear.close()
 
 
 def _all_numbers(ranking: Ranking) -> Ranking:

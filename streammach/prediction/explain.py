@@ -22,6 +22,7 @@ from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.data.tables.word_places import Places
 from streammach.errors import UsageError
 from streammach.figures import Contribution, Explanation
+from streammach.linear.scorer import open_scorer
 from streammach.model.model import Model
 from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
@@ -123,6 +124,11 @@ class Explainer:
         found = Terms(
             np.zeros((len(features), len(ids))), np.zeros((REST, len(ids))), np.zeros(len(ids))
         )
+        if self._model.linear is not None:
+            parts, prior = self._model.linear.terms(features, values, ids)
+            found.parts[:], found.lines[LINES.index("prior")] = parts, prior
+            found.scores[:] = self._linear_scores(features, values)[ids]
+            return found
         if self._without is not None and not len(features):
             found.lines[LINES.index("prior")] = found.scores[:] = self._without.scores[ids]
             return found
@@ -136,6 +142,16 @@ class Explainer:
             for terms in found:
                 np.multiply(terms, self._counts.hashed, out=terms)
             self._add_counts(self._counts, features, ids, found)
+        return found
+
+    def _linear_scores(self, features: Ids, values: Numbers) -> NDArray[np.float32]:
+        """Return the scores of all classes by linear classifiers: float32 (K,)."""
+        assert self._model.linear is not None
+        row = RowBlock(
+            indptr=np.array([0, len(features)]), features=features.astype(np.int32),
+            values=values.astype(np.float32), classes=np.full(1, -1, np.int32),
+        )  # fmt: skip
+        found: NDArray[np.float32] = open_scorer(self._model.linear, 1).scores(row)[0]
         return found
 
     def _add_counts(self, counts: Counts, features: Ids, ids: Ids, out: Terms) -> None:

@@ -88,7 +88,7 @@ class Predictor:
         check_options(Predictor.__init__.__annotations__, locals())
         if estimator is not None:
             check_word(estimator, rankers(), "--estimator")
-        if estimator == "blend" and model.counts is None:
+        if estimator == "blend" and model.calibrated != BLEND:
             raise UsageError("the model has no counts to blend: --estimator blend")
         if model.spec.unhashed and estimator not in (None, BLEND):
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from streammach.backends.cpu.decode import CodedClasses, decode_some, join_some
 from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, Hashed
+from streammach.linear.scorer import Scorer
+from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
-from streammach.rows.candidate_lists import CandidateLists
+from streammach.rows.candidate_lists import CandidateLists, offer_listed
 from streammach.rows.transforms import transformed
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.types import Estimator, Transform
@@ -50,6 +52,27 @@ def by_counts(backend: Ranked, scorer: CountScorer, transform: Transform) -> Ran
         for some, part, hashed in hashes.parts(rows):
             ids[some], scores[some] = scorer.topk(part, k, hashed)
         return ids, scores
+
+    return rank
+
+
+def by_linear(scorer: Scorer) -> Ranking:
+    """Return the ranking of linear classifiers; all classes are scored."""
+
+    def rank(rows: RowBlock, k: int) -> Top:
+        scores = scorer.scores(rows)
+        return best_first(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, k)
+
+    return rank
+
+
+def candidates_by_linear(scorer: Scorer) -> CandidateRanking:
+    """Return the ranking of listed classes by linear classifiers."""
+
+    def rank(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+        ids, best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+        offer_listed(scorer.scores(rows), lists, best, ids)
+        return ids, best
 
     return rank
 

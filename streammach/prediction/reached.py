@@ -329,7 +329,7 @@ def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:
 
 def rankings_of(model: Model) -> list[Ranker]:
     """Return the ways to rank classes of a model; with R = 1 all but counts agree."""
-    counted: list[Ranker] = [] if model.counts is None else [BLEND]
+    counted: list[Ranker] = [BLEND] if model.calibrated == BLEND else []
     if model.spec.unhashed:
         return counted
     return [*counted, *estimators()[: 1 if model.spec.n_repetitions == 1 else None]]

@@ -36,7 +36,7 @@ class WithoutFeatures:
     def of(cls, model: Model, ranker: Ranker) -> Self | None:
         """Return them; None where rows are dense, or the model does not know the training rows."""
         unknown = model.label_counts is None and model.counts is None
-        return None if model.dense or unknown else cls(model, ranker)
+        return None if model.dense or unknown or model.linear is not None else cls(model, ranker)
 
     @cached_property
     def scores(self) -> NDArray[np.float32]:

@@ -173,6 +173,9 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
                 f"{figures_text(both, listed=model.listed)} with"
             )
         lines.append(("counts", "; ".join(said)))
+    if model.linear is not None:
+        n, n_bytes = model.linear.weights.size, size_text(model.linear.n_bytes)
+        lines.append(("linear", f"{n:,} weights of {spec.n_classes:,} classifiers, {n_bytes}"))
     if model.recipe is not None:
         lines.append(("columns", model.recipe.said()))
     return lines

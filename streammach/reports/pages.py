@@ -223,6 +223,8 @@ def _parts(model: Model) -> str:
         rows.append(("exact" if model.spec.exact else "hashed models", f"{hashed:,}", weight))
     if both:
         rows.append((f"counts of {model.n_pairs:,} pairs", f"{model.counts_bytes:,}", "1"))
+    if model.linear is not None:
+        rows.append(("linear classifiers", f"{model.linear.n_bytes:,}", "1"))
     rows.append(("names", f"{model.labels.n_bytes + model.features.n_bytes:,}", "-"))
     calibration = sum(a.nbytes for a in model.calibration.arrays.values())
     if calibration:

@@ -77,3 +77,20 @@ def offer_label(s: Number, label: Number, scores: Array, ids: Array) -> None:
                 scores[j], ids[j] = scores[j - 1], ids[j - 1]
                 j -= 1
             scores[j], ids[j] = s, label
+
+
+@kernel()
+def offer_listed(s: Array, lists: CandidateLists, scores: Array, ids: Array) -> None:
+    """Write the k best labels of listed classes, best first; -1 where there are no more.
+
+    Parameters
+    ----------
+    s, lists : float32 (n, K), CandidateLists
+        The scores of all classes, and which count.
+    scores, ids : float32 (n, k), int64 (n, k)
+        Receive the labels and their scores.
+    """
+    for i in range(s.shape[0]):
+        scores[i], ids[i] = -np.inf, -1
+        for z in range(lists.first[i], lists.last[i]):
+            offer_label(s[i, lists.classes[z]], lists.labels[z], scores[i], ids[i])

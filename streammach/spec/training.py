@@ -134,6 +134,17 @@ class TrainingOptions:
                 ) from None
 
     @property
+    def of_epochs(self) -> str | None:
+        """An option that is fixed and that only trainings in epochs have; None without one."""
+        usual = TrainingOptions()
+        names = (
+            "epochs", "learning_rate", "transform", "label_smoothing", "epsilon", "last_passes",
+            "fit_rows", "pair_rows", "label_loss",
+        )  # fmt: skip
+        fixed = (name for name in names if getattr(self, name) != getattr(usual, name))
+        return next((f"--{name.replace('_', '-')}" for name in fixed), None)
+
+    @property
     def fixed_transform(self) -> Transform | None:
         """The transform; None where it is searched."""
         return next((known for known in TRANSFORMS if known == self.transform), None)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, standard_error, words
+from streammach.linear.weights import LinearWeights
 from streammach.machine import parse_size, size_text
 from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.document import Width
@@ -340,6 +341,8 @@ def save(
         small = _made(model, found.form, session.dataset.feature_counts, threads)
         all_pairs = found.form.least_gain is None
         how = f"{kept_text(small, model, all_pairs=all_pairs)}: {found.evidence}"
+    elif isinstance(model.linear, LinearWeights) and size == "auto":
+        small = replace(model, stored="float16")  # whose digits they have
     elif size != session.options.model_size:
         how = NO_TIME
     spare = None if small is model else spare_after(model, small)

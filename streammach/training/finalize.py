@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Reached, scores_text, words
+from streammach.linear.scorer import Linear
+from streammach.linear.weights import LinearWeights
 from streammach.machine import time_text
 from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.model import Model
@@ -47,6 +49,11 @@ class FinalDecisions:
     def counts(self) -> CountWeights | None:
         """The counts beside the hashed models, if there are any."""
         return next((part.counts for part in self.parts if part.counts is not None), None)
+
+    @property
+    def linear(self) -> Linear | None:
+        """The linear classifiers, where they are the model."""
+        return next((part.linear for part in self.parts if part.linear is not None), None)
 
 
 def finalize(
@@ -90,7 +97,8 @@ def _whole(
             counts=decided.counts,
         )  # fmt: skip
         found = None
-        if size == "auto" and judge.n_rows >= compact.LEAST_ROWS:
+        sole = decided.counts is None and shape.unhashed
+        if size == "auto" and judge.n_rows >= compact.LEAST_ROWS and not sole:
             session.begin(SMALLER)
             found = compact.choose(judge)
             session.backend.apply(None)
@@ -113,7 +121,9 @@ def _decide_alone(
     assert part.ranking is not None, "it ranks alone"
     session.begin(CALIBRATION)
     calibration = Calibration()
-    if session.held.rows.n_rows:
+    if part.judged is not None:
+        calibration = fit_calibration(*part.judged, session.dataset.n_classes)
+    elif session.held.rows.n_rows:
         calibration = _calibration(session, part.ranking, judges, of=judges)
     return FinalDecisions(
         ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
@@ -225,15 +235,17 @@ def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: Mo
     }  # fmt: skip
     if not model.unhashed:
         arrays = session.backend.arrays()
-    counts = decided.counts
-    dataset = session.dataset
+    counts, linear, dataset = decided.counts, decided.linear, session.dataset
+    if linear is not None and not (isinstance(linear, LinearWeights) and not linear.valued):
+        spec = replace(spec, transform="raw")
     return Model(
         spec=model, training=spec, dense=session.plan.config.dense,
-        estimator=decided.ranker if counts is None else BLEND, calibration=decided.calibration,
+        estimator=decided.ranker if counts is None and linear is None else BLEND,
+        calibration=decided.calibration,
         store=dataset.store_digest, majority=int(dataset.counting.labels.argmax()),
         validation=decided.figures, labels=dataset.labels, features=dataset.features,
         weights=arrays["weights"], bias=arrays["bias"],
-        counts=None if counts is None else counts.compact(), columns=dataset.columns,
+        counts=None if counts is None else counts.compact(), linear=linear, columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,
         n_rows=dataset.n_rows if dataset.listed else 0, recipe=dataset.root.recipe,

@@ -97,6 +97,8 @@ class Start:
         if before != (data.digest != data.store_digest):
             how = "with" if before else "without"
             raise UsageError(f"it was trained {how} weights of classes: --class-weight", path=run)
+        if model.linear is not None:
+            raise UsageError("its linear classifiers are learnt in seconds: train anew", path=run)
         if model.projection is not None:
             raise UsageError("its dense rows have random columns: train anew", path=run)
         new, judges = _new_rows(data, model)

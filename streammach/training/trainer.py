@@ -318,14 +318,13 @@ def train(
         if progress:
             usual = (EarlyStopping(),) if callbacks is None else callbacks
             callbacks = (*usual, Progress(bar=bar))
-        made, dataset = planned(data, constraints, closing)
+        fixed = TrainingOptions(seed=seed, **training)
+        made, dataset = planned(data, constraints.beside(fixed), closing)
         left_out = bad_rows.reasons + Counter(dataset.root.skipped)
         if left_out:
             why = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items())
             warnings.warn(f"rows that could not be read were left out: {why}", stacklevel=2)
-        trainer = Trainer(
-            made, TrainingOptions(seed=seed, **training), callbacks=callbacks, clock=clock
-        )
+        trainer = Trainer(made, fixed, callbacks=callbacks, clock=clock)
         return replace(trainer.fit(dataset, out, resume=resume), label_kind=data.labels.kind)
 
 

@@ -1,0 +1,159 @@
+"""Learns a linear classifier of a class to the end, by dual coordinate descent."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streammach.jit import Array, Number, kernel
+
+ORDER = 1103515245, 12345, (1 << 31) - 1  # of the numbers that make an order of examples
+
+
+class UnitRows(NamedTuple):
+    """Rows as classifiers learn from them."""
+
+    indptr: Array  # int64 (n + 1,)
+    features: Array  # int32 (nnz,)
+    values: Array  # float32 (nnz,): scaled, of rows at unit length
+    costs: Array  # float32 (n,): what an error of each costs, above 0
+
+
+class ClassRoom(NamedTuple):
+    """A thread's scratch for a class at a time."""
+
+    place: Array  # int32 (d,), zeros before and after: the number of each feature, from 1
+    features: Array  # int32 (d,): the features of the class
+    # float32 (d + 2,): their weights, by number; at 0 that of features without one, always 0; the
+    # bias stands behind that of the last one
+    weights: Array
+    examples: Array  # int32 (n,): twice the row, plus 1 for a row of the class
+    duals: Array  # float32 (n,): how much each counts in the weights, 0 or more
+    norms: Array  # float32 (n,): square sums of values of features with a weight, and 1
+
+    @classmethod
+    def of(cls, n_features: int, n_examples: int) -> ClassRoom:
+        """Return scratch for d features, and so many examples of a class at most."""
+        return cls(
+            np.zeros(n_features, np.int32), np.empty(n_features, np.int32),
+            np.zeros(n_features + 2, np.float32), np.empty(n_examples, np.int32),
+            *(np.empty(n_examples, np.float32) for _ in range(2)),
+        )  # fmt: skip
+
+    @staticmethod
+    def footprint(n_features: int, n_examples: int) -> int:
+        """Return the bytes of it."""
+        return 12 * n_features + 12 * n_examples
+
+
+@kernel()
+def learn_class(
+    rows: UnitRows, n_examples: int, gain: Number, close: Number, passes: int, counted: bool,
+    room: ClassRoom,
+) -> Any:  # fmt: skip
+    """Learn the weights of a class from its examples; return how many features have one.
+
+    With x of all features, or of those that a row of the class has, they are least in
+    ``(|w|^2 + b^2) / 2 + sum_i g_i cost_i max(0, 1 - y_i (w x_i + b))^2``, y = 1 and g = `gain`
+    for rows of the class, -1 and 1 for others: dual coordinate descent (Hsieh et al., 2008).
+
+    Parameters
+    ----------
+    rows, n_examples, gain : UnitRows, int, float32
+        The rows; how many examples there are; as above.
+    close, passes : float32, int
+        How far the gradients of examples may differ at the end; how often they are gone over, at
+        most.
+    counted : bool
+        Whether features have a weight that a row of the class has; otherwise all of the examples.
+    room : ClassRoom
+        Its `examples` are put into other orders; `features` and `weights` receive those of the
+        class, the bias behind its last weight. `place` is zeros again.
+
+    Returns
+    -------
+    int
+        Number of features m: ``features[:m]``, ``weights[1 : m + 1]``, bias ``weights[m + 1]``.
+    """
+    some = room.examples[:n_examples]
+    m = number_features(rows, some, counted, room)
+    room.weights[: m + 2] = 0
+    descend(rows, some, gain, close, passes, m + 1, room)
+    for j in range(m):
+        room.place[room.features[j]] = 0
+    return m
+
+
+@kernel(inline=True)
+def number_features(rows: UnitRows, some: Array, counted: bool, room: ClassRoom) -> Any:
+    """Give numbers to features with a weight, and norms to all examples; return how many."""
+    m = 0
+    for example in some:
+        if example & 1 or not counted:
+            for p in range(rows.indptr[example >> 1], rows.indptr[(example >> 1) + 1]):
+                f = rows.features[p]
+                if room.place[f] == 0:
+                    room.features[m] = f
+                    m += 1
+                    room.place[f] = m
+    for e in range(some.shape[0]):
+        norm = np.float32(1)
+        for p in range(rows.indptr[some[e] >> 1], rows.indptr[(some[e] >> 1) + 1]):
+            if room.place[rows.features[p]] > 0:
+                norm += rows.values[p] * rows.values[p]
+        room.duals[e], room.norms[e] = 0, norm
+    return m
+
+
+@kernel(inline=True)
+def descend(
+    rows: UnitRows, some: Array, gain: Number, close: Number, passes: int, last: int,
+    room: ClassRoom,
+) -> None:  # fmt: skip
+    """Go over the examples until their gradients are close; the bias is ``weights[last]``."""
+    n, state = some.shape[0], np.int64(1)
+    weights, duals, norms = room.weights, room.duals, room.norms
+    active, most = n, np.float32(np.inf)
+    for _ in range(passes):
+        high, low = np.float32(-np.inf), np.float32(np.inf)
+        j = 0
+        while j < active:
+            state = (state * ORDER[0] + ORDER[1]) & ORDER[2]
+            exchange(some, duals, norms, j, j + ((state * (active - j)) >> 31))
+            i, y = some[j] >> 1, np.float32(1 if some[j] & 1 else -1)
+            slack = np.float32(0.5) / (rows.costs[i] * (gain if y > 0 else np.float32(1)))
+            a, b = rows.indptr[i], rows.indptr[i + 1]
+            margin = weights[last]
+            for p in range(a, b):
+                margin += weights[room.place[rows.features[p]]] * rows.values[p]
+            gradient = y * margin - np.float32(1) + slack * duals[j]
+            if duals[j] == 0 and gradient > most:
+                active -= 1
+                exchange(some, duals, norms, j, active)
+                continue
+            own = gradient if duals[j] > 0 else min(gradient, np.float32(0))
+            high, low = max(high, own), min(low, own)
+            if own != 0:
+                dual = max(duals[j] - gradient / (norms[j] + slack), np.float32(0))
+                step = (dual - duals[j]) * y
+                duals[j] = dual
+                for p in range(a, b):
+                    weights[room.place[rows.features[p]]] += step * rows.values[p]
+                weights[0] = 0
+                weights[last] += step
+            j += 1
+        if high - low <= close:
+            if active == n:
+                break
+            active, most = n, np.float32(np.inf)
+        else:
+            most = high if high > 0 else np.float32(np.inf)
+
+
+@kernel(inline=True)
+def exchange(some: Array, duals: Array, norms: Array, a: int, b: int) -> None:
+    """Let two examples change places."""
+    some[a], some[b] = some[b], some[a]
+    duals[a], duals[b] = duals[b], duals[a]
+    norms[a], norms[b] = norms[b], norms[a]

@@ -1,0 +1,188 @@
+"""A map of dense rows into many columns, in which a linear scorer tells curved classes apart.
+
+A column is brought to a normal distribution by its quantiles. The new columns are Gaussian kernels
+of a row and each of some training rows, the centres (Nystroem's method). As many random Fourier
+features do less: on three sets of 10 columns, 0.5 to 4 points of accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.rows.dense import PIECE_BYTES, product
+from streammach.rows.layouts import Shape
+
+Shapes = dict[str, tuple[Shape, "np.dtype[np.float32]"]]
+STREAM = 0x43454E54  # keeps these random numbers apart from others of the same seed
+N_KNOTS = 257  # quantiles of a column: steps of 0.4% of the rows
+LARGEST = 2.9  # a mapped value, in standard deviations: what 2 rows of 1,000 exceed
+LINEAR = 0.3  # length of the level columns beside the kernels, each of which is 1 at most
+JITTER = 1e-3  # of the kernel of centres, in which rounding says nothing of smaller values
+
+
+@dataclass(frozen=True)
+class KernelMap:
+    """What brings rows (n, d) to m kernels and their d level columns."""
+
+    knots: NDArray[np.float32]  # float32 (d, 257), each row rising: quantiles of a column
+    heights: NDArray[np.float32]  # float32 (d, 257): what the column becomes at these
+    # float32 (d,): the place of the column that is 1 where this one is missing, -1 without one
+    flags: NDArray[np.float32]
+    centres: NDArray[np.float32]  # float32 (m, d): level rows
+    bandwidth: NDArray[np.float32]  # float32 (1,): kernels are exp(-bandwidth / 2d |x - y|^2)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of a mapped row: m + d."""
+        return sum(self.centres.shape)
+
+    def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return mapped rows, float32 (n, m + d), of rows float32 (n, d)."""
+        return self.widen(self.level(x))
+
+    def widen(self, level: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return mapped rows, float32 (n, m + d), of level ones, float32 (n, d)."""
+        m, d = self.centres.shape
+        out = np.empty((len(level), m + d), np.float32)
+        self._put_kernels(level, out[:, :m])
+        np.multiply(level, np.float32(LINEAR / np.sqrt(d)), out=out[:, m:])
+        return out
+
+    def level(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return each column by its quantiles, 0 where it is missing: float32 (n, d)."""
+        out = np.empty(x.shape, np.float32)
+        for j, flag in enumerate(self.flags.astype(np.int64).tolist()):
+            out[:, j] = np.interp(x[:, j], self.knots[j], self.heights[j])
+            if flag >= 0:
+                out[x[:, flag] != 0, j] = 0
+        return out
+
+    def penalty(self) -> NDArray[np.float64]:
+        """Return what a ridge is multiplied by: float64 (m + d, m + d)."""
+        m, d = self.centres.shape
+        found = np.eye(m + d)
+        kernels = np.empty((m, m), np.float32)
+        self._put_kernels(self.centres, kernels)
+        found[:m, :m] = (kernels + kernels.T) / 2
+        found.flat[:: m + d + 1] += JITTER
+        return found
+
+    def _put_kernels(self, level: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+        half = self.bandwidth[0] / (2 * level.shape[1])
+        out[:] = product(level * (2 * half), self.centres.T)
+        out -= half * np.square(level).sum(axis=1, keepdims=True)
+        out -= half * np.square(self.centres).sum(axis=1)
+        np.exp(np.minimum(out, 0, out=out), out=out)  # above 0 by rounding alone
+
+    @classmethod
+    def of(
+        cls, x: NDArray[np.float32], flags: NDArray[np.int64] | None, n_centres: int, seed: int
+    ) -> KernelMap:
+        """Return a map that is made of some rows float32 (n, d), for a bandwidth of 1."""
+        d = x.shape[1]
+        flags = np.full(d, -1, np.int64) if flags is None else flags
+        knots, heights = (np.zeros((d, N_KNOTS), np.float32) for _ in range(2))
+        for j, flag in enumerate(flags.tolist()):
+            there = x[:, j] if flag < 0 else x[x[:, flag] == 0, j]
+            knots[j], heights[j] = level_column(there)
+        own = cls(knots, heights, flags.astype(np.float32), x[:0], np.ones(1, np.float32))
+        chosen = np.random.default_rng([seed, STREAM]).permutation(len(x))[:n_centres]
+        return replace(own, centres=own.level(x[chosen]))
+
+    def at_bandwidth(self, bandwidth: float, n_centres: int | None = None) -> KernelMap:
+        """Return the map for another bandwidth, with some of the centres."""
+        own = np.full(1, bandwidth, np.float32)
+        return replace(self, centres=self.centres[:n_centres], bandwidth=own)
+
+
+@dataclass(frozen=True)
+class KernelWeights:
+    """A linear scorer of mapped rows."""
+
+    map: KernelMap
+    weights: NDArray[np.float32]  # float32 (m + d, K)
+    bias: NDArray[np.float32]  # float32 (K,)
+
+    def scores(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what rows float32 (n, d) score for each class: float32 (n, K)."""
+        out = np.empty((len(x), len(self.bias)), np.float32)
+        for part in pieces_of(len(x), self.map.n_columns):
+            product(self.map.apply(x[part]), self.weights, out[part])
+        out += self.bias
+        return out
+
+    def terms(
+        self, features: NDArray[np.int64], values: NDArray[np.float64], classes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what features of a row add to scores, (m, k), and what classes have before, (k,).
+
+        A feature adds what the score loses where its column is in the middle of all rows.
+        """
+        x = np.zeros((1, len(self.map.knots)), np.float32)
+        x[0, features] = values
+        level = np.repeat(self.map.level(x), len(features) + 1, axis=0)
+        level[np.arange(len(features)) + 1, features] = 0
+        found = (self.map.widen(level) @ self.weights + self.bias)[:, classes].astype(np.float64)
+        return found[0] - found[1:], self.bias[classes].astype(np.float64)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def arrays(self, prefix: str = "") -> dict[str, NDArray[np.float32]]:
+        """Return what a model file holds, by names with a prefix."""
+        own = {field.name: getattr(self.map, field.name) for field in fields(KernelMap)}
+        found = own | {"weights": self.weights, "bias": self.bias}
+        return {prefix + name: array for name, array in found.items()}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[np.float32]], prefix: str = "") -> KernelWeights:
+        """Return the weights that such arrays hold, or raise ValueError."""
+        names = [field.name for field in fields(KernelMap)]
+        own = KernelMap(**{name: arrays[prefix + name] for name in names})
+        d = len(own.knots)
+        inside = own.flags.min(initial=-1) >= -1 and own.flags.max(initial=-1) < d
+        if not inside or (np.diff(own.knots, axis=1) < 0).any() or not own.bandwidth[0] > 0:
+            raise ValueError("the map of dense rows is wrong")
+        return cls(own, arrays[prefix + "weights"], arrays[prefix + "bias"])
+
+    @staticmethod
+    def shapes(n_features: int, n_classes: int, n_centres: int) -> Shapes:
+        """Return shape and type that each array must have, by name."""
+        d, m, k = n_features, n_centres, n_classes
+        found: dict[str, tuple[int, ...]] = {
+            "knots": (d, N_KNOTS), "heights": (d, N_KNOTS), "flags": (d,), "centres": (m, d),
+            "bandwidth": (1,), "weights": (m + d, k), "bias": (k,),
+        }  # fmt: skip
+        return {name: (shape, np.dtype(np.float32)) for name, shape in found.items()}
+
+
+def pieces_of(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Yield slices of rows whose mapped float32 values take about 32 MB."""
+    step = max(1, PIECE_BYTES // (4 * max(n_columns, 1)))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def level_column(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return quantiles of a column and the normal quantiles that they become: float32 (257,).
+
+    A value that many rows have lies in their middle. A column of 0 and 1 stays what it is; one
+    of a single value becomes 0.
+    """
+    from scipy.special import ndtri  # some 50 ms, for trainings alone
+
+    rising = np.sort(values)
+    if not len(rising) or rising[0] == rising[-1]:
+        return np.zeros(N_KNOTS, np.float32), np.zeros(N_KNOTS, np.float32)
+    knots = np.quantile(rising, np.linspace(0, 1, N_KNOTS), method="nearest")
+    if ((rising == 0) | (rising == 1)).all():
+        return knots, knots
+    ranks = np.searchsorted(rising, knots, "left") + np.searchsorted(rising, knots, "right")
+    heights = ndtri(ranks / (2 * len(rising)))
+    return knots, np.clip(heights, -LARGEST, LARGEST).astype(np.float32)

@@ -1,0 +1,40 @@
+"""Scores rows by linear classifiers, of sparse rows or of mapped dense ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from streammach.linear.kernel_map import KernelWeights
+from streammach.linear.weights import LinearScorer, LinearWeights
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import expanded
+
+Linear = LinearWeights | KernelWeights
+
+
+class KernelScorer:
+    """Scores dense rows; products of matrices have threads of their own."""
+
+    def __init__(self, weights: KernelWeights, threads: int) -> None:
+        self._weights, self._threads = weights, threads
+
+    def scores(self, rows: RowBlock) -> NDArray[np.float32]:
+        """Return the scores of all classes: float32 (n, K)."""
+        x = expanded(rows, len(self._weights.map.knots))
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            return self._weights.scores(x)
+
+    def close(self) -> None:
+        """Do nothing: no thread waits."""
+
+
+Scorer = LinearScorer | KernelScorer
+
+
+def open_scorer(linear: Linear, threads: int) -> Scorer:
+    """Return what scores rows by classifiers."""
+    if isinstance(linear, KernelWeights):
+        return KernelScorer(linear, threads)
+    return LinearScorer(linear, threads)

@@ -1,0 +1,188 @@
+"""Chooses how linear classifiers are learnt, and learns them, at last from all rows.
+
+Choices are made by rows that the classifiers have not learnt from: by cross-validation where that
+takes little time, else by the held-out rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.holdout import masked_rows, row_folds
+from streammach.figures import Reached, scores_text
+from streammach.linear.learner import LinearLearner, LinearOptions, every_row, idf_of
+from streammach.linear.scorer import Linear
+from streammach.linear.weights import LinearScorer, LinearWeights
+from streammach.parts.base import Decision, PartSession
+from streammach.prediction.ranking import Ranking, Top
+from streammach.prediction.reached import reached
+from streammach.prediction.set_metrics import MOST
+from streammach.rows.arrays import best_first
+from streammach.rows.block import RowBlock
+
+COSTS = (1.0, 10.0)  # C, of rows of length 1
+MANY_ROWS = 20_000  # from which on the smaller C was the better one, or as good
+LEAST = 0.05  # magnitude below which a weight is left out: held-out rows did not tell
+FEW_ROWS, FEW_FOLDS, FOLDS = 2000, 5, 3
+FOLDED_WORK = 5_000_000  # values times classes up to which choices are made by cross-validation
+LOOKED_AT = 100_000  # values
+LEAST_JUDGES = 100  # rows; fewer say little, which is told
+OWN_ROWS = 1.0  # rows of the whole that stand beside those without a known feature
+
+
+class LinearDecision(Decision):
+    """Linear classifiers and what judged them."""
+
+    def __init__(
+        self, learn: Callable[[], Linear], judged: Judged, reasons: tuple[str, ...]
+    ) -> None:
+        super().__init__(reasons=reasons, figures={"blend": judged.reached})
+        self._learn, self.judged = learn, (judged.rows, judged.ranking)
+        self.ranking = judged.ranking
+
+    def learn_held_out(self) -> None:
+        """Learn from all rows."""
+        self.linear = self._learn()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows with scores of classifiers that did not learn from them."""
+
+    rows: RowBlock
+    scores: NDArray[np.float32]  # float32 (n, K)
+
+    @property
+    def ranking(self) -> Ranking:
+        """The ranking of these rows, all of them at once."""
+
+        def rank(rows: RowBlock, k: int) -> Top:
+            assert rows.n_rows == len(self.scores), "they are ranked together"
+            every = np.broadcast_to(np.arange(self.scores.shape[1]), self.scores.shape)
+            return best_first(every, self.scores, min(k, self.scores.shape[1]))
+
+        return rank
+
+    @property
+    def reached(self) -> Reached:
+        """What they reach."""
+        return reached(self.rows, self.ranking(self.rows, MOST)[0])
+
+
+def decide(session: PartSession, most_weights: int) -> LinearDecision:
+    """Choose by rows that decide; the classifiers of all rows are learnt at the end."""
+    fitting = _Fitting(session, most_weights)
+    tried: dict[LinearOptions, Judged] = {}
+
+    def best() -> LinearOptions:
+        return max(tried, key=lambda options: tried[options].reached.selection_score)
+
+    costs = COSTS if len(fitting.all_rows.classes) < MANY_ROWS else COSTS[:1]
+    for cost in (*costs, *[0.0] * fitting.has_values):  # 0 stands for the best so far
+        if tried and session.clock.left < 2 * session.clock.spent / (1 + len(tried)):
+            break
+        session.at(len(tried), len(costs) + 1 + fitting.has_values)
+        options = LinearOptions(cost=cost, least=LEAST) if cost else replace(best(), valued=True)
+        tried[options] = fitting.judge(options)
+    chosen = best()
+    figures = scores_text((_said(options), one.reached) for options, one in tried.items())
+    reasons = (
+        f"linear classifiers, C = {_said(chosen)}: {fitting.how} accuracy / top-5 {figures}",
+        *say_figure(session, fitting.how, tried[chosen].reached, fitting.n_judges),
+    )
+    session.tell(reasons[0])
+    return LinearDecision(lambda: fitting.learn(chosen, fitting.all_rows), tried[chosen], reasons)
+
+
+def say_figure(session: PartSession, how: str, own: Reached, n: int) -> tuple[str, ...]:
+    """Report what n rows reached that were not learnt from, with its standard error."""
+    session.measured("linear classifiers", own)
+    said = (f"{how} accuracy {own.accuracy:z.3f} +- {own.error(n):z.3f}",)
+    return (*said, f"{n:,} rows decided, which say little") if n < LEAST_JUDGES else said
+
+
+def _said(options: LinearOptions) -> str:
+    return f"{options.cost:g}{', values' if options.valued else ''}"
+
+
+class _Fitting:
+    """The rows of a training, and how classifiers are learnt from some of them."""
+
+    def __init__(self, session: PartSession, most_weights: int) -> None:
+        self._session, self._most = session, most_weights
+        data, held = session.dataset, session.held
+        self._d, self._k = data.n_features, data.n_classes
+        every = np.ones(data.n_rows, np.bool_)
+        self.all_rows = RowBlock.concat(list(masked_rows(data, every)))
+        folded = held.mask is not None or not held.rows.n_rows
+        folded = folded and data.nnz * data.n_classes <= FOLDED_WORK
+        n = FEW_FOLDS if data.n_rows < FEW_ROWS else FOLDS
+        self._folds = None
+        if folded and data.n_rows >= n:
+            self._folds, _ = row_folds(data, n, session.options.seed, session.options.hold_out_by)
+            self.how, self.n_judges = f"{n}-fold cross-validated", data.n_rows
+        else:
+            self.how, self.n_judges = "held-out", held.rows.n_rows
+
+    @cached_property
+    def has_values(self) -> bool:
+        """Whether rows have values that differ."""
+        some = self.all_rows.values[:: max(1, len(self.all_rows.values) // LOOKED_AT)]
+        return len(np.unique(some)) > 1
+
+    def judge(self, options: LinearOptions) -> Judged:
+        """Return the scores of rows by classifiers that did not learn from them."""
+        rows, held = self.all_rows, self._session.held
+        if self._folds is None:
+            mask = np.ones(rows.n_rows, np.bool_) if held.mask is None else ~held.mask
+            weights = self.learn(options, rows.take(np.flatnonzero(mask)))
+            return Judged(held.rows, self._scores(weights, held.rows))
+        scores = np.empty((rows.n_rows, self._k), np.float32)
+        for fold in np.unique(self._folds):
+            self._session.check()
+            out = np.flatnonzero(self._folds == fold)
+            weights = self.learn(options, rows.take(np.flatnonzero(self._folds != fold)))
+            known = rows.take(out)
+            known = known.with_values(weights.scale[known.features] > 0)
+            scores[out] = self._scores(weights, known)
+        return Judged(rows, scores)
+
+    def learn(self, options: LinearOptions, rows: RowBlock) -> LinearWeights:
+        """Return the classifiers of rows."""
+        threads = self._session.plan.config.placement.threads
+        learner = LinearLearner(rows, idf_of(rows, self._d), options, threads)
+        most_each = max(self._most // self._k, 1)
+        found = learner.learn(
+            self._k, every_row(rows.classes), rows.n_rows, most_each=most_each,
+            tell=lambda _: self._session.check(),
+        )  # fmt: skip
+        return replace(found, empty=self._empty(rows))
+
+    def _scores(self, weights: LinearWeights, rows: RowBlock) -> NDArray[np.float32]:
+        scorer = LinearScorer(weights, self._session.plan.config.placement.threads)
+        try:
+            return scorer.scores(rows)
+        finally:
+            scorer.close()
+
+    def _empty(self, rows: RowBlock) -> NDArray[np.float32]:
+        """Return the scores of rows without a known feature: ln of the share of each class.
+
+        Rows to come without one are like rows of which no other row shares a feature.
+        """
+        often = np.bincount(rows.features, minlength=self._d) > 1
+        shared = np.zeros(rows.n_rows, np.int64)
+        np.add.at(
+            shared, np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr)), often[rows.features]
+        )
+        weights = rows.weights.astype(np.float64)
+        every = np.bincount(rows.classes, weights, self._k)
+        lonely = np.bincount(rows.classes, weights * (shared == 0), self._k)
+        share = lonely + OWN_ROWS * (every + 1 / self._k) / (every.sum() + 1)
+        found: NDArray[np.float32] = np.log(share / share.sum()).astype(np.float32)
+        return found

@@ -1,0 +1,58 @@
+"""Fits the classifiers of dense rows: kernels of some rows, and ridge regression in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.data.holdout import masked_rows
+from streammach.linear.kernel_fit import SAMPLE, KernelFit, Rows, fit_kernel
+from streammach.parts.base import PartSession
+from streammach.parts.linear.choice import Judged, LinearDecision, say_figure
+from streammach.rows.block import RowBlock
+from streammach.rows.dense import expanded
+
+
+def decide_dense(session: PartSession) -> LinearDecision:
+    """Return classifiers that were fitted, bandwidth and ridge by rows that are not in them."""
+    data, held = session.dataset, session.held
+    few = data.n_rows <= SAMPLE and held.mask is not None
+    judges = RowBlock.concat(list(_rows(session, None))) if few else held.rows
+    found: KernelFit = fit_kernel(
+        _Blocks(session, None if few else held.mask), data.n_classes,
+        held=None if few else _as_dense(judges, data.n_features),
+        learn_held=held.mask is not None, seed=session.options.seed,
+        threads=session.plan.config.placement.threads, check=session.check,
+    )  # fmt: skip
+    assert found.scores is not None, "rows judge it"
+    judged = Judged(judges, found.scores)
+    how = "leave-one-out" if few else "held-out"
+    reasons = (
+        f"{len(found.weights.map.centres):,} kernels of bandwidth {found.bandwidth:g}, ridge "
+        f"{found.ridge:g}",
+        *say_figure(session, how, judged.reached, judges.n_rows),
+    )
+    session.tell(reasons[0])
+    return LinearDecision(lambda: found.weights, judged, reasons)
+
+
+class _Blocks:
+    """The rows of a training that are not held out, as matrices, again and again."""
+
+    def __init__(self, session: PartSession, mask: NDArray[np.bool_] | None) -> None:
+        self._session, self._mask = session, mask
+
+    def __iter__(self) -> Iterator[Rows]:
+        for rows in _rows(self._session, self._mask):
+            yield _as_dense(rows, self._session.dataset.n_features)
+
+
+def _rows(session: PartSession, mask: NDArray[np.bool_] | None) -> Iterator[RowBlock]:
+    every = np.ones(session.dataset.n_rows, np.bool_) if mask is None else ~mask
+    return masked_rows(session.dataset, every)
+
+
+def _as_dense(rows: RowBlock, n_features: int) -> Rows:
+    return expanded(rows, n_features), rows.classes, rows.weights

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
 from streammach.forks import Turn
-from streammach.machine import advised, parse_size, size_text
+from streammach.machine import advised, size_text
 from streammach.model.calibration import (
     CANDIDATES,
+    LARGEST,
+    TINY,
     Calibration,
     class_probabilities,
     label_probabilities,
@@ -21,6 +23,7 @@ from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
+from streammach.training.asked import bytes_of
 
 PART_BYTES = 32 << 20  # of scores of all classes that are held at once
 SCORE_BYTES = 32  # of one of them: as it comes, with its class, and as a probability
@@ -66,26 +69,49 @@ class Answers:
         self, rows: RowBlock, n_classes: int, allowed: Allowed | None = None
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yield rows of the probabilities of all classes, some at a time; 0 if it is not to be."""
-        step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
         most = len(self.places)
         if self._calibrated and not self.model.listed and allowed is None:
             most = min(most, CANDIDATES)  # the others have all the same one
-        for start in range(0, rows.n_rows, step):
-            some = slice(start, min(start + step, rows.n_rows))
-            with self._lock as lost:
-                part = rows.part(some.start, some.stop)
-                ids, scores = self._opened(lost=lost).ranked(part, most)
-            p, left = self._as_probabilities(scores)
+        for some, best, scores in self._ranked(rows, most, n_classes):
+            ids, (p, left) = best, self._as_probabilities(scores)
             if allowed is not None:
                 ids, p = allowed.part(some).packed(ids, p, len(self.places))
             if p.shape[1] > 1 and not self.model.listed:  # of equal ones the first is the label
-                equal = p[:, :1] == p[:, 1:2]
-                p[:, :1] = np.where(equal, np.nextafter(p[:, :1], 1), p[:, :1])
+                p[:, 0] = _above(p)
             out = np.zeros((len(ids), n_classes + 1))
             if most < len(self.places):
                 out[:, self.places] = left[:, None]
             np.put_along_axis(out, self._places[ids], p, axis=1)
             yield some, out[:, :-1]
+
+    def decisions(self, rows: RowBlock, n_classes: int) -> Iterator[NDArray[np.float32]]:
+        """Yield rows of what decides: log odds of each label, or of the second of two classes.
+
+        Of more classes it is the scores of all, whose largest is that of the best class.
+        """
+        if self.model.listed or n_classes <= 2:
+            for _, p in self.probabilities(rows, n_classes):
+                other = 1 - p if self.model.listed else p[:, :1]
+                own = p if self.model.listed else p[:, 1:]
+                odds = np.log(np.maximum(own, TINY)) - np.log(np.maximum(other, TINY))
+                yield odds.astype(np.float32)
+            return
+        for _, ids, scores in self._ranked(rows, len(self.places), n_classes):
+            scores[:, 0] = _above(scores)
+            out = np.full((len(ids), n_classes + 1), -LARGEST, np.float32)  # of classes of no row
+            np.put_along_axis(out, self._places[ids], scores, axis=1)
+            yield out[:, :-1]
+
+    def _ranked(
+        self, rows: RowBlock, k: int, n_classes: int
+    ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.float32]]]:
+        """Yield which rows, with the ids and scores of their best classes, some at a time."""
+        step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
+        for start in range(0, rows.n_rows, step):
+            some = slice(start, min(start + step, rows.n_rows))
+            with self._lock as lost:
+                ids, scores = self._opened(lost=lost).ranked(rows.part(some.start, some.stop), k)
+            yield some, ids, scores
 
     @property
     def _calibrated(self) -> bool:
@@ -120,13 +146,19 @@ class Answers:
         return self._predictor
 
 
-def check_room(n_rows: int, n_classes: int, memory: str | int) -> None:
+def _above(found: NDArray[Any]) -> NDArray[Any]:
+    """Return the first of numbers, best first, a trifle above an equal second one."""
+    first = found[:, 0]
+    return np.where(first == found[:, 1], np.nextafter(first, first.dtype.type(np.inf)), first)
+
+
+def check_room(n_rows: int, n_classes: int, memory: str | int | None) -> None:
     """Refuse an array of rows x classes that does not fit a budget, or raise BudgetError."""
     needed = 4 * n_rows * n_classes
-    if needed > parse_size(memory):
+    if needed > (most := bytes_of(memory)):
         raise BudgetError(
             f"the probabilities of {n_rows:,} rows x {n_classes:,} classes take "
-            f"{size_text(needed)}, {size_text(parse_size(memory))} are allowed: memory",
+            f"{size_text(needed)}, {size_text(most)} are allowed: memory",
             hint="Name some classes: predict_proba(X, classes=[...]), or use predict_topk(X, k); "
             f"memory='{advised(needed)}' allows it.",
         )

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
 from streammach.data.given import as_array, check_labels, listed, without_weightless
-from streammach.data.memory_rows import given
+from streammach.data.memory_rows import Labelled, given
 from streammach.data.source_options import TableOptions, several
-from streammach.data.tables.memory_objects import Given, as_rows, is_recipe_table, is_table
+from streammach.data.tables.memory_objects import (
+    Given,
+    as_rows,
+    given_rows,
+    is_frame,
+    is_recipe_table,
+    is_table,
+)
 from streammach.errors import DataError, UsageError, clean
 from streammach.model.model import Model
 from streammach.rows.names import Names
 from streammach.sklearn.passes import recipe_for
-from streammach.sklearn.rows import Rows, Targets, by_class, exact, indicator, summed
+from streammach.sklearn.rows import Rows, Targets, by_class, by_name, exact, indicator, summed
 from streammach.spec.annotated import check_options
 from streammach.spec.recipe import Recipe
+from streammach.training.asked import OF_TABLE
 
 ROLES = "text", "category", "number", "date"
 
 
-def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
-    """Return rows that `fit` is given, or raise ValueError."""
+def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Labelled, Targets]:
+    """Return rows that `fit` is given, as a training takes them, or raise ValueError."""
     X, y, roles = plain(X), _plain_labels(y), _roles(estimator)
     if not _feeds_recipe(X, roles):
-        return _numbers(estimator, X, y, sample_weight, reset=True)
+        X, y = _seen(estimator, X, y, reset=True)
     X, y, sample_weight = _weighted(X, y, sample_weight)
-    targets, found = Targets.of(y), given(X, y, sample_weight, options=roles)
+    targets = Targets.of(y)
+    found = given(X, np.zeros(len(targets.lists)), sample_weight, options=roles)
     check_consistent_length(found.rows.matrix, y)
-    assert found.recipe is not None, "a table has a recipe"
-    _take_columns(estimator, found.recipe)
-    weights = None if found.weights is None else found.weights.astype(np.float64)
-    weights = by_class(targets, weights, estimator.class_weight)
-    return Rows(found.rows.matrix, targets, weights, found)
+    if found.recipe is not None:
+        _take_columns(estimator, found.recipe)
+    weights = by_name(targets, estimator.class_weight)
+    return replace(found, labels=targets.given, class_weights=weights), targets
 
 
 def arriving(
@@ -58,11 +67,9 @@ def arriving(
     if recipe is None:
         recipe = recipe_for(X, roles)
         _take_columns(estimator, recipe)
-    targets, weights = Targets.of(y), None
+    targets = Targets.of(y)
     check_consistent_length(X, y)
-    if sample_weight is not None:
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return Rows(X, targets, by_class(targets, weights, estimator.class_weight)), recipe
+    return Rows(X, targets, by_class(targets, sample_weight, estimator.class_weight)), recipe
 
 
 def plain(X: Any) -> Any:
@@ -80,7 +87,10 @@ def validated(estimator: Any, *rows: Any, **options: Any) -> Any:
         hint = "Say what is in their columns, such as category=NAME; or use streammach.train."
         raise DataError("a list of dicts is no matrix: X", hint=hint)
     try:
-        return validate_data(estimator, *rows, accept_sparse="csr", **options)
+        finite = "allow-nan" if is_frame(rows[0]) else True  # a training says what it can take
+        return validate_data(
+            estimator, *rows, accept_sparse="csr", ensure_all_finite=finite, **options
+        )
     except ValueError as error:
         raise DataError(clean(" ".join(str(error).split()), 300)) from None
 
@@ -105,7 +115,8 @@ def _roles(estimator: Any) -> TableOptions:
     check_options(type(estimator).__init__.__annotations__, estimator.get_params(deep=False))
     named = {name: getattr(estimator, name) for name in ROLES}
     said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
-    return TableOptions(**said, tokenizer=estimator.tokenizer)
+    more = {name: x for name, x in (estimator.options or {}).items() if name in OF_TABLE}
+    return TableOptions(**said, **more, tokenizer=estimator.tokenizer)
 
 
 def _take_columns(estimator: Any, recipe: Recipe) -> None:
@@ -114,22 +125,29 @@ def _take_columns(estimator: Any, recipe: Recipe) -> None:
 
 
 def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return rows of a table, labels and weights without rows of weight 0."""
+    """Return rows, labels and weights without rows of weight 0."""
     y = as_array(y) if listed(y) is None and not hasattr(y, "tocsr") else y
+    if sample_weight is not None:
+        sample_weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
     return without_weightless(X, y, sample_weight)[:3]
 
 
-def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
+def _seen(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+    """Return rows of numbers and labels that scikit-learn has seen; a frame stays one."""
     if listed(y) is None:
-        X, y = validated(estimator, X, exact(y), multi_output=True, reset=reset)
+        own, y = validated(estimator, X, exact(y), multi_output=True, reset=reset)
     else:
-        X = validated(estimator, X, reset=reset)
-        check_consistent_length(X, y)
-    X, weights = summed(X), None
-    if sample_weight is not None:
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():
-            raise ValueError("all weights of rows are 0: sample_weight")
-        X, y, weights, _ = without_weightless(X, y, weights)
+        own = validated(estimator, X, reset=reset)
+        check_consistent_length(own, y)
+    return X if is_frame(X) else own, y
+
+
+def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
+    X, y = _seen(estimator, X, y, reset=reset)
+    if is_frame(X):
+        X = given_rows(X).matrix
+    X, y, weights = _weighted(summed(X), y, sample_weight)
     targets = Targets.of(y)
     return Rows(X, targets, by_class(targets, weights, estimator.class_weight))

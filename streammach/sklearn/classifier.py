@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from streammach.data.class_weights import ClassWeights
 from streammach.data.given import kind_of, listed
+from streammach.data.tables.memory_objects import is_frame
 from streammach.data.tokenizers import tokenizer
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed
@@ -24,104 +25,89 @@ from streammach.sklearn.arrivals import arriving, checked, names_of, plain, vali
 from streammach.sklearn.fits import parameters_of, threads_of, trained
 from streammach.sklearn.passes import Passes, alike, new_labels
 from streammach.sklearn.rows import in_form, indicator, places
-from streammach.training.onward import Start
 
 
 @dataclass(eq=False, repr=False)
 class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # without types
-    """Classifier for very many classes: small softmax models over hashed classes, in a budget.
+    """Classifier for very many classes, in a budget: :func:`streammach.training.trainer.train`.
 
-    Rows stay in memory where they and the model fit the budget, and are put into a temporary store
-    otherwise. Model and batches are chosen for the budget where they are not given. The result is
-    the same for any number of threads, on sparse rows, and for any order of up to 4,096 rows.
+    A fit is a training by that function: the same rows and options give the same model. On
+    sparse rows it does not depend on the number of threads.
 
     Parameters
     ----------
-    memory : str or int, default="1GB"
-        What a fit may take, such as ``"1GB"``, beside the rows that are given. Of several fits at a
-        time each takes as much. It is a constant, so that results do not depend on the machine.
-    n_buckets, n_repetitions : int, default=None
-        B and R, both or none; chosen for the budget otherwise: a bucket for every class if that
-        fits.
-    epochs : int, default=10
-        Passes over the rows.
-    batch_size : int, default=None
-        Rows of a batch, all if there are fewer; chosen by the number of rows otherwise.
+    memory : str or int, default=None
+        What a fit may take, such as ``"1GB"``, beside the rows and 110 MB of scikit-learn. None:
+        half of what is free, the most of 2, 3, 4, 6, 8 and 12 GB; 1 GB for :meth:`partial_fit`. Of
+        several fits at a time each takes as much: name it then, and where two machines should make
+        the same model.
+    n_buckets, n_repetitions, epochs, batch_size : int, default=None
+        B and R, both or none; passes over the rows; rows of a batch. Chosen for rows and budget
+        otherwise.
     learning_rate : float, default=None
-        The rate at the start, which falls to 0; by the size of the values otherwise.
-    combine : {"auto", "logsum", "mean", "median", "min"}, default="auto"
-        How the repetitions become a score.
-    device : str, default="cpu"
-        Where: ``cpu``, ``cuda``, or ``auto``.
+        The rate at the start, which falls to 0; searched otherwise.
+    model_size : str, default="auto"
+        ``auto``: the smallest form that held-out rows say is free; ``full``; or bytes.
+    combine, device : str, default="auto"
+        How repetitions join (``logsum``, ``mean``, ``median``, ``min``); where (``cpu``, ``cuda``).
     n_jobs : int, default=None
-        Threads that compute; 1 for None, all for -1.
-    class_weight : dict or "balanced", default=None
-        Weight of each class, which multiplies that of its rows.
-    early_stopping : bool, default=False
-        Whether some rows are held out, and training ends when it is no better on them; the weights
-        of the best epoch are kept, and these rows are learnt from at the end.
-    validation_fraction : float, default=0.1
-        Share of the rows that is held out then, 10,000 at most.
-    n_iter_no_change : int, default=3
-        Epochs without a better one, after which training ends then.
+        Threads that compute: all cores for None and -1; 1 for None in a search that has several
+        fits at a time.
+    class_weight : dict, path or "balanced", default=None
+        What the rows of each class count for.
     warm_start : bool, default=False
-        Whether :meth:`fit` starts from the present weights. Classes that are new come behind the
-        others, and so do new features of text and tables; others that are new are left out.
+        Whether :meth:`fit` starts from the present hashed weights, where there are any.
     random_state : int or RandomState, default=None
-        Decides hashes and the order of rows; None is 0.
+        Decides hashes and the order of rows, the `seed` of a training; None is 0.
     callbacks : list, default=None
-        Objects with any of the methods of :class:`streammach.training.callbacks.Callback`.
+        As for :class:`streammach.training.trainer.Trainer`.
     hold_out_by : str, default="auto"
-        Which rows are held out: ``auto``, whole documents where a column looks like their
-        names, else random ones, apart from equal ones; ``random``; or the namespace, a column of
-        a table, whose values are the documents.
+        Which rows are held out: ``auto``, whole documents where a column looks like their names,
+        else random ones, apart from equal ones; ``random``; or that column.
     text, category, number, date : str or list of str, default=None
         Columns of a table by what becomes of them; all are looked at where none is named.
     tokenizer : callable, default=None
-        What parts a text into words, a function of a module; see :func:`streammach.tokenizer`.
+        What parts a text into words; see :func:`streammach.tokenizer`.
     progress : bool, str or callable, default=None
-        Whether a fit tells how it goes, as for :func:`streammach.training.trainer.train`.
+        Whether a fit tells how it goes, as there; for None it does not.
+    options : dict, default=None
+        Other options of :func:`streammach.training.trainer.train` by their names, such as
+        ``{"time": "10m", "counts": "off", "held_out_rows": 500}``.
 
     Attributes
     ----------
     classes_ : array (K,)
         The labels, sorted; of an indicator the numbers of its columns.
-    n_features_in_ : int
-        Number of columns.
-    feature_names_in_ : array (columns,)
-        Their names, where all are strings.
+    n_features_in_, feature_names_in_ : int, array (columns,)
+        Number of columns, and their names, where all are strings.
     n_iter_ : int
-        Epochs that were trained.
-    plan_ : Plan
-        The model, and where every byte goes.
+        Epochs that were trained, 0 where the model has no hashed ones.
     loss_curve_ : list of float
         Mean loss of each epoch, in nats per row and model.
-    model_ : Model
-        The model.
+    plan_, model_ : Plan, Model
+        Where every byte goes, and the model.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from streammach.sklearn.classifier import MACHClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = MACHClassifier(epochs=50).fit(X, y)
+    >>> clf = MACHClassifier().fit(X, y)
     >>> bool(clf.score(X, y) > 0.9)
     True
     """
 
-    memory: str | int = "1GB"
+    memory: str | int | None = None
     n_buckets: int | None = None
     n_repetitions: int | None = None
-    epochs: int = 10
+    epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
+    model_size: str = "auto"
     combine: str = "auto"
-    device: str = "cpu"
+    device: str = "auto"
     n_jobs: int | None = None
-    class_weight: Any = None
-    early_stopping: bool = False
-    validation_fraction: float = 0.1
-    n_iter_no_change: int = 3
+    class_weight: ClassWeights | None = None
     warm_start: bool = False
     random_state: Any = None
     callbacks: Sequence[object] | None = None
@@ -132,6 +118,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     date: str | Sequence[str] | None = None
     tokenizer: Callable[[str], Iterable[str]] | None = None
     progress: Wanted = None
+    options: Mapping[str, Any] | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MACHClassifier:
         """Train on rows.
@@ -139,8 +126,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Parameters
         ----------
         X : array, sparse matrix, DataFrame (n, n_features), or list of str
-            The rows: numbers; or text, and tables where not all columns are numbers. These
-            become features as in a conversion, and some are held out to choose what is not given.
+            The rows: numbers; or text, and tables where not all columns are numbers.
         y : array (n,), n lists, or array or sparse matrix (n, labels)
             A label for each row, of any type; or a list of labels for each row; or an indicator, a
             matrix with a column for each label: lists of 0 and 1 that are equally long are one.
@@ -156,25 +142,22 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         ------
         ValueError
             If rows or labels cannot be.
-        BudgetError
-            If nothing fits the budget.
-        UsageError, DeviceError, DivergedError, DiskError
+        BudgetError, UsageError, DeviceError, DivergedError, DiskError
             As for :func:`streammach.training.trainer.train`.
         """
-        rows, start = checked(self, X, y, sample_weight), None
-        classes = rows.targets.classes
+        (data, targets), model = checked(self, X, y, sample_weight), None
+        classes = targets.classes
         if self.warm_start and hasattr(self, "_answers_"):
-            start = Start(self._answers_.model)
+            model = self._answers_.model
             if not alike(classes.dtype, self.classes_.dtype):
                 raise ValueError("warm_start=True: labels have another type than those before: y")
             classes = np.unique(np.concatenate([self.classes_, classes]))
+        with trained(parameters_of(self), data, model) as run:
+            model = run.model
         self.classes_: NDArray[Any] = classes
-        self._sets_ = rows.targets.form
+        self._sets_ = targets.form
         self._passes_: Passes | None = None
-        given = parameters_of(self)
-        run = trained(given, rows.canonical(), names_of(self), start, len(classes))
-        with run:
-            self._answers_: Answers = self._answering(run.model)
+        self._answers_: Answers = self._answering(model)
         self.plan_ = run.plan
         self.loss_curve_ = [epoch.loss for epoch in run.result.history]
         self.n_iter_ = len(self.loss_curve_)
@@ -187,10 +170,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
 
         A class that was never seen gets its hashes: no weight is added, and none of those known
         changes. Calls with rows in pieces of whole batches (256 rows, or ``batch_size``) give the
-        same weights, bit for bit, as one call with all of them; the last batch of a call is a
-        smaller one otherwise. The first call decides how tables become features; new words are
-        added while they fit the memory. After a :meth:`fit` of numbers its weights are gone on
-        from, and new classes need ``n_buckets`` and ``n_repetitions``. It computes on the CPU.
+        same weights, bit for bit, as one call. The first call decides how tables become features;
+        new words are added while they fit the memory. It computes on the CPU. A :meth:`fit` is gone
+        on from where it left float32 weights of numbers alone (``model_size="full"``, no parts).
 
         Parameters
         ----------
@@ -213,7 +195,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         BudgetError
             If the model does not fit the budget.
         UsageError
-            If a class is new and the model has a bucket for each, or after a fit of a table.
+            If a class is new and the model has a bucket for each, or after another fit.
         """
         model, known, form = None, None, ""
         if hasattr(self, "_answers_"):
@@ -253,14 +235,13 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Raises
         ------
         UsageError
-            If the model knows no label that may be said, or there is not one list for each row.
+            If the model knows no label that may be said, or lists are not one for each row.
         """
         block, allowed = self._block(X, only, never)
         if not self._sets_:
             return self._labels(self._answers_.topk(block, 1, allowed)[0][:, 0])
         each = self._answers_.probabilities(block, len(self.classes_), allowed)
-        parts = [scipy.sparse.csr_array(p >= LIKELY, dtype=np.int64) for _, p in each]
-        return in_form(self._sets_, scipy.sparse.vstack(parts, format="csr"), self.classes_)
+        return in_form(self._sets_, (p >= LIKELY for _, p in each), self.classes_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose label is right, or all whose labels are.
@@ -284,7 +265,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Parameters
         ----------
         X, k, only, never : as there
-            The rows, how many labels, all if there are fewer, and which: those of :meth:`predict`.
+            Rows, how many labels, all if there are fewer, and which: those of :meth:`predict`.
 
         Returns
         -------
@@ -302,14 +283,14 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     ) -> NDArray[np.float64]:
         """Return the probability of each class, or of those that are named.
 
-        Where rows were held out (``early_stopping``, text, tables) it is calibrated on them, as by
-        :class:`streammach.model.calibration.Calibration`: of more than 32 classes those after a
+        Where rows were held out it is calibrated on them
+        (:class:`streammach.model.calibration.Calibration`): of more than 32 classes those after a
         row's 32 best share evenly what is left. Otherwise, and for another `combine` than the
         calibrated ranking, it is what the scores say.
 
         Parameters
         ----------
-        X : array, sparse matrix or DataFrame (n, n_features)
+        X : as there
             The rows.
         classes : array (m,), optional
             Labels; all of ``classes_`` otherwise, if n x K numbers of 4 bytes fit the budget.
@@ -340,6 +321,25 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             out[some] = found if chosen is None else found[:, chosen]
         return out
 
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Return how much each class is the label: exactly of all classes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame (n, n_features)
+            The rows.
+
+        Returns
+        -------
+        float32 (n, K), or (n,) of two classes
+            The scores of :meth:`predict_topk`; of two classes the log odds of the second, of sets
+            those of each label. Its size is bounded as that of :meth:`predict_proba`.
+        """
+        block, n_classes = self._block(X, None, None)[0], len(self.classes_)
+        check_room(block.n_rows, n_classes, self.memory)
+        found = np.concatenate([*self._answers_.decisions(block, n_classes)])
+        return found if self._sets_ or found.shape[1] > 1 else found[:, 0]
+
     @property
     def model_(self) -> Model:
         """The model."""
@@ -359,7 +359,8 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         check_is_fitted(self)
         X = plain(X)
         if self._answers_.model.recipe is None:
-            X = validated(self, X, reset=False)
+            own = validated(self, X, reset=False)
+            X = X if is_frame(X) else own
         block = self._answers_.rows(X)
         return block, self._answers_.allowed(only, never, self.classes_, block.n_rows)
 

@@ -1,57 +1,54 @@
-"""Whole trainings of an estimator, and what its parameters say."""
+"""Whole trainings of an estimator: what its parameters say of a training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import get_active_backend
 from sklearn.utils import check_random_state
 
 from streammach.data.conversion.request import Known
-from streammach.planning.candidates import MAX_HELD_OUT_ROWS
-from streammach.planning.constraints import Constraints
-from streammach.progress import ProgressBar
-from streammach.rows.names import Names
-from streammach.sklearn.rows import Rows
-from streammach.spec.model_spec import ModelShape
-from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions
-from streammach.training.callbacks import EarlyStopping, Progress
+from streammach.data.memory_rows import Labelled
+from streammach.errors import UsageError
+from streammach.model.model import Model
+from streammach.training.asked import OF_TABLE, Asked
 from streammach.training.onward import Start
 from streammach.training.run import Run
-from streammach.training.trainer import Trainer, planned
+from streammach.training.trainer import train_rows
 
-WITHOUT_PARTS = {"counts": "off", "closed_form": "off", "whitening": "off", "loss": "independent"}
+SAME = (  # parameters that a training has by the same names
+    "memory", "n_buckets", "n_repetitions", "epochs", "batch_size", "learning_rate", "device",
+    "hold_out_by", "model_size",
+)  # fmt: skip
+SHAPE = {"n_buckets", "n_repetitions", "exact", "hashed_features"}  # which a start has already
 MOST_SEED = 2**31 - 1
 Parameters = Mapping[str, Any]
 
 
-def trained(
-    given: Parameters, rows: Rows, names: Names | None, start: Start | None, n_classes: int
-) -> Run:
-    """Plan a model for rows and train it; words of text that are new to `start` are taken in."""
-    seed = seed_of(given["random_state"])
-    data = rows.labelled(names=names, seed=seed, threads=threads_of(given["n_jobs"]))
-    if start is not None:
-        model, grows = start.model, rows.table is not None
-        known = Known(model.labels, model.features, model.store, model.columns, grows)
+def trained(given: Parameters, data: Labelled, model: Model | None) -> Run:
+    """Train on rows as :func:`streammach.training.trainer.train` does; labels of a model stay."""
+    more = {name: value for name, value in (given["options"] or {}).items() if name not in OF_TABLE}
+    if twice := sorted(more.keys() & given.keys()):
+        raise UsageError(f"it is a parameter of its own: {twice[0]}: options")
+    said = {name: given[name] for name in SAME} | more
+    said |= {"seed": seed_of(given["random_state"]), "threads": threads_of(given["n_jobs"]) or None}
+    start = None
+    if model is not None:
+        known = Known(model.labels, model.features, model.store, grows=True)
         data = replace(data, known=known)
-    with ExitStack() as closing:
-        spec = None if start is None else start.spec(n_classes, 0)
-        plan, dataset = planned(data, _constraints(given, rows, seed, spec), closing)
-        if start is not None:
-            plan = replace(plan, model=start.spec(n_classes, dataset.n_features))
-        stopping = [EarlyStopping(given["n_iter_no_change"])] if given["early_stopping"] else []
-        watching: list[object] = [*stopping, *(given["callbacks"] or [])]
-        if given["progress"]:
-            bar = closing.enter_context(ProgressBar(given["progress"], ""))
-            watching.append(Progress(bar=bar))
-        options = _options(given, rows, plan, seed)
-        return Trainer(plan, options, callbacks=watching, start=start).fit(dataset)
+        # Without hashed weights as they came, such as by counts alone, all is learnt anew.
+        start = Start(model) if not model.spec.unhashed and model.projection is None else None
+    if start is not None:  # whose weights are for values as they were transformed
+        said = {name: value for name, value in said.items() if name not in SHAPE}
+        said |= {"transform": start.model.training.transform} | more
+    return train_rows(
+        data, Asked.of(said, "MACHClassifier", given), callbacks=given["callbacks"],
+        progress=given["progress"], start=start,
+    )  # fmt: skip
 
 
 def parameters_of(estimator: Any) -> Parameters:
@@ -68,46 +65,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def threads_of(n_jobs: int | None) -> int:
-    """Return how many threads compute: one where nothing is said."""
-    return 1 if n_jobs is None else int(effective_n_jobs(n_jobs))
-
-
-def _constraints(given: Parameters, rows: Rows, seed: int, start: ModelShape | None) -> Constraints:
-    held_out = 0
-    if given["early_stopping"]:
-        if not 0 < given["validation_fraction"] < 1:
-            raise ValueError("it is no share between 0 and 1: validation_fraction")
-        wanted = int(given["validation_fraction"] * len(rows.targets.lists))
-        held_out = min(MAX_HELD_OUT_ROWS, max(1, wanted))
-    held: int | None = held_out
-    parts: dict[str, str] = WITHOUT_PARTS
-    if rows.table is not None:  # some rows are held out in any case
-        held, parts = held_out or None, {}
-    shape = given["n_buckets"], given["n_repetitions"]
-    if start is not None:
-        shape = start.n_buckets, start.n_repetitions
-    return Constraints.of({
-        "memory": given["memory"], "n_buckets": shape[0], "n_repetitions": shape[1],
-        "batch_size": given["batch_size"], "device": given["device"],
-        "threads": threads_of(given["n_jobs"]), "seed": seed, "held_out_rows": held,
-        "hashed_features": start.n_hashed_features if start is not None and start.cut else None,
-        **parts,
-    })  # fmt: skip
-
-
-def _options(given: Parameters, rows: Rows, plan: Plan, seed: int) -> TrainingOptions:
-    """Return what is fixed of a training: all of it, since no rows are held out to choose by.
-
-    Of tables and text some are, and all is chosen that is not given.
-    """
-    if rows.table is not None:
-        return TrainingOptions(
-            epochs=given["epochs"], learning_rate=given["learning_rate"], seed=seed,
-            hold_out_by=given["hold_out_by"],
-        )  # fmt: skip
-    scale, optimizer = rows.scale(), plan.config.optimizer_kind
-    rate = given["learning_rate"] or optimizer.usual_rate(*scale)
-    return TrainingOptions(
-        epochs=given["epochs"], transform="raw", model_size="full", seed=seed, learning_rate=rate,
-        epsilon=optimizer.epsilon(scale.value), hold_out_by=given["hold_out_by"],
-    )  # fmt: skip
+    """Return how many threads compute, 0 for all cores: None is that, but 1 in joblib's workers."""
+    if n_jobs is None:
+        return 1 if getattr(get_active_backend()[0], "nesting_level", 0) else 0
+    return int(effective_n_jobs(n_jobs))

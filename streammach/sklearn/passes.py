@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.tables.memory_tables import MemorySource
 from streammach.errors import DataError, UsageError
+from streammach.machine import cores
 from streammach.model.model import Model
 from streammach.prediction.in_memory import ModelRows
 from streammach.rows.arrays import csr_array
@@ -30,6 +31,7 @@ from streammach.spec.training import TrainSpec
 from streammach.spec.types import Transform
 from streammach.training.stream import WEIGHTS, Stream, begun, room_for
 
+MEMORY = "1GB"  # where none is named: a constant, so that results do not depend on the machine
 BATCH = 256  # rows, where no other size is given
 DENSE_SHARE = 0.1  # from this density of the first batch on, rows go through matrix products
 CONSTANT = {"adam": 0.5, "adagrad": 2.0}  # of the usual rate, which falls to 0 in other trainings
@@ -44,9 +46,9 @@ class Passes:
     def __init__(self, model: Model, given: Parameters) -> None:
         room, self._vocabulary = None, None
         if model.recipe is not None:
-            room = room_for(model, given["memory"], LIBRARY_BYTES)
+            room = room_for(model, given["memory"] or MEMORY, LIBRARY_BYTES)
             self._vocabulary = Vocabulary(None, model.features)
-        self.stream = Stream(model, threads_of(given["n_jobs"]), room)
+        self.stream = Stream(model, threads_of(given["n_jobs"]) or cores(), room)
         self._recipe, self._rows = model.recipe, ModelRows(model)
 
     @classmethod
@@ -73,18 +75,19 @@ class Passes:
         model = begun(
             label_names(labels), Names.of(range(d)) if names is None else names, columns,
             _training(given, first, size, dense=dense, table=recipe is not None),
-            dense=dense, shape=(given["n_buckets"], given["n_repetitions"]), memory=given["memory"],
-            libraries_bytes=LIBRARY_BYTES, recipe=recipe,
+            dense=dense, shape=(given["n_buckets"], given["n_repetitions"]),
+            memory=given["memory"] or MEMORY, libraries_bytes=LIBRARY_BYTES, recipe=recipe,
             row_labels=first.targets.lists.n_labels / len(first.targets.lists),
         )  # fmt: skip
         return cls(model, given)
 
     @classmethod
     def after_fit(cls, model: Model, given: Parameters) -> Passes:
-        """Go on from a whole training, or raise UsageError."""
-        if model.recipe is not None:
+        """Go on from a whole training that left hashed models alone, or raise UsageError."""
+        beside = model.recipe or model.counts or model.projection is not None or model.stored
+        if beside or model.spec.unhashed or model.training.loss == "joint":
             raise UsageError(
-                "a fit of text or a table is not gone on from: partial_fit",
+                "a fit of text, a table or several parts is not gone on from: partial_fit",
                 hint="Begin with partial_fit, or fit again with warm_start=True.",
             )
         return cls(model, given)

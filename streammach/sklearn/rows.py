@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,8 +23,6 @@ from streammach.data.given import (
     some_of,
 )
 from streammach.data.label_arrays import Labels, LabelSets, label_name
-from streammach.data.memory_rows import Labelled
-from streammach.data.tables.memory_objects import Given
 from streammach.data.tables.values import is_missing
 from streammach.errors import DataError, clean
 from streammach.rows.arrays import MOST_IMPORTANCE
@@ -32,7 +31,6 @@ from streammach.rows.names import MAX_NAME, Names
 
 SCALED_ROWS = 10_000  # by which the size of values is told
 LIBRARY_BYTES = 110_000_000  # of scikit-learn and what it imports (measured)
-MERGED_ROWS = 4096  # that are compared with one another
 
 
 class ValueScale(NamedTuple):
@@ -113,8 +111,10 @@ def label_names(classes: NDArray[Any]) -> list[bytes]:
     return names
 
 
-def in_form(form: str, chosen: Any, classes: NDArray[Any]) -> Any:
-    """Return labels csr_array (n, K) of 0 and 1 in the form that those of rows had."""
+def in_form(form: str, parts: Iterable[NDArray[np.bool_]], classes: NDArray[Any]) -> Any:
+    """Return labels, pieces of bool (n, K), in the form that those of rows had."""
+    pieces = [scipy.sparse.csr_array(part, dtype=np.int64) for part in parts]
+    chosen = scipy.sparse.vstack(pieces, format="csr")
     if form == "lists":
         ends = zip(chosen.indptr[:-1], chosen.indptr[1:], strict=True)
         return [classes[chosen.indices[a:b]].tolist() for a, b in ends]
@@ -130,66 +130,18 @@ def places(names: Names, classes: NDArray[Any]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled rows of an estimator."""
+    """Labelled rows of a call of `partial_fit`."""
 
     x: Any  # array or csr_array (n, d): the rows; or a table that is to be read yet
     targets: Targets  # their labels
     # float64 (n,) or None: their weights; None where all are 1
     weights: NDArray[np.float64] | None = None
-    table: Labelled | None = None  # what they were, where they are those of a table or text
-
-    def canonical(self) -> Rows:
-        """Return the rows without those of weight 0; few rows are merged where they are the same.
-
-        Then a row that is there twice is one of twice its weight, and the order in which few rows
-        were given does not matter: the weights of a model are the same to the last bit.
-        """
-        rows = self
-        if self.weights is not None and (self.weights == 0).any():
-            rows = self.take(np.flatnonzero(self.weights), self.weights)
-        return rows if len(rows.targets.lists) > MERGED_ROWS else rows._merged()
 
     def take(self, rows: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Rows:
         """Return some of the rows; `weights` are those of all."""
         targets = replace(self.targets, lists=self.targets.lists.take(rows))
         some = None if weights is None else weights[rows]
-        return Rows(some_of(self.x, rows), targets, some, self.table)
-
-    def _merged(self) -> Rows:
-        first: dict[bytes, int] = {}
-        totals: dict[bytes, float] = {}
-        weights = np.ones(len(self.targets.lists)) if self.weights is None else self.weights
-        for row, weight in enumerate(weights.tolist()):
-            key = self._key(row)
-            first.setdefault(key, row)
-            totals[key] = totals.get(key, 0.0) + weight
-        order = sorted(first)
-        found = self.take(np.array([first[key] for key in order], np.int64), None)
-        own = np.array([totals[key] for key in order])
-        return replace(found, weights=None if (own == 1).all() else own)
-
-    def _key(self, row: int) -> bytes:
-        x, lists = self.x, self.targets.lists
-        label = lists.classes[lists.starts[row] : lists.starts[row + 1]]
-        if scipy.sparse.issparse(x):
-            some = slice(x.indptr[row], x.indptr[row + 1])
-            columns, values = x.indices[some].astype(np.int64), x.data[some]
-        else:
-            columns = np.flatnonzero(x[row])
-            values = x[row, columns]
-        return b" ".join([label.tobytes(), columns.tobytes(), values.astype(np.float64).tobytes()])
-
-    def labelled(self, *, names: Names | None, seed: int, threads: int) -> Labelled:
-        """Return the rows as what a data set is made of."""
-        weights = None if self.weights is None else self.weights.astype(np.float32)
-        given = Given(self.x, names)
-        if self.table is not None:
-            given = replace(self.table.rows, matrix=self.x)
-        base = self.table or Labelled(given, self.targets.given)
-        return replace(
-            base, rows=given, labels=self.targets.given, weights=weights, seed=seed,
-            threads=threads, libraries_bytes=LIBRARY_BYTES + base.libraries_bytes,
-        )  # fmt: skip
+        return Rows(some_of(self.x, rows), targets, some)
 
     def scale(self) -> ValueScale:
         """Return how large the rows' values are, by the rows' weights."""
@@ -215,6 +167,14 @@ def summed(x: Any) -> Any:
         x.sum_duplicates()
         x.eliminate_zeros()
     return x
+
+
+def by_name(targets: Targets, class_weight: Any) -> Any:
+    """Return weights of classes by the names of these, as a training takes them."""
+    if not isinstance(class_weight, Mapping):
+        return class_weight
+    names = dict(zip(targets.classes.tolist(), label_names(targets.classes), strict=True))
+    return {names.get(label, label): weight for label, weight in class_weight.items()}
 
 
 def by_class(

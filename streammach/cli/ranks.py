@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 # Of rows with one label each.
 ONE_LABEL = (
-    "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "ece", "ece_before", "macro_recall",
+    "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "ece_before", "macro_recall",
     "recall_by_decile",
 )  # fmt: skip
+PRECISION = "In place of --threshold: that with this precision on held-out rows of the training."
+RECALL = "In place of --threshold: that with this recall on these rows."
 
 
 @command("streammach evaluate runs/odp test.zarr")
@@ -43,8 +45,11 @@ ONE_LABEL = (
 @click.option("--estimator", type=click.Choice(rankers()),
               help="How classes are ranked: with counts (blend), or by the hashed models alone.  "
                    "[default: chosen in training]")  # fmt: skip
-@click.option("--threshold", type=click.FloatRange(0, 1), default=0.5, show_default=True,
-              help="Probability from which on F1 takes a label for predicted.")  # fmt: skip
+@click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
+              help="Probability from which on F1 takes a label for predicted.  "
+                   "[default: 0.5]")  # fmt: skip
+@click.option("--precision", type=float, metavar="P", help=PRECISION)
+@click.option("--recall", type=float, metavar="R", help=RECALL)
 @click.option("--propensity", type=float, nargs=2, default=(0.55, 1.5), show_default=True,
               metavar="A B", help="Constants of the propensities of labels.")  # fmt: skip
 @click.option("--estimators", is_flag=True, help="Rank by all estimators, too, side by side.")
@@ -68,10 +73,11 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     """Measure accuracy, macro recall, log loss and how true probabilities are.
 
     Macro recall is the mean over classes; ECE, the expected calibration error, is how far the
-    probability of the best class lies from the share that is right, in the mean.
+    probability of the best class lies from the share that is right, in the mean; of lists of labels
+    that of the ten best.
 
     Of rows with lists of labels: precision, nDCG, recall and propensity-scored precision at 1, 3
-    and 5, recall by tenths of labels from the rarest on, and F1 at a threshold.
+    and 5, recall by tenths of labels from the rarest on, and precision, recall, F1 at a threshold.
 
     Of each class: the first one is predicted, of rows with lists those from the threshold on.
 
@@ -87,6 +93,7 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     from streammach.prediction.room import room_before
     from streammach.reports.about import evaluation_lines
 
+    given = _with_threshold(run, given, 0.5)
     file: Path | None = given.by_class
     table = None
     if file is not None:
@@ -133,10 +140,29 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
         say(f"{short_path(file)}: {len(found.by_class):,} classes")
 
 
+def _with_threshold(run: Path, given: Arguments, usual: float | None = None) -> Arguments:
+    """Return the options with the threshold that is named, or that a precision or recall asks for.
+
+    Raises UsageError if two are named, or none is enough.
+    """
+    from streammach.model.document import read_document  # loads on demand
+    from streammach.model.model import folder_of
+    from streammach.model.thresholds import find_threshold
+
+    names = ("threshold", "precision", "recall")
+    asked = {name: value for name in names if (value := getattr(given, name)) is not None}
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}' for name in asked)}: name one of them")
+    if asked and "threshold" not in asked:
+        curves = read_document(folder_of(run), run).calibration.curves
+        asked = {"threshold": find_threshold(curves, path=run, **asked)}
+    return given.but(threshold=asked.get("threshold", usual))
+
+
 def _figures(found: Evaluation) -> dict[str, Any]:
     """Return an evaluation for JSON; of lists of labels by the names of the XMC repository."""
     known = found.record()
-    sets, f1, threshold, _ = (known.pop(name) for name in ("sets", "f1", "threshold", "at"))
+    sets, f1, _ = (known.pop(name) for name in ("sets", "f1", "at"))
     if found.sets is None:
         return known | found.at
     for name in ONE_LABEL:
@@ -144,7 +170,6 @@ def _figures(found: Evaluation) -> dict[str, Any]:
     return {
         **known, **found.sets.named(), "n_labels": sets["n_labels"],
         "decile_recall": sets["decile_recall"], "micro_f1": f1["micro"], "macro_f1": f1["macro"],
-        "threshold": threshold,
     }  # fmt: skip
 
 
@@ -156,6 +181,8 @@ def _figures(found: Evaluation) -> dict[str, Any]:
 @click.option("--threshold", type=click.FloatRange(0, 1), metavar="P",
               help="The k likeliest labels with at least this probability alone, and their "
                    "probabilities as scores.")  # fmt: skip
+@click.option("--precision", type=float, metavar="P", help=PRECISION)
+@click.option("--recall", type=float, metavar="R", help=RECALL)
 @click.option("--probabilities", is_flag=True, help="Calibrated probabilities in place of scores.")
 @click.option("--explain", type=click.IntRange(min=0), default=0, metavar="N",
               help="Say why: of each label the N features that raise its score most and the N that "
@@ -194,6 +221,7 @@ def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> N
     from streammach.prediction.predict import UNITS
     from streammach.prediction.predict import predict as write
 
+    given = _with_threshold(run, given)
     printed = out is None or out in STANDARD_OUTPUT
     if given.as_json and printed:
         what = "--json needs --out: standard output holds either predictions or the object"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.model.thresholds import Curve, curves_of
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 
@@ -23,6 +24,9 @@ LARGEST, HUGE = float(np.finfo(np.float32).max), 1e300  # of scores, and once th
 TINY = float(np.finfo(np.float64).tiny)
 LEAST_OTHERS = 0.5  # of what other classes have before a line is applied that they keep
 LEAST_ROWS = 1000  # that a line is fitted on
+# Information, sum of p (1 - p), of a point of a line of lists: what is right is known to 0.08.
+LEAST_INFORMATION = 40.0
+LEAST_SPREAD = 0.01  # of a row's terms, as a share of that of its scores
 OWN_SHARE = 0.01  # of what was stated, in a line
 STEPS = 400  # of the search for two numbers, at most
 # Returns class ids int64 (n, k) and scores float32 (n, k) of rows, best first.
@@ -42,8 +46,9 @@ class Calibration:
     and ``p_i`` are scaled to 1.
     No class gets less than one with a lower score: the last candidates share with all others then.
 
-    Without `stated` and `right` M is 0 and ``p_i = q_i``. Where rows
-    have lists of labels, a label has ``p_i = 1 / (1 + e^-(beta (S_i - M) + other))`` on its own.
+    Without `stated` and `right` M is 0 and ``p_i = q_i``. Where rows have lists of labels, a label
+    has ``q_i = 1 / (1 + e^-(beta (S_i - M) + lead (S_1 - M) + level M + other))`` on its own, S_1
+    the best score of the row, and ``p_i`` is what the line says of it, or ``q_i`` without one.
     """
 
     beta: float = 1.0  # beta, other: of the equation
@@ -52,19 +57,22 @@ class Calibration:
     # was not fitted
     stated: tuple[float, ...] = ()
     right: tuple[float, ...] = ()
+    lead: float = 0.0  # lead, level: of the second equation
+    level: float = 0.0
+    curves: tuple[Curve, ...] = ()  # what held-out rows reach: all labels, then each of some
 
-    @classmethod
-    def of(cls, beta: float, other: float, arrays: dict[str, NDArray[Any]]) -> Calibration:
-        """Return what a model's document and its arrays by name hold, or raise ValueError."""
+    def with_line(self, arrays: dict[str, NDArray[Any]]) -> Calibration:
+        """Return it with the line that a model's arrays by name hold, or raise ValueError."""
         if STATED not in arrays:
-            return cls(beta, other)
+            return self
         points = [np.asarray(arrays[name], np.float64) for name in (STATED, RIGHT)]
         for values in points:
             if (values[[0, -1]] != ENDS).any() if len(values) > 1 else True:
                 raise ValueError("the line of the calibration does not rise from 0 to 1")
         if len(points[0]) != len(points[1]) or not all((np.diff(v) > 0).all() for v in points):
             raise ValueError("the line of the calibration does not rise")
-        return cls(beta, other, *(tuple(values.tolist()) for values in points))
+        stated, right = (tuple(values.tolist()) for values in points)
+        return replace(self, stated=stated, right=right)
 
     def with_added(self, n_before: int, n_classes: int) -> Calibration:
         """Return what holds when a model of rows with one label has more classes.
@@ -74,7 +82,7 @@ class Calibration:
         """
         if self == Calibration() or not n_before <= CANDIDATES < n_classes:
             return self
-        lined = self if self.stated else replace(STRAIGHT, beta=self.beta)
+        lined = self if self.stated else replace(self, stated=ENDS, right=ENDS)
         return replace(lined, other=0.0)
 
     @property
@@ -125,7 +133,8 @@ def _corrected(
 
 def bases(scores: NDArray[np.float32], calibration: Calibration) -> NDArray[np.float64]:
     """Return what of scores (n, m) is multiplied with beta: float64 (n, m)."""
-    z = above_others(scores) if calibration.stated else scores.astype(np.float64)
+    z = scores.astype(np.float64)
+    z -= middles(z) if calibration.stated else 0.0
     return np.clip(z, -LARGEST, LARGEST)
 
 
@@ -174,21 +183,27 @@ def own_logs(
     return logs
 
 
-def above_others(
-    scores: NDArray[np.float32], best: NDArray[np.float32] | None = None
-) -> NDArray[np.float64]:
-    """Return how far scores (n, m) are above the median of a row's best candidates.
-
-    Those are the first of `best` (n, k), or of the scores, best first.
-    """
+def middles(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the median of each row's best candidates, of scores (n, k), best first: (n, 1)."""
     # Scores of counts are not comparable from row to row: they grow with the features of a row.
-    own = (scores if best is None else best).astype(np.float64)
-    n = np.isfinite(own[:, :CANDIDATES]).sum(axis=1)  # others are last
+    n = np.isfinite(scores[:, :CANDIDATES]).sum(axis=1)  # others are last
     pair = np.stack([np.maximum(n - 1, 0) // 2, n // 2], axis=1)
-    pair = np.minimum(pair, own.shape[1] - 1)
-    middle = np.where(n > 0, np.take_along_axis(own, pair, axis=1).mean(axis=1), 0.0)
-    found: NDArray[np.float64] = scores.astype(np.float64) - middle[:, None]
-    return found
+    pair = np.minimum(pair, scores.shape[1] - 1)
+    found: NDArray[np.float64] = np.take_along_axis(scores, pair, axis=1).mean(axis=1)
+    return np.where(n > 0, found, 0.0)[:, None]
+
+
+def label_terms(
+    scores: NDArray[np.float32], best: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return S - M, S_1 - M and M of scores (n, m): float64 (n, m), (n, 1), (n, 1).
+
+    `best` is float32 (n, k): the scores of each row's best labels.
+    """
+    own = best.astype(np.float64)
+    middle = middles(own)
+    first = np.where(np.isfinite(own[:, :1]), own[:, :1], middle)
+    return scores.astype(np.float64) - middle, first - middle, middle
 
 
 def label_probabilities(
@@ -200,14 +215,16 @@ def label_probabilities(
     """
     if calibration == Calibration():
         return np.exp(np.minimum(scores.astype(np.float64), 0.0))
-    z = calibration.beta * above_others(scores, best) + calibration.other
+    above, lead, level = label_terms(scores, scores if best is None else best)
+    z = calibration.beta * above + calibration.other
+    z += calibration.lead * lead + calibration.level * level
     import scipy.special  # of lists of labels alone: it takes its time to load
 
     found: NDArray[np.float64] = scipy.special.expit(z)
-    return found
+    return np.interp(found, *calibration.line) if calibration.stated else found
 
 
-STRAIGHT = Calibration(stated=(0.0, 1.0), right=(0.0, 1.0))
+STRAIGHT = Calibration(stated=ENDS, right=ENDS)
 
 
 def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibration:
@@ -223,20 +240,19 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
     if not len(known) or (weights is not None and not weights.any()):  # classes may weigh nothing
         return Calibration()
     ids, scores = ranking(rows, CANDIDATES)
-    scores, right = scores[known], ids[known] == rows.classes[known][:, None]
-    fitted = _fit_scale(scores, right, n_classes, weights)
-    if len(known) < LEAST_ROWS:
-        return fitted
-    halves = [np.arange(i, len(known), 2) for i in range(2)]
-    losses = np.zeros(2)
-    for one, other in (halves, halves[::-1]):
+    right = ids[known] == rows.classes[known][:, None]
+    fitted = _fit_scale(scores[known], right, n_classes, weights)
+    halves, losses = [np.arange(i, len(known), 2) for i in range(2)], np.zeros(2)
+    for one, other in (halves, halves[::-1]) if len(known) >= LEAST_ROWS else ():
         own, others = (None if weights is None else weights[half] for half in (one, other))
-        lined = fit_line(scores[one], right[one], n_classes, fitted, own)
+        lined = fit_line(scores[known[one]], right[one], n_classes, fitted, own)
         for i, map_ in enumerate((fitted, lined)):
-            logs = own_logs(scores[other], right[other], n_classes, map_)
+            logs = own_logs(scores[known[other]], right[other], n_classes, map_)
             losses[i] -= (logs if others is None else logs * others).sum()
-    better = losses[1] < losses[0]
-    return fit_line(scores, right, n_classes, fitted, weights) if better else fitted
+    if losses[1] < losses[0]:
+        fitted = fit_line(scores[known], right, n_classes, fitted, weights)
+    p, _ = class_probabilities(scores, n_classes, fitted)
+    return replace(fitted, curves=curves_of(rows, ids[:, :1], p[:, :1]))
 
 
 def _fit_scale(
@@ -280,19 +296,30 @@ def fit_line(
 
     `scores` and `right` are float32 (n, 32), bool (n, 32), `weights` is float64 (n,).
     """
-    import scipy.optimize  # as above
-
     map_ = replace(fitted, stated=STRAIGHT.stated, right=STRAIGHT.right)
     z, n_others = bases(scores, map_), n_classes - scores.shape[1]
     stated = np.exp(softmax_logs(z, n_others, fitted.beta, fitted.other))[:, : z.shape[1]]
     values, where = np.unique(stated.astype(np.float32), return_inverse=True)
     w = np.broadcast_to(1.0 if weights is None else weights[:, None], stated.shape)
-    n = np.maximum(np.bincount(where.reshape(-1), w.reshape(-1)), 1e-300)
-    y = np.bincount(where.reshape(-1), (right * w).reshape(-1)) / n
+    return _with_line(fitted, values, where.reshape(-1), right.reshape(-1), w.reshape(-1))
+
+
+def _with_line(
+    fitted: Calibration, x: NDArray[np.floating[Any]], where: NDArray[np.int64],
+    right: NDArray[np.bool_], weights: NDArray[np.float64],
+) -> Calibration:  # fmt: skip
+    """Return a calibration with a rising line through what is right at places x, which rise (k,).
+
+    `where` int64 (n,) are the places of what is `right` bool (n,), `weights` float64 (n,).
+    """
+    import scipy.optimize  # as above
+
+    n = np.maximum(np.bincount(where, weights, len(x)), 1e-300)
+    y = np.bincount(where, right * weights, len(x)) / n
     blocks = scipy.optimize.isotonic_regression(y, weights=n).blocks[:-1]
-    weights = np.add.reduceat(n, blocks)
-    x = np.add.reduceat(values * n, blocks) / weights
-    y = np.add.reduceat(y * n, blocks) / weights
+    total = np.add.reduceat(n, blocks)
+    x = np.add.reduceat(x * n, blocks) / total
+    y = np.add.reduceat(y * n, blocks) / total
     y += OWN_SHARE * (x - y)
     points = [(0.0, 0.0)]
     for point in zip(x.astype(np.float32).tolist(), y.astype(np.float32).tolist(), strict=True):
@@ -303,26 +330,65 @@ def fit_line(
 
 
 def fit_label_calibration(rows: RowBlock, labels: LabelLists, ranking: Ranking) -> Calibration:
-    """Return the map from scores to probabilities of labels of held-out rows with lists of them."""
-    # It has the smallest logistic loss over the best candidates of each row (Platt scaling), and is
-    # pulled a little to where the search starts.
+    """Return the map from scores to probabilities of labels of held-out rows with lists of them.
+
+    Its numbers have the smallest logistic loss over the best candidates of each row (Platt
+    scaling); a line corrects what they say.
+    """
     if not rows.n_rows:
         return Calibration(1.0, 0.0)
     ids, scores = ranking(rows, CANDIDATES)
-    right, usable = labels.matched(ids), np.isfinite(scores)
-    x, y = above_others(scores)[usable], right[usable]
-    weights = None if rows.importance is None else rows.weights.repeat(usable.sum(axis=1))
-    if not len(x):
+    usable = np.isfinite(scores) & (rows.weights > 0)[:, None]
+    y, n = labels.matched(ids)[usable], usable.sum(axis=1)
+    if not len(y):
         return Calibration(1.0, 0.0)
-    total = len(x) if weights is None else max(float(weights.sum()), 1e-30)
-    middle, spread = float(x.mean()), max(float(x.std()), 1e-6)
+    w = rows.weights.astype(np.float64).repeat(n)
+    terms = [np.broadcast_to(term, scores.shape)[usable] for term in label_terms(scores, scores)]
+    fitted = _least_logistic(terms, y, w)
+    p = label_probabilities(scores, fitted)[usable]
+    fitted = _with_label_line(fitted, p, y, w * (len(w) / w.sum()))
+    p = np.where(usable, label_probabilities(scores, fitted), 0)
+    return replace(fitted, curves=curves_of(rows, ids, p))
 
-    def loss(w: NDArray[np.float64]) -> float:
-        z = np.exp(w[0]) * (x - middle) / spread + w[1]
-        pull = float(((w - start) ** 2).sum()) / total
+
+def _least_logistic(
+    terms: list[NDArray[np.float64]], y: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> Calibration:
+    """Return the calibration with the smallest logistic loss, by its three terms float64 (n,).
+
+    Its numbers are pulled a little to where the search starts.
+    """
+    import scipy.optimize  # as above
+
+    means, spreads = (np.array([f(x) for x in terms]) for f in (np.mean, np.std))
+    spreads = np.maximum(spreads, [1e-6, *[max(LEAST_SPREAD * spreads[0], 1e-6)] * 2])
+    a, b, c = ((x - m) / s for x, m, s in zip(terms, means, spreads, strict=True))
+    start = np.array([0.0, 0.0, 0.0, -1.0])
+
+    def loss(v: NDArray[np.float64]) -> float:
+        z = np.exp(v[0]) * a + v[1] * b + v[2] * c + v[3]
+        pull = float(((v - start) ** 2).sum()) / float(weights.sum())
         return float(np.average(np.logaddexp(0, z) - y * z, weights=weights)) + pull
 
-    start = np.array([0.0, -1.0])
-    best = _least(loss, start)
-    beta = float(np.exp(best[0])) / spread
-    return Calibration(beta, float(best[1]) - beta * middle)
+    best = scipy.optimize.minimize(loss, start, method="BFGS").x
+    found = np.array([np.exp(best[0]), best[1], best[2]]) / spreads
+    beta, lead, level = found.tolist()
+    other = float(best[3]) - float((found * means).sum())
+    return Calibration(beta, other, lead=lead, level=level)
+
+
+def _with_label_line(
+    fitted: Calibration, p: NDArray[np.float64], right: NDArray[np.bool_],
+    weights: NDArray[np.float64],
+) -> Calibration:  # fmt: skip
+    """Return a calibration with a line for probabilities of labels (n,), but where they are few."""
+    order = np.argsort(p, kind="stable")
+    p, right, weights = p[order], right[order], weights[order]
+    information = np.cumsum(weights * p * (1 - p))
+    n = int(information[-1] / LEAST_INFORMATION)
+    if n < 2:
+        return fitted
+    where = np.minimum(information * (n / information[-1]), n - 1).astype(np.int64)
+    _, where = np.unique(where, return_inverse=True)
+    x = np.bincount(where, p * weights) / np.maximum(np.bincount(where, weights), 1e-300)
+    return _with_line(fitted, x, where, right, weights)

@@ -21,6 +21,7 @@ from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import RIGHT, STATED
 from streammach.model.coding import COUNTS, LINEAR, NEAR, Coded
 from streammach.model.tensors import TensorFile, damaged
+from streammach.model.thresholds import Curve
 from streammach.rows.layouts import How, Shape
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights
@@ -53,6 +54,9 @@ class CalibrationScale(msgspec.Struct, frozen=True):
     beta: Amount = 1.0
     other: float = -30.0
     points: Count = 0  # of the line, which are arrays
+    lead: float = 0.0
+    level: float = 0.0
+    curves: tuple[Curve, ...] = ()
 
 
 class LinearForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,8 +121,8 @@ class Document(
             raise ValueError("rows that are not dense have columns beyond the features")
         if self.listed != (self.training.label_share is not None):
             raise ValueError("the training and the rows do not both have lists of labels")
-        if self.listed and self.calibration.points:
-            raise ValueError("a line of the calibration does not belong to lists of labels")
+        if any(curve.label >= self.spec.n_classes for curve in self.calibration.curves):
+            raise ValueError("a curve is of no label")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 

@@ -290,11 +290,13 @@ class Model(RowAnswers, Reported):
         return {**plain, **{name: data for name, (data, _) in found.items()}}, coded
 
     def _document(self, tensors: TensorFile, coded: dict[str, Coded]) -> Document:
+        scale = self.calibration
         return Document(
             format=MODEL_FORMAT, spec=self.spec, training=self.training, dense=self.dense,
             estimator=self.estimator,
             calibration=CalibrationScale(
-                self.calibration.beta, self.calibration.other, len(self.calibration.stated)
+                beta=scale.beta, other=scale.other, points=len(scale.stated), lead=scale.lead,
+                level=scale.level, curves=scale.curves,
             ),
             hashed_weight=None if self.counts is None else self.counts.hashed, store=self.store,
             label_kind=cast("Kind", self.labels.kind),
@@ -345,7 +347,9 @@ class Model(RowAnswers, Reported):
             return cls(
                 spec=document.spec, training=document.training, dense=document.dense,
                 estimator=document.estimator,
-                calibration=Calibration.of(scale.beta, scale.other, arrays),
+                calibration=Calibration(
+                    scale.beta, scale.other, lead=scale.lead, level=scale.level, curves=scale.curves
+                ).with_line(arrays),
                 store=document.store, majority=document.majority, validation=document.validation,
                 counts=counts_in(document, arrays), linear=linear_in(document, arrays),
                 labels=names_in("label", document.label_kind, arrays),

@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 
 from streammach.figures import Explanation
 from streammach.forks import Turn
+from streammach.model.thresholds import Curve, find_threshold
 from streammach.rows.names import Label
+from streammach.spec.annotated import check_options
 
 if TYPE_CHECKING:
     from streammach.prediction.predictor import Predictor
+
+NEVER = 1.0  # probability of a label that no threshold gives what is wanted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -97,6 +101,44 @@ class RowAnswers:
         """
         with self._asking() as predictor:
             return predictor.explain(rows, k, n, columns=columns, kind=self.label_kind)
+
+    def threshold(
+        self, *, precision: float | None = None, recall: float | None = None,
+        per_label: bool = False,
+    ) -> float | NDArray[np.float64]:  # fmt: skip
+        """Return the probability from which on labels have a precision, or a recall.
+
+        Held-out rows said so, before the training learnt from them; of rows with one label each
+        their best one.
+
+        Parameters
+        ----------
+        precision, recall : float, optional
+            The share of such labels that are right, whose lowest probability is given; or the share
+            of the rows' labels that are found, whose highest is.
+        per_label : bool
+            Give one for each label by its own rows: 1 where none is enough, and that of all labels
+            where the label was right for fewer than 20 rows.
+
+        Returns
+        -------
+        float, or float64 (K,) by class id
+            For ``threshold=`` of other functions.
+
+        Raises
+        ------
+        UsageError
+            If there were no held-out rows, or it is not reached: then the highest is said.
+        """
+        check_options(RowAnswers.threshold.__annotations__, locals())
+        model = cast(Any, self)
+        curves: tuple[Curve, ...] = model.calibration.curves
+        common = find_threshold(curves, precision=precision, recall=recall)
+        each = np.full(model.spec.n_classes, common)
+        for curve in curves[1:]:
+            own = curve.threshold(precision, recall)
+            each[curve.label] = NEVER if own is None else own
+        return each if per_label else common
 
     @contextmanager
     def _asking(self) -> Iterator[Predictor]:

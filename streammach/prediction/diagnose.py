@@ -66,8 +66,8 @@ class Diagnosis(Evaluation):
     path: str  # where the rows come from
     depth_rows: int  # rows used for `depths`
     depths: tuple[Depth, ...]  # by rising number of repetitions; empty with one repetition
-    # probabilities of the best class of rows with a label seen in training, or of the candidates of
-    # rows with lists of labels, each on its own; `before` calibration, where rows have one label
+    # probabilities of the best class of rows with a label seen in training, or of the ten best
+    # labels of rows with lists, each on its own; `before` calibration, where rows have one label
     reliability: Reliability
     before: Reliability | None = None
     # Of rows with lists: the most that P@1, P@3 and P@5 can be; candidates with a probability of

@@ -70,13 +70,17 @@ class Evaluation(Reported):
         F1 of the labels whose probability is at least `threshold`.
     threshold : float
         That probability.
+    precision, recall : float
+        Share of these labels that are right, and share of the rows' labels that are among them; of
+        rows with one label each, the best class of a row that is so likely. NaN without any.
     ece, ece_before : float
         Expected calibration error of the best class, of the rows whose label was seen in training:
         mean distance of stated probability and share that is right in 15 equally wide ranges; and
-        that of the scores before they are calibrated. NaN without such rows, or with lists.
+        that of the scores before they are calibrated. With lists the first is that of the ten best
+        labels of each row, and the other NaN; both are without such rows.
     macro_recall : float
         Mean over the classes that occur of the share of their rows whose best class is right; NaN
-        as above.
+        without such rows, or with lists.
     recall_by_decile : tuple of Decile
         Recall at 1 by tenths of the classes, from those that are frequent in training to rare ones;
         empty with lists.
@@ -108,6 +112,8 @@ class Evaluation(Reported):
     sets: SetMetrics | None = None
     f1: F1 | None = None
     threshold: float = 0.5
+    precision: float = float("nan")
+    recall: float = float("nan")
     ece: float = float("nan")
     ece_before: float = float("nan")
     macro_recall: float = float("nan")
@@ -183,7 +189,8 @@ def evaluate(
     progress : bool, str or callable, optional
         Whether it is told how it goes, as for :func:`streammach.train`.
     threshold : float
-        Probability from which on a label is predicted, where rows have lists of labels.
+        Probability from which on a label is predicted, or the best one where rows have one each;
+        ``model.threshold(precision=0.8)`` gives that of a precision.
     propensity : (float, float)
         A and B of the propensities then.
     estimators : bool

@@ -33,6 +33,7 @@ from streammach.prediction.set_metrics import (
     LabelFigures,
     SetFigures,
     discounts,
+    precision_and_recall,
 )
 from streammach.prediction.sums import (
     BINS,
@@ -110,7 +111,7 @@ class ClassFigures(Figures):
 
     def __init__(
         self, n: int, calibration: Calibration | None, at: Sequence[int] = (),
-        by_class: ByClass | None = None, n_labels: int | None = None,
+        by_class: ByClass | None = None, n_labels: int | None = None, threshold: float = 0.5,
     ) -> None:  # fmt: skip
         super().__init__(
             n_rows=np.zeros((), np.int64),
@@ -119,10 +120,12 @@ class ClassFigures(Figures):
             there=np.zeros(n, np.int32), right=np.zeros(n, np.int32),  # by class
             # ln p of labels; stated and calibrated probabilities
             logs=np.zeros(()), before=np.zeros((3, BINS)), after=np.zeros((3, BINS)),
+            told=np.zeros(2),  # how many best classes are likely enough and right, and enough
             **({} if by_class is None else {"said": np.zeros(n, np.int32), "by_class": by_class}),
         )  # fmt: skip
         self._n = n if n_labels is None else n_labels  # fewer where some were merged
         self._calibration, self._at, self._by_class = calibration, at, by_class
+        self._threshold = threshold
 
     def block_sums(self, rows: RankedRows) -> BlockSums:
         classes, best = rows.block.classes, rows.best
@@ -138,8 +141,10 @@ class ClassFigures(Figures):
             logs = own_logs(rows.scores[known], own, self._n, self._calibration)
             sums["logs"], p = logs.sum(), np.exp(logs)
             for name, map_ in (("before", Calibration()), ("after", self._calibration)):
-                stated, _ = class_probabilities(rows.scores[known], self._n, map_)
-                sums[name] = binned(stated[:, 0], own[:, 0])
+                stated, _ = class_probabilities(rows.scores, self._n, map_)
+                sums[name] = binned(stated[known, 0], own[:, 0])
+            likely = stated[:, 0] >= self._threshold
+            sums["told"] = np.array([(likely[known] & own[:, 0]).sum(), likely.sum()])
         if self._by_class is not None:
             answers = ClassAnswers(
                 classes[known], ~right[known], p, first[known], rows.numbers[known]
@@ -156,8 +161,11 @@ class ClassFigures(Figures):
             "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five,
             "log_loss": -float(sums["logs"]) / known if known else float("nan"),
             "macro_recall": macro_recall(there, right), "recall_by_decile": deciles(there, right),
-            "at": self._places(shares),
+            "at": self._places(shares), "threshold": self._threshold,
         }  # fmt: skip
+        if self._calibration is not None:
+            n_right, said = sums["told"].tolist()
+            found |= precision_and_recall(n_right, said, int(sums["n_rows"]))
         if known:
             after, before = self.details().values()
             found |= {"ece": after.ece, "ece_before": before.ece}
@@ -211,7 +219,7 @@ class RankingFigures(Figures):
 class EvaluationRequest:
     """What to measure."""
 
-    # probability from which on a label is predicted, where rows have lists of labels
+    # probability from which on a label is predicted, or the best one of rows with one label
     threshold: float = 0.5
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B)  # a and B of the propensities then
     estimators: bool = False  # whether rows are ranked by all estimators that the model has, too
@@ -280,7 +288,8 @@ class EvaluationSums(Figures):
             ]
         else:
             own = [ClassFigures(
-                len(model.labels), model.calibration, request.at, by_class, model.n_labels
+                len(model.labels), model.calibration, request.at, by_class, model.n_labels,
+                request.threshold,
             )]  # fmt: skip
         if request.estimators and isinstance(model, Model):
             own.append(RankingFigures(model))

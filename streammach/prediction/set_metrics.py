@@ -36,6 +36,7 @@ DEFAULT_A, DEFAULT_B = 0.55, 1.5
 LEAST_LABELS = (0, 1, 2, 3, 4, 5, 6, 11, 21, 51)  # of a row, that begin a group of rows
 GROUPED = ("P@1", "P@5", "N@5", "R@5")  # what is said of a group of rows
 LIKELY = 0.5  # probability of a label from which on it is said to be there
+FIRST = 10  # best labels of a row whose probabilities are compared with the share that is right
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,12 @@ def discounts(most: int) -> NDArray[np.float64]:
     """Return what nDCG counts a hit at each of the first places: float64 (most,)."""
     found: NDArray[np.float64] = 1 / np.log2(np.arange(2, most + 2))
     return found
+
+
+def precision_and_recall(right: float, said: float, there: float) -> dict[str, float]:
+    """Return the share of what is said, and of what is there, that is right; NaN of none."""
+    return {"precision": right / said if said else np.nan,
+            "recall": right / there if there else np.nan}  # fmt: skip
 
 
 class RowFigures(NamedTuple):
@@ -312,7 +319,8 @@ class LabelFigures(Figures):
             there = np.isfinite(rows.scores)
             stated, right = p[there], hits[there]
             likely = stated >= LIKELY
-            sums["stated"] = binned(stated, right)
+            first = there[:, :FIRST]
+            sums["stated"] = binned(p[:, :FIRST][first], hits[:, :FIRST][first])
             sums["likely"] = np.array([likely.sum(), stated[likely].sum(), right[likely].sum()])
         if self._by_class is not None:
             sums["by_class"] = self._by_class.block_sums(self._answers(rows, hits, said, p))
@@ -345,6 +353,10 @@ class LabelFigures(Figures):
         macro = float((2 * right[some] / both[some]).mean()) if some.any() else 0.0
         f1 = F1(micro=2 * int(right.sum()) / max(total, 1), macro=macro)
         found = {"f1": f1, "threshold": self._threshold}
+        there = int(self.sums["true"].sum() + self.sums["unseen"])
+        found |= precision_and_recall(int(right.sum()), int(self.sums["said"].sum()), there)
+        if self.sums["stated"].any():
+            found["ece"] = reliability(self.sums["stated"]).ece
         if self._by_class is not None:
             found |= self._by_class.fields(self.sums["true"], self.sums["said"], right)
         return found

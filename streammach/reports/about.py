@@ -243,8 +243,10 @@ def _set_lines(found: Evaluation, sets: SetMetrics) -> Lines:
     return [
         *_place_lines(sets.named()),
         ("by tenths", " ".join(f"{x:z.3f}" for x in sets.decile_recall) + "  recall at 5"),
-        ("threshold", f"F1 micro {found.f1.micro:z.3f}, macro {found.f1.macro:z.3f}, of labels "
-                      f"with a probability of {found.threshold:g} or more"),
+        ("threshold", f"{found.threshold:g}: precision {found.precision:z.3f}, recall "
+                      f"{found.recall:z.3f}, F1 micro {found.f1.micro:z.3f}, macro "
+                      f"{found.f1.macro:z.3f}"),
+        ("ECE", f"{found.ece:z.3f} of the ten best labels of each row"),
         ("labels", f"{sets.n_labels / max(sets.n_rows, 1):z.2f} a row; estimator "
                    f"{found.estimator}"),
     ]  # fmt: skip
@@ -266,6 +268,8 @@ def _class_lines(found: Evaluation) -> Lines:
                         f"{found.log_loss:z10.3f}{found.ece:z7.3f}  before calibration "
                         f"{found.ece_before:z.3f}"),
         ("recall at 1", f"frequent to rare classes: {recalls}"),
+        ("threshold", f"{found.threshold:g}: precision {found.precision:z.3f}, recall "
+                      f"{found.recall:z.3f} of best classes"),
         ("estimator", f"{found.estimator}; majority class {found.majority:z.4f}"),
         *(_place_lines(found.at) if found.at else []),
     ]  # fmt: skip

@@ -29,6 +29,7 @@ from streammach.prediction.diagnose import (
     query_time,
 )
 from streammach.prediction.room import room_before
+from streammach.prediction.set_metrics import FIRST
 from streammach.progress import Wanted, shown
 from streammach.reports import html
 from streammach.reports.about import run_lines
@@ -330,6 +331,6 @@ def _labels_note(diagnosis: Diagnosis, n_labels: int) -> str:
         f" They have {n_labels / diagnosis.n_rows:z.3g} labels each in the mean."
         f"{unseen}{without} P@k is the mean share of the first k that are labels of the row, N@k "
         "the nDCG, R@k the mean share of a row's labels among the first k; PSP@k weighs rare "
-        "labels more. Probabilities are those of the 32 best candidates of each row, each label "
-        "on its own."
+        f"labels more. Probabilities are those of the {FIRST} best labels of each row, each on "
+        "its own."
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from streammach.figures import words
 from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.set_metrics import LIKELY, PLACES, RowGroup
+from streammach.prediction.set_metrics import FIRST, LIKELY, PLACES, RowGroup
 from streammach.prediction.sums import Reliability
 from streammach.reports.drawing import (
     BLUE,
@@ -70,14 +70,14 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
                 f"Labels with a probability of {least}% or more are right in "
                 f"{percent(likely.right)}%; stated are {percent(likely.stated)}% on average"
             )
-        finding = f"{said}; ECE of all {first.ece:z.3f}"
+        finding = f"{said}; ECE of the {FIRST} best of each row {first.ece:z.3f}"
     return Plot(
         name="reliability", draw=lambda figure: _draw_reliability(figure, curves, listed=listed),
         height=3.9, finding=finding,
         alt=f"{'Two curves' if others else 'A curve'} over {len(first.bins)} bins of stated "
             f"probability, against the diagonal. Mean stated {percent(stated)}%, right "
             f"{percent(right)}%",
-        header=("calibration", "stated %", "right %", "candidates" if listed else "rows"),
+        header=("calibration", "stated %", "right %", "labels" if listed else "rows"),
         rows=tuple(
             (name.split()[0], percent(b.stated), percent(b.right), f"{b.n_rows:,}")
             for name, one in curves.items()
@@ -87,7 +87,7 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
 
 
 def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bool) -> None:
-    """Draw curves, the first one in front, and how many rows or candidates its bins have."""
+    """Draw curves, the first one in front, and how many rows or labels its bins have."""
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     above.plot([0, 100], [0, 100], color=GREY, linewidth=1.0, label="stated = right")
     for (label, one), style in reversed(list(zip(curves.items(), SERIES, strict=False))):
@@ -100,7 +100,7 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
     sizes = [b.n_rows for b in bins]
     below.bar([100 * b.stated for b in bins], sizes, width=4.5, color=BLUE)
     whose = "a label" if listed else "the best class"
-    below.set(ylabel="candidates" if listed else "rows", xlim=(-2, 102),
+    below.set(ylabel="labels" if listed else "rows", xlim=(-2, 102),
               xlabel=f"stated probability of {whose} (%)")  # fmt: skip
     if listed:  # most of them are unlikely
         below.set_yscale("log")

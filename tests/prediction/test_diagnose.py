@@ -8,6 +8,7 @@ from streammach.errors import UsageError
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
+from streammach.prediction.set_metrics import FIRST
 from streammach.prediction.sums import deciles, macro_recall
 
 
@@ -115,7 +116,7 @@ def test_groups_of_rows_are_all_rows(of_lists):
         f"P@{k}": pytest.approx(np.minimum(sizes, k).mean() / k) for k in (1, 3, 5)
     }
     bins = found.reliability.bins
-    assert sum(b.n_rows for b in bins) == 200 * 32
+    assert sum(b.n_rows for b in bins) == 200 * FIRST
     assert 0 < found.likely.n_rows < 200 * 32
     assert found.likely.stated >= 0.5
     assert found.likely.right > 0.5

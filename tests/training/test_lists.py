@@ -122,7 +122,7 @@ def test_commands_take_lists(stores, tiny, capsys):
     assert main(["evaluate", run, test, "--threshold", "0.3"]) == 0
     said = capsys.readouterr().out
     assert "precision" in said
-    assert "probability of 0.3" in said
+    assert "threshold   0.3: precision" in said
     assert main(["predict", run, test, "-k", "4", "--threshold", "0.5"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
     assert len(rows) == 300

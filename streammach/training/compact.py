@@ -7,14 +7,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
-from streammach.figures import Reached, standard_error, words
+from streammach.figures import Reached, words
 from streammach.linear.weights import LinearWeights
 from streammach.machine import parse_size, size_text
-from streammach.model.calibration import Calibration, fit_calibration
+from streammach.model.calibration import CANDIDATES, Calibration, fit_calibration
 from streammach.model.document import Width
 from streammach.model.model import Model
 from streammach.model.shrink import (
@@ -30,13 +31,15 @@ from streammach.model.shrink import (
     spare_after,
 )
 from streammach.planning.cost import FORMS
+from streammach.prediction.each_row import figures_of_rows, logs_of_rows
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import reached
-from streammach.prediction.set_metrics import MOST, by_propensity
+from streammach.prediction.set_metrics import by_propensity
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.narrow import LOWEST, nth_largest, numbers_of
 from streammach.rows.pairs import CountWeights
+from streammach.spec.estimators import USUAL
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import SIZES, TrainSpec
 from streammach.spec.types import Ranker
@@ -44,10 +47,10 @@ from streammach.training.pace import MOST_ROWS
 from streammach.training.session import Session
 
 LEAST_ROWS = 50  # fewer say nothing
-LOSES = 0.5  # standard errors that a form may lose, by all that makes it small
-LEFT_OUT = 0.001  # of a figure, by what is left out: an error of few rows is large
+ENOUGH_ROWS = 2000  # by which more than the type of the weights is judged, and less than 8 bits
+LOSES = 0.5  # standard errors of the rows' differences that a form may lose, of each figure
 MOST_HALVINGS = 6  # of the pairs
-LOST = "narrower weights lose more than half a standard error on held-out rows"
+LOST = "less loses more than half a standard error of the held-out rows' differences"
 NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
 RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out
 
@@ -63,6 +66,13 @@ class Form:
 
 
 Smaller = Callable[["Judge", Form], Iterator[Form]]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What held-out rows say of a form."""
+
+    reached: Reached
+    free: bool  # whether no figure is worse than the whole form's by more than it may
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,40 +118,38 @@ class Judge:
         """The form as it was trained."""
         return Form(weights="float32", n_repetitions=self.model.n_repetitions)
 
-    def reached(self, form: Form) -> tuple[Reached, ...]:
-        """Return what a form reaches as choices go; of lists of labels then with PSP@5."""
+    def verdict(self, form: Form) -> Verdict:
+        """Return what a form reaches, and whether it is as good as the whole one."""
         self.session.check()
-        kind = tuple[Reached, ...]
-        return self.session.findings.once("form", kind, lambda: self._measured(form), of=form)
+        found = self.session.findings
+        return found.once("form", Verdict, lambda: self._verdict(form), of=form)
 
-    def _measured(self, form: Form) -> tuple[Reached, ...]:
-        ids = self._whole_ids if form == self.whole else self._ids(form)
-        return tuple(reached(rows, ids) for rows in self._judging)
+    def _verdict(self, form: Form) -> Verdict:
+        if form == self.whole:
+            return Verdict(reached(self.rows, self._measured_whole[0]), True)
+        ids, each = self._measured(form)
+        weights = self.rows.weights.astype(np.float64)
+        change = (each - self._measured_whole[1]) * (weights / weights.mean())
+        error = change.std(axis=1) / change.shape[1] ** 0.5
+        free = bool((change.mean(axis=1) >= -LOSES * error).all())
+        return Verdict(reached(self.rows, ids), free)
 
-    def _ids(self, form: Form) -> NDArray[np.int64]:
+    def _measured(self, form: Form) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the best classes of rows, and what each adds to figures (m, n), ln p the last."""
+        rows, n_classes = self.calibrating, self.session.dataset.n_classes
+        rows = rows.take(evenly(rows.n_rows, self.n_rows))
         with self.ranking(form) as ranking:
-            return ranking(self._judging[0], MOST)[0]
+            own = ranking(rows, CANDIDATES)
+        ids = own[0]
+        if self.counts is None and self.ranker != USUAL:  # whose scores are no logarithms
+            with self.ranking(form, USUAL) as ranking:
+                own = ranking(rows, CANDIDATES)
+        logs = logs_of_rows(rows, *own, n_classes)
+        return ids, np.vstack([figures_of_rows(self.rows, ids), logs])
 
     @cached_property
-    def _whole_ids(self) -> NDArray[np.int64]:
-        return self._ids(self.whole)
-
-    @cached_property
-    def top_5_error(self) -> float:
-        """The standard error of the top-5 accuracy of the whole form, of lists that of P@5.
-
-        A row's P@5 is a mean of five: it varies less than one that is 0 or 1.
-        """
-        rows, top_5 = self._judging[0], self.reached(self.whole)[0].top_5_accuracy
-        if rows.labels is None:
-            return standard_error(top_5, self.known_rows)
-
-        def found() -> float:
-            each = (rows.lists.gained(self._whole_ids) > 0).mean(axis=1)
-            return float(each.std() / max(self.known_rows, 1) ** 0.5)
-
-        error: float = self.session.findings.once("top-5-error", float, found)
-        return error
+    def _measured_whole(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        return self._measured(self.whole)
 
     def calibrated(self, form: Form) -> Calibration:
         """Return how the scores of a form become probabilities."""
@@ -153,11 +161,11 @@ class Judge:
         return self.session.findings.once("calibration", Calibration, fitted, of=form)
 
     @cached_property
-    def _judging(self) -> tuple[RowBlock, ...]:
-        """The rows that judge, as choices go; where they have lists then by propensity."""
+    def rows(self) -> RowBlock:
+        """The rows that judge; labels of lists weigh 1 / propensity."""
         rows = self.session.held.rows
         rows = rows.take(evenly(rows.n_rows, self.n_rows))
-        return (rows,) if rows.labels is None else (rows, by_propensity(rows, self.session.dataset))
+        return rows if rows.labels is None else by_propensity(rows, self.session.dataset)
 
     @property
     def calibrating(self) -> RowBlock:
@@ -170,14 +178,9 @@ class Judge:
         return min(self.most_rows, self.session.held.rows.n_rows)
 
     @property
-    def known_rows(self) -> int:
-        """Held-out rows whose standard error is asked about, though fewer may judge."""
-        return min(MOST_ROWS, self.session.held.rows.n_rows)
-
-    @property
     def ways(self) -> tuple[Smaller, ...]:
-        """What makes forms smaller: types alone where few rows judge, since time is short."""
-        if self.most_rows < MOST_ROWS:
+        """What makes forms smaller: types alone where few rows judge."""
+        if self.n_rows < ENOUGH_ROWS:
             return (_types,)
         if self.session.known is not None:  # else every day would halve repetitions and pairs
             return _types, _features
@@ -244,20 +247,15 @@ class Judge:
 
 
 def choose(judge: Judge) -> SmallForm:
-    """Return the smallest form that loses no more than it may.
+    """Return the smallest form that is as good as the whole one, by what each row says of both.
 
-    Neither of the score by which all choices are made, nor of the top-5 accuracy alone; of lists of
-    labels nor of PSP@5, since pairs of rare labels add little to precision. Narrower weights come
-    first; then what is left out may lose :data:`LEFT_OUT` against them.
+    Neither accuracy nor macro recall may be lost, nor log loss; of lists of labels neither P@1 nor
+    P@5 nor PSP@5, since pairs of rare labels add little to precision. Narrower weights come first.
     """
-    form, n, rows = judge.whole, 1, judge.known_rows
-    clock = judge.session.clock
-    whole = small = judge.reached(form)
+    form = judge.whole
+    clock, n, found = judge.session.clock, 1, judge.verdict(form)
+    small = whole = found.reached
     took, unjudged = [0.0], False  # seconds of forms; whether there was no time for some
-    best = [one.selection_score for one in whole]
-    least, floors = 0.0, [0.0 for _ in whole]
-    if whole[0].psp_5 is None:
-        least = whole[0].top_5_accuracy - LOSES * judge.top_5_error
     for smaller in judge.ways:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
@@ -265,30 +263,22 @@ def choose(judge: Judge) -> SmallForm:
                 unjudged = True
                 break
             began = clock.spent
-            found, n = judge.reached(other), n + 1
+            found, n = judge.verdict(other), n + 1
             took.append(clock.spent - began)
-            free = all(
-                one.selection_score >= max(score - LOSES * before.error(rows), floor)
-                for one, score, before, floor in zip(found, best, whole, floors, strict=True)
-            )
-            if free and found[0].top_5_accuracy >= least:
-                form, small = other, found
-                best = [max(a, one.selection_score) for a, one in zip(best, found, strict=True)]
-            elif smaller is not _types:  # what keeps less of the same loses no less
+            if not found.free:  # what keeps less of the same loses no less
                 break
-        if smaller is _types:
-            floors = [one.selection_score - LEFT_OUT for one in small]
-            least = max(least, small[0].top_5_accuracy - LEFT_OUT) if least else least
+            form, small = other, found.reached
     if form == judge.whole:
         return SmallForm(form=form, evidence=NO_TIME if unjudged else f"as it was trained: {LOST}")
     calibration = judge.calibrated(form)
     both = words(judge.session.dataset.listed).both
-    evidence = f"held-out {both} {small[-1].text}, {whole[-1].text} whole"
+    evidence = f"held-out {both} {small.text}, {whole.text} whole"
     return SmallForm(form=form, calibration=calibration, evidence=evidence)
 
 
 def _types(judge: Judge, form: Form) -> Iterator[Form]:
-    for stored in DENSE[1:] if judge.session.plan.config.dense else LEVELS:
+    few = judge.n_rows < ENOUGH_ROWS
+    for stored in DENSE[1:] if judge.session.plan.config.dense else [*LEVELS][: 1 if few else None]:
         yield replace(form, weights=stored)
 
 

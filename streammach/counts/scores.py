@@ -177,7 +177,7 @@ class CountScorer:
             at = np.where(there, at, 0)
             labels = np.where(there, lists.labels[at].astype(np.int64), -1)
             ids = np.concatenate([best[0][part], labels], axis=1)
-            ids, scores = _best_once(ids, np.concatenate([best[1][part], gains[at]], axis=1))
+            ids, scores = best_once(ids, np.concatenate([best[1][part], gains[at]], axis=1))
             k = best[0].shape[1]
             out[0][part], out[1][part] = ids[:, :k], scores[:, :k]
         return out
@@ -242,7 +242,7 @@ def _within(
     return CandidateLists(starts[:-1], starts[1:], lists.classes[there], labels), gains[there]
 
 
-def _best_once(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Best:
+def best_once(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Best:
     """Return ids (n, m) by falling scores, each where it is best, and then -1."""
     scores = np.where(ids >= 0, scores, -np.inf).astype(np.float32)
     ids, scores = best_first(ids, scores, ids.shape[1])

@@ -15,6 +15,7 @@ from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
 from streammach.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4
+LONG = 8  # weights that are gone over in the time in which a class is looked for among many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,7 @@ class LinearScorer:
     ) -> NDArray[np.float32]:
         """Return the scores of candidates int (n, m), of all classes otherwise: float32 (n, m).
 
-        Those of a candidate below 0 are 0.
+        A row has none twice; those below 0 score 0.
         """
         w, values = self.weights, self.weights.values(rows)
         wanted = np.zeros((0, 0), np.int64) if candidates is None else candidates.astype(np.int64)
@@ -164,19 +165,26 @@ def score_rows(
     empty : float32 (K,)
         The scores of rows without features.
     wanted : int64 (n, m)
-        The classes that are scored, below 0 for none; all of them where it has no columns.
+        The classes that are scored, none twice, below 0 for none; all where it has no columns.
     sums : float32 (K,)
         Scratch, zeros before and after.
     out : float32 (n, m) or (n, K)
         Receives the scores.
     """
     every = wanted.shape[1] == 0
+    most = LONG * wanted.shape[1]  # weights of a feature that are gone over, not looked for
     for i in range(first, last):
         start = bias if indptr[i] < indptr[i + 1] else empty
         for p in range(indptr[i], indptr[i + 1]):
-            x = values[p]
-            for z in range(starts[features[p]], starts[features[p] + 1]):
-                sums[classes[z]] += weights[z] * x
+            x, a, b = values[p], starts[features[p]], starts[features[p] + 1]
+            if every or b - a <= most:
+                for z in range(a, b):
+                    sums[classes[z]] += weights[z] * x
+                continue
+            for j in range(wanted.shape[1]):
+                z = a + np.searchsorted(classes[a:b], wanted[i, j])
+                if z < b and classes[z] == wanted[i, j]:
+                    sums[wanted[i, j]] += weights[z] * x
         if every:
             for c in range(bias.shape[0]):
                 out[i, c] = start[c] + sums[c]
@@ -186,7 +194,12 @@ def score_rows(
                 out[i, j] = start[c] + sums[c] if c >= 0 else np.float32(0)
         if every:
             sums[:] = 0
-        else:
-            for p in range(indptr[i], indptr[i + 1]):
-                for z in range(starts[features[p]], starts[features[p] + 1]):
+            continue
+        for p in range(indptr[i], indptr[i + 1]):
+            a, b = starts[features[p]], starts[features[p] + 1]
+            if b - a <= most:
+                for z in range(a, b):
                     sums[classes[z]] = 0
+        for j in range(wanted.shape[1]):
+            if wanted[i, j] >= 0:
+                sums[wanted[i, j]] = 0

@@ -65,6 +65,7 @@ def with_classes(model: M, new: NewClasses) -> M:
         counts=None if model.counts is None else _counts(model, model.counts.plain(), new),
         titles=model.titles and model.titles.followed_by(Names.of([b""] * len(new.labels))),
         says=says, label_counts=label_counts,
+        late=None if model.late is None else model.late.with_classes(len(new.labels)),
         n_rows=model.n_rows + (new.n_distinct if model.listed else 0),
     )  # fmt: skip
 

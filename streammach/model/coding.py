@@ -34,17 +34,19 @@ TEXT_LEVEL, WEIGHT_LEVEL, LEVEL = 6, 1, 3
 COUNTS = "count_"  # before the names of the counts' arrays
 NEAR = "near_"  # and of those of training rows beside them
 LINEAR = "linear_"  # and of those of linear classifiers
+LATE = "late_"  # and of classifiers that score the best classes again
 STARTS = COUNTS + "starts"
 # By the arrays of lists: where these start.
+OF_LISTS = ((NEAR, "rows"), (LINEAR, "classes"), (LATE, "classes"))
 LIST_STARTS = {
-    COUNTS + "classes": STARTS,
-    **{prefix + name: prefix + "starts" for prefix, name in ((NEAR, "rows"), (LINEAR, "classes"))},
-}
+    COUNTS + "classes": STARTS, **{prefix + name: prefix + "starts" for prefix, name in OF_LISTS},
+}  # fmt: skip
 HOWS: dict[str, How] = {
     "label_offsets": "steps", "feature_offsets": "steps",
     **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
     **{NEAR + name: form.how for name, (_, form) in Neighbours.forms().items()},
-    **{LINEAR + name: form.how for name, (_, form) in LinearWeights.forms().items()},
+    **{prefix + name: form.how for name, (_, form) in LinearWeights.forms().items()
+       for prefix in (LINEAR, LATE)},
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]

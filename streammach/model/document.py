@@ -19,7 +19,7 @@ from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import RIGHT, STATED
-from streammach.model.coding import COUNTS, LINEAR, NEAR, Coded
+from streammach.model.coding import COUNTS, LATE, LINEAR, NEAR, Coded
 from streammach.model.tensors import TensorFile, damaged
 from streammach.model.thresholds import Curve
 from streammach.rows.layouts import How, Shape
@@ -105,6 +105,8 @@ class Document(
     title_kind: Kind | None = None  # that of titles of labels; None without any
     near_weight: Amount | None = None  # weight of training rows beside counts; None without
     linear: LinearForm | None = None  # linear classifiers, which are the model; None without
+    # weight of classifiers that score the best classes again; None without
+    late_weight: Amount | None = None
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
@@ -158,6 +160,9 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         if m is not None:
             linear = dict(KernelWeights.shapes(d, k, m))
         found |= {LINEAR + name: facts for name, facts in linear.items()}
+    if document.late_weight is not None:
+        late = LinearWeights.shapes(features=d, classes=k)
+        found |= {LATE + name: facts for name, facts in late.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
     if document.relabelled:

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, clean
 from streammach.linear.kernel_map import KernelWeights
+from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
 from streammach.machine import memory_limit, size_text
 from streammach.model.coding import (
     COUNTS,
+    LATE,
     LINEAR,
     LIST_STARTS,
     NEAR,
@@ -162,6 +164,14 @@ def linear_in(document: Document, arrays: Arrays) -> Linear | None:
     if form.n_centres is not None:
         return KernelWeights.of(arrays, LINEAR)
     return LinearWeights.of(arrays, LINEAR, valued=form.valued)
+
+
+def late_in(document: Document, arrays: Arrays) -> LateLabels | None:
+    """Return the classifiers that score the best classes again, None without; or ValueError."""
+    weight = document.late_weight
+    if weight is None:
+        return None
+    return LateLabels(classifiers=LinearWeights.of(arrays, LATE, valued=False), weight=weight)
 
 
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:

@@ -17,10 +17,11 @@ from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.writing import write_atomic
 from streammach.formats import MODEL_FORMAT
+from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.machine import give_back
 from streammach.model.calibration import Calibration
-from streammach.model.coding import COUNTS, LINEAR, NEAR, CodeBuffer, Coded, encode
+from streammach.model.coding import COUNTS, LATE, LINEAR, NEAR, CodeBuffer, Coded, encode
 from streammach.model.document import (
     COLUMNS,
     DOCUMENT,
@@ -45,6 +46,7 @@ from streammach.model.loading import (
     WEIGHTS,
     counts_in,
     decode_arrays,
+    late_in,
     linear_in,
     load_arrays,
     names_in,
@@ -117,6 +119,8 @@ class Model(RowAnswers, Reported):
     says : int32 (K,) or None
         The class by whose label each class is said, -1 where it is not; None where each is by its
         own.
+    late : LateLabels or None
+        Classifiers that score the best classes of a row again, with their weight; None without.
     titles : Names or None
         What labels are called in words, by class id, empty where that is not known; None without.
     label_kind : str
@@ -147,6 +151,7 @@ class Model(RowAnswers, Reported):
     recipe: Recipe | None = None
     says: NDArray[np.int32] | None = None
     titles: Names | None = None
+    late: LateLabels | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -155,7 +160,8 @@ class Model(RowAnswers, Reported):
         names += 0 if self.titles is None else self.titles.n_bytes
         arrays = [*self.hashed.values(), *self.calibration.arrays.values()]
         arrays += [] if self.says is None else [self.says]
-        return sum(a.nbytes for a in arrays) + self.counts_bytes + names
+        late = 0 if self.late is None else self.late.classifiers.n_bytes
+        return sum(a.nbytes for a in arrays) + self.counts_bytes + names + late
 
     @property
     def hashed(self) -> dict[str, Table]:
@@ -261,6 +267,7 @@ class Model(RowAnswers, Reported):
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.near is None else self.near.arrays(NEAR)),
             **({} if self.linear is None else self.linear.arrays(LINEAR)),
+            **({} if self.late is None else self.late.classifiers.arrays(LATE)),
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
             **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
             **({} if self.says is None else {LABEL_SAYS: self.says}),
@@ -308,6 +315,7 @@ class Model(RowAnswers, Reported):
             title_kind=None if self.titles is None else cast("Kind", self.titles.kind),
             near_weight=None if self.near is None else self.near.weight,
             linear=None if self.linear is None else LinearForm.of(self.linear),
+            late_weight=None if self.late is None else self.late.weight,
         )  # fmt: skip
 
     @classmethod
@@ -352,6 +360,7 @@ class Model(RowAnswers, Reported):
                 ).with_line(arrays),
                 store=document.store, majority=document.majority, validation=document.validation,
                 counts=counts_in(document, arrays), linear=linear_in(document, arrays),
+                late=late_in(document, arrays),
                 labels=names_in("label", document.label_kind, arrays),
                 features=names_in("feature", document.feature_kind, arrays),
                 weights=rows if (rows := packed.result()) is not None else arrays[WEIGHTS],

@@ -18,7 +18,7 @@ from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
 from streammach.machine import size_text
-from streammach.model.coding import CODERS, COUNTS, NEAR, encode
+from streammach.model.coding import CODERS, COUNTS, LATE, NEAR, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
 from streammach.rows.narrow import (
@@ -196,6 +196,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         weights=weights if in_place else weights[rows], projection=projection,
         scale=None if model.scale is None else model.scale[first],
         columns=model.columns.of(chosen),
+        late=None if model.late is None else model.late.of_features(kept),
     )  # fmt: skip
 
 
@@ -289,6 +290,11 @@ def shrink_to(
         near = model.near.arrays(NEAR)
         if sum(encode(name, array, near)[0].nbytes for name, array in near.items()) > n_bytes // 2:
             model = replace(model, counts=replace(model.counts, near=None))
+    if model.late is not None:
+        late = model.late.classifiers.arrays(LATE)
+        size = sum(encode(name, array, late)[0].nbytes for name, array in late.items())
+        if size > n_bytes // 2:
+            model = replace(model, late=model.late.largest(n_bytes / 2 / size))
     known = [t for t in types_of(model) if model.dense or t in LEVELS]
     wanted = [target.weights] if target.weights else known
     pairs = pairs_of(model, wanted[-1])

@@ -20,6 +20,7 @@ from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import check_word
 from streammach.figures import Reached
+from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.model.findings import Findings
 from streammach.model.model import Model
@@ -49,6 +50,7 @@ class PartSession(Protocol):
     known: Model | None  # the model that the training goes on from
     new: NDArray[np.bool_]  # bool (n_rows,): which rows that has not seen
     findings: Findings  # what stages found, for a run that goes on behind them
+    interim: bool  # whether a model is made that another one follows
 
     def check(self) -> None:
         """End the work where a signal asks for it."""
@@ -92,6 +94,7 @@ class Decision:
     linear: Linear | None = None  # linear classifiers, which are the model
     # rows that decide, and their ranking, where they are not the held-out ones
     judged: tuple[RowBlock, Ranking] | None = None
+    late: LateLabels | None = None  # classifiers that score the best classes again
 
     def learn_held_out(self) -> None:
         """Learn from the rows that were held out, when all choices are made."""

@@ -16,6 +16,7 @@ from streammach.linear.scorer import open_scorer
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed, KnownLabels
+from streammach.prediction.late import LateRanking
 from streammach.prediction.ranking import (
     CandidateRanking,
     Ranking,
@@ -50,6 +51,7 @@ class BestLabels:
         self._workers = Workers(threads, "labels")
         self._linear = None if model.linear is None else open_scorer(model.linear, threads)
         self._rankings: dict[Ranker, tuple[Ranking, CandidateRanking]] = {}
+        self._late = None if model.late is None else LateRanking(model.late, threads)
 
     def ranking(
         self, *, threshold: float | None = None, probabilities: bool = False,
@@ -81,6 +83,10 @@ class BestLabels:
         if allowed is None:
             return rank(block, k)
         return allowed.best(block, k, rank, score)
+
+    def ranked(self, name: Ranker, block: RowBlock, k: int) -> Top:
+        """Return the k best of all classes by an estimator."""
+        return self._of(name)[0](block, k)
 
     def likely_ids(
         self, block: RowBlock, k: int, threshold: float, allowed: Allowed | None = None
@@ -146,7 +152,11 @@ class BestLabels:
                     by_hashes(backend, name, transform),
                     candidates_by_hashes(backend, name, transform, self._each),
                 )
-            ranking, some = _all_numbers(made[0]), _some_numbers(made[1])
+            ranking, some = _all_numbers(made[0]), made[1]
+            if self._late is not None and name == self._model.calibrated:
+                ranking = self._late.all_classes(ranking)
+                some = self._late.some_classes(ranking, some)
+            some = _some_numbers(some)
             without = WithoutFeatures.of(self._model, name)
             if without is not None:
                 ranking, some = without.all_classes(ranking), without.some_classes(some)
@@ -162,6 +172,8 @@ class BestLabels:
         self._workers.close()
         if self._linear is not None:
             self._linear.close()
+        if self._late is not None:
+            self._late.close()
 
 
 def _all_numbers(ranking: Ranking) -> Ranking:

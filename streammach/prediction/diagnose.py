@@ -20,7 +20,7 @@ from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import Evaluation
-from streammach.prediction.explain import WORK_BYTES, Explainer, explanations
+from streammach.prediction.explain import WORK_BYTES, explanations
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.reached import EvaluationRequest, EvaluationSums, rankings_of
@@ -139,7 +139,7 @@ def _examples(predictor: Predictor, rows: RowBlock, best: NDArray[np.int64]) -> 
     right, rows = right[chosen], rows.take(chosen)
     ids = np.stack([best[chosen, 0], np.where(right, -1, own[chosen])], axis=1)
     labels = [[name for name in row if name != ""] for row in predictor.labels(ids).tolist()]
-    reasons = Explainer(predictor.model, predictor.estimator).reasons(rows, ids, FEATURES)
+    reasons = predictor.explainer(predictor.estimator).reasons(rows, ids, FEATURES)
     why = explanations(reasons, labels, predictor.model.features)
     numbers = chosen if rows.numbers is None else rows.numbers
     each = zip(numbers.tolist(), right.tolist(), why, strict=True)

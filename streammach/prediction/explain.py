@@ -1,8 +1,9 @@
 """Why a class has its score: what each feature of a row adds to it, from what the model keeps.
 
 A logit is linear in the features of a row, and so are counts. By ``logsum`` and ``blend`` a feature
-adds its share of the logits of the class's buckets, and what counts say of the pair. What labels of
-similar training rows gain is a line of its own. What
+adds its share of the logits of the class's buckets, what counts say of the pair, and of the best
+classes what their classifiers say. What labels of similar training rows gain is a line of its own,
+and so is what classifiers add or take without features. What
 probabilities take off all logits of a repetition is a line of its own, and so are cosines. Other
 estimators are not linear: there a feature adds what the score loses when the row is without it.
 All is in float64, by NumPy: few rows are explained.
@@ -22,8 +23,10 @@ from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.data.tables.word_places import Places
 from streammach.errors import UsageError
 from streammach.figures import Contribution, Explanation
+from streammach.linear.late import BEST
 from streammach.linear.scorer import open_scorer
 from streammach.model.model import Model
+from streammach.prediction.ranking import Ranking
 from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
@@ -33,7 +36,7 @@ from streammach.spec.estimators import BLEND, ESTIMATORS, MEDIAN, MINIMUM, SUM, 
 from streammach.spec.types import Ranker
 
 # What is no feature's: of counts, of hashed models, and what the listed features leave over.
-LINES = ("prior", "neighbours", "bias", "cosines", "normaliser", "rest")
+LINES = ("prior", "neighbours", "classifiers", "bias", "cosines", "normaliser", "rest")
 REST = LINES.index("rest")
 ROUNDING = 1e-9  # what is less is no rest
 MERGED = 32  # classes of one label that are compared at once
@@ -47,6 +50,7 @@ JOINS: dict[int, Callable[[Any], Any]] = {
 }
 Numbers = NDArray[np.float64]
 Ids = NDArray[np.int64]
+Best = tuple[Ids, float]  # the classes of a row that classifiers score, and the lowest sum
 Reasons = Callable[[RowBlock, Ids], NDArray[Any]]  # of rows before their transform, and classes
 
 
@@ -72,8 +76,11 @@ def reason_type(n: int) -> np.dtype[Any]:
 class Explainer:
     """Explains the scores of a ranking by an estimator."""
 
-    def __init__(self, model: Model, estimator: Ranker) -> None:
+    def __init__(self, model: Model, estimator: Ranker, every: Ranking | None = None) -> None:
+        # `every` ranks by the estimator, which a model needs with classifiers
         self._model = model
+        late = model.late is not None and estimator == model.calibrated
+        self._late, self._every = model.late if late else None, every
         self._counts: Counts | None = model.counts if estimator == BLEND else None
         self._neighbours = None
         if self._counts is not None and self._counts.near is not None:
@@ -98,28 +105,38 @@ class Explainer:
         out = np.zeros(ids.shape, reason_type(n))
         out["features"] = -1
         given = transformed(rows, self._model.training.transform)
+        best = self._best(rows)
         for i, (first, last) in enumerate(pairwise(rows.indptr.tolist())):
             there = np.flatnonzero(ids[i] >= 0)
             if len(there):
                 features = given.features[first:last].astype(np.int64)
                 values = given.values[first:last].astype(np.float64)
-                terms = self.terms(features, values, self._classes(features, values, ids[i, there]))
+                classes = self._classes(features, values, ids[i, there], best[i])
+                terms = self.terms(features, values, classes, best[i])
                 for j, place in enumerate(there.tolist()):
                     _write(terms, j, features, values, out[i, place])
         return out
 
-    def _classes(self, features: Ids, values: Numbers, labels: Ids) -> Ids:
+    def _best(self, rows: RowBlock) -> list[Best | None]:
+        """Return what classifiers scored of each row, and the lowest sum; None without them."""
+        if self._late is None:
+            return [None] * rows.n_rows
+        assert self._every is not None, "the predictor gives it"
+        ids, scores = self._every(rows, BEST)
+        return [*zip(ids, scores[:, -1].tolist(), strict=True)]
+
+    def _classes(self, features: Ids, values: Numbers, labels: Ids, best: Best | None) -> Ids:
         """Return the classes by whose scores labels are ranked: the best ones that they say."""
         says, found = self._model.says, labels.copy()
         for j, label in enumerate([] if says is None else labels.tolist()):
             own = np.flatnonzero(says == label)
             if len(own) > 1:
                 some = (own[i : i + MERGED] for i in range(0, len(own), MERGED))
-                scores = [self.terms(features, values, classes).scores for classes in some]
+                scores = [self.terms(features, values, classes, best).scores for classes in some]
                 found[j] = own[np.concatenate(scores).argmax()]
         return found
 
-    def terms(self, features: Ids, values: Numbers, ids: Ids) -> Terms:
+    def terms(self, features: Ids, values: Numbers, ids: Ids, best: Best | None = None) -> Terms:
         """Return what the scores of classes int64 (k,) are made of, for transformed values (m,)."""
         found = Terms(
             np.zeros((len(features), len(ids))), np.zeros((REST, len(ids))), np.zeros(len(ids))
@@ -142,6 +159,12 @@ class Explainer:
             for terms in found:
                 np.multiply(terms, self._counts.hashed, out=terms)
             self._add_counts(self._counts, features, ids, found)
+        if self._late is not None and best is not None:
+            there, line = np.isin(ids, best[0]), LINES.index("classifiers")
+            own, bias = self._late.parts(features, ids)
+            found.parts[:] += np.where(there, own, 0)
+            found.lines[line] = np.where(there, bias, np.minimum(best[1] - found.scores, 0))
+            found.scores[:] += found.lines[line] + np.where(there, own.sum(axis=0), 0)
         return found
 
     def _linear_scores(self, features: Ids, values: Numbers) -> NDArray[np.float32]:

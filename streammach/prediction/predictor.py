@@ -20,6 +20,7 @@ from streammach.data.tables.memory_objects import as_rows
 from streammach.errors import UsageError, check_word
 from streammach.figures import Explanation
 from streammach.files.urls import located
+from streammach.linear.late import BEST
 from streammach.machine import budget, cores
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
@@ -240,7 +241,7 @@ class Predictor:
         rows = rows if isinstance(rows, RowBlock) else as_rows(rows)
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
         ids, _ = self.ranked(block, k)
-        reasons = Explainer(self.model, self.estimator).reasons(block, ids, n)
+        reasons = self.explainer(self.estimator).reasons(block, ids, n)
         there, names = (ids >= 0).sum(axis=1).tolist(), self.labels(ids, kind).tolist()
         labels = [own[:m] for own, m in zip(names, there, strict=True)]
         return explanations(reasons, labels, self.model.features, self.rows.places(rows, reasons))
@@ -248,7 +249,11 @@ class Predictor:
     def reasons(self, n: int, *, calibrated: bool = False) -> Reasons | None:
         """Return what explains scores of classes by n features each way; None for 0."""
         by = self.model.calibrated if calibrated else self.estimator
-        return partial(Explainer(self.model, by).reasons, n=n) if n else None
+        return partial(self.explainer(by).reasons, n=n) if n else None
+
+    def explainer(self, by: Ranker) -> Explainer:
+        """Return what explains scores by an estimator."""
+        return Explainer(self.model, by, partial(self._best.ranked, by))
 
     def ranked(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, *,
@@ -376,6 +381,7 @@ class Predictor:
         """Return how many classes of a row are ranked for its k best labels."""
         allowed = allowed or self._best.known.usual
         best = k if allowed is None else allowed.n_ranked(k)
+        best = best if self.model.late is None else max(best, BEST)
         return max(best, CANDIDATES) if probabilities else best
 
     def labels(self, ids: NDArray[np.int64], kind: str = "") -> NDArray[Any]:

@@ -236,6 +236,8 @@ def _fixed(
         found["count scores"] = CountScorer.footprint(
             spec.n_classes, held.n_wide, spec.n_repetitions, threads, held.n_near
         )
+    if held.listed:
+        found["classifiers"] = 4 * threads * spec.n_classes
     if task in MEASURES:
         each = LABEL_BYTES if held.listed else CLASS_BYTES
         found["sums of labels"] = each * spec.n_classes

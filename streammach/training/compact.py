@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
+from streammach.linear.late import LateLabels
 from streammach.linear.weights import LinearWeights
 from streammach.machine import parse_size, size_text
 from streammach.model.calibration import CANDIDATES, Calibration, fit_calibration
@@ -32,6 +33,7 @@ from streammach.model.shrink import (
 )
 from streammach.planning.cost import FORMS
 from streammach.prediction.each_row import figures_of_rows, logs_of_rows
+from streammach.prediction.late import LateRanking
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import reached
@@ -111,6 +113,7 @@ class Judge:
     model: ModelSpec  # the shape of the model, and its hashes
     ranker: Ranker  # the best estimator of the hashed models, for a model without counts
     counts: CountWeights | None  # the counts beside the hashed models
+    late: LateLabels | None = None  # the classifiers that score the best classes again
     most_rows: int = MOST_ROWS  # most held-out rows that judge
 
     @property
@@ -209,7 +212,12 @@ class Judge:
             return by_hashes(hashed, ranker, transform)
         scorer = CountScorer(self._counts_of(form), threads)
         closing.callback(scorer.close)
-        return scorer.topk if self.model.unhashed else by_counts(hashed, scorer, transform)
+        found = scorer.topk if self.model.unhashed else by_counts(hashed, scorer, transform)
+        if self.late is None:
+            return found
+        late = LateRanking(self.late, threads)
+        closing.callback(late.close)
+        return late.all_classes(found)
 
     def kept(self, least_rows: int) -> NDArray[np.bool_]:
         """Return the features that so many rows hold which were trained on: bool (d,)."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Reached, scores_text, words
+from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
 from streammach.machine import time_text
@@ -55,6 +56,11 @@ class FinalDecisions:
         """The linear classifiers, where they are the model."""
         return next((part.linear for part in self.parts if part.linear is not None), None)
 
+    @property
+    def late(self) -> LateLabels | None:
+        """The classifiers that score the best classes again, if there are any."""
+        return next((part.late for part in self.parts if part.late is not None), None)
+
 
 def finalize(
     session: Session, spec: TrainSpec | None, size: str, judges: int
@@ -94,7 +100,7 @@ def _whole(
         decided = (decide if hashed else _decide_alone)(session, spec, closing, judges)
         judge = compact.Judge(
             session=session, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
-            counts=decided.counts,
+            counts=decided.counts, late=decided.late,
         )  # fmt: skip
         found = None
         sole = decided.counts is None and shape.unhashed
@@ -245,7 +251,8 @@ def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: Mo
         store=dataset.store_digest, majority=int(dataset.counting.labels.argmax()),
         validation=decided.figures, labels=dataset.labels, features=dataset.features,
         weights=arrays["weights"], bias=arrays["bias"],
-        counts=None if counts is None else counts.compact(), linear=linear, columns=dataset.columns,
+        counts=None if counts is None else counts.compact(), linear=linear, late=decided.late,
+        columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,
         n_rows=dataset.n_rows if dataset.listed else 0, recipe=dataset.root.recipe,

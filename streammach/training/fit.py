@@ -190,7 +190,9 @@ def _save_alone(session: Session) -> None:
         with session.stages.one(ALONE):
             session.keep_ahead()
             if not (session.request.folder / "model").exists():
+                session.interim = True
                 finalize(session, None, "full", FEW_ROWS)
+                session.interim = False
         session.saved = "a model without hashed ones is saved"
     session.let_go()
 

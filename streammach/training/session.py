@@ -244,6 +244,7 @@ class Session:
         self.trained_share = 1.0  # share of the repetitions whose epochs are trained here
         self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
         self.findings = Findings(request.folder, "", lasting=False)
+        self.interim = False  # whether a model is made that another one follows
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
         config = plan.config
         start = request.start if request.start is not None and request.start.training else None

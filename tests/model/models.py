@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from streammach.linear.late import LateLabels
+from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.rows.layouts import ends
@@ -54,3 +56,21 @@ def near_of(rng, d=12, k=30, n=9, weight=1.5):
         label_starts=ends(np.full(n, 3)), labels=np.concatenate(labels).astype(np.int32),
         weight=weight,
     )  # fmt: skip
+
+
+def linear_of(rng, d=12, k=30, *, valued=False):
+    """Linear classifiers with a few weights a feature; the first feature does not count."""
+    lists = [np.flatnonzero(rng.random(k) < 0.3) for _ in range(d)]
+    weights = rng.normal(size=sum(map(len, lists))).astype(np.float16)
+    scale = rng.uniform(0.5, 2, d) if valued else np.arange(d) > 0
+    return LinearWeights(
+        starts=ends(np.array([len(own) for own in lists])),
+        classes=np.concatenate(lists).astype(np.int32), weights=weights.astype(np.float32),
+        scale=scale.astype(np.float16).astype(np.float32), valued=valued,
+        bias=rng.normal(size=k).astype(np.float32),
+    )  # fmt: skip
+
+
+def late_of(rng, d=12, k=30, weight=1.5):
+    """Classifiers that score the best classes again."""
+    return LateLabels(classifiers=linear_of(rng, d, k), weight=weight)

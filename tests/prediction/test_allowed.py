@@ -14,7 +14,7 @@ from streammach.rows.packed import PackedCounts
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.model_spec import ModelShape, ModelSpec
 from tests.builders import block_of, training
-from tests.model.models import counts_of, model_of, near_of
+from tests.model.models import counts_of, late_of, model_of, near_of
 from tests.reference.decoding import WAYS, by_way, possible
 
 pytestmark = pytest.mark.filterwarnings("ignore:the model does not know 1 label, left out")
@@ -47,6 +47,9 @@ MODELS = {
     "packed": lambda rng: model_of(rng, D, K, counts=PackedCounts.of(counts_of(rng, D, K), 32)),
     "neighbours": lambda rng: model_of(rng, D, K, counts=with_near(rng)),
     "counts": unhashed,
+    "classifiers": lambda rng: model_of(rng, D, K, counts=with_near(rng), late=late_of(rng, D, K)),
+    "hashed, classifiers": lambda rng: model_of(rng, D, K, late=late_of(rng, D, K)),
+    "lists, classifiers": lambda rng: unhashed(rng, late=late_of(rng, D, K), **LISTED),
     "counts, lists": lambda rng: unhashed(rng, **LISTED),
 }
 NAMED = {
@@ -179,7 +182,9 @@ def test_rows_whose_best_labels_may_not_be_said_are_ranked_on(name, rng):
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("name", ["hashed", "lists", "blend", "counts, lists"])
+@pytest.mark.parametrize(
+    "name", ["hashed", "lists", "blend", "counts, lists", "classifiers", "lists, classifiers"]
+)
 def test_probabilities_are_those_among_all_labels(name, limit, rng):
     model, block = MODELS[name](rng), block_of(rng, N, D, K)
     if not model.listed:

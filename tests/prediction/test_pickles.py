@@ -14,7 +14,7 @@ from streammach.errors import ModelError
 from streammach.model.shrink import Size, shrink
 from streammach.rows.names import Names
 from tests.builders import training
-from tests.model.models import counts_of, model_of, near_of
+from tests.model.models import counts_of, late_of, model_of, near_of
 from tests.prediction.test_explain import CASES, MORE, D, K, model_like
 
 KINDS = (
@@ -24,6 +24,8 @@ KINDS = (
     "small counts",
     "neighbours",
     "small neighbours",
+    "classifiers",
+    "small classifiers",
     "lists",
     "integers",
     "loaded",
@@ -55,6 +57,8 @@ def made(kind, rng, tmp_path):
         changes = {"labels": Names.of(range(5, 35))}
     if "neighbours" in kind:
         changes["counts"] = replace(counts_of(rng), near=near_of(rng))
+    if "classifiers" in kind:
+        changes["late"] = late_of(rng)
     model = model_of(rng, **changes)
     if kind.startswith("small"):
         model = shrink(model, Size("int8", 3, model.n_pairs))

@@ -8,6 +8,8 @@ from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
+from streammach.linear.descent import ClassRoom
+from streammach.linear.late import NEGATIVES
 from streammach.parts.counts.group_kernels import FitRoom
 from streammach.rows.block import RowBlock
 from streammach.rows.neighbours import ROW_BYTES, Neighbours
@@ -18,6 +20,10 @@ from streammach.spec.facts import DataFacts
 # A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places; before: marks.
 WEIGHT_BYTES = 11 + INDEX_BYTES
 NEAR_BYTES, LEAST_NEAR = 8, 32_000_000  # of training rows whose labels gain, a pair; at least
+# Of rows that classifiers are learnt from at the end, a pair; at least. A value of them: in rows,
+# scaled, and some two weights while they are put in order; a class that a row is taken for, twice.
+LATE_BYTES, LEAST_LATE, LATE_VALUE, LATE_CLASS = 32, 64_000_000, 80, 8
+LATE_WEIGHT = 8  # of a classifier, of which a value of the rows has two or fewer
 LABEL_BYTES = 16  # of the rows that labels are learnt from, a pair; they have no sums of squares
 # While forms of a model are judged: gain 2, spread gains 1, weight 4, places; those of a form.
 JUDGED_BYTES = 7 + INDEX_BYTES + 4
@@ -55,8 +61,9 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     if facts.listed:
         lessons = LabelLearner.footprint(facts.n_classes, facts.n_features, n_wide, threads)
         lessons += (LABEL_BYTES - 4) * max_pairs
-        # One after another: fits, lessons, neighbours.
-        fit = max(fit, lessons, neighbour_bytes(facts, max_pairs, threads))
+        # One after another: fits, lessons, neighbours, classifiers.
+        last = late_bytes(facts, max_pairs, threads)
+        fit = max(fit, lessons, neighbour_bytes(facts, max_pairs, threads) + last)
     else:
         fit += PairLearner.footprint(
             facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
@@ -74,7 +81,7 @@ def judged(facts: DataFacts, config: RunConfig) -> int:
         return 0
     # Beside the scorer of a form stands that of the whole model.
     lists = sum(_lists(facts, max_pairs, JUDGED_BYTES).values())
-    near = neighbour_bytes(facts, max_pairs, config.placement.threads)
+    near = neighbour_bytes(facts, max_pairs, config.placement.threads) + late(facts, max_pairs)
     return 2 * _scores(facts, config) + lists + near
 
 
@@ -93,6 +100,32 @@ def neighbour_bytes(facts: DataFacts, max_pairs: int, threads: int) -> int:
     found = min(whole, near_room(max_pairs))
     n_rows = min(facts.n_rows, found // ROW_BYTES)
     return found + 2 * NeighbourSearch.footprint(n_rows, facts.n_classes, threads)
+
+
+def late_rows(facts: DataFacts, max_pairs: int) -> int:
+    """Return how many rows classifiers are learnt from, beside so many pairs."""
+    return min(facts.n_rows, max(LATE_BYTES * max_pairs, LEAST_LATE) // late_row_bytes(facts))
+
+
+def late_row_bytes(facts: DataFacts) -> int:
+    """Return the bytes of a row that classifiers are learnt from, and of their weights."""
+    labels = NEGATIVES + max(facts.n_labels, facts.n_rows) / facts.n_rows
+    return int(LATE_VALUE * facts.nnz / facts.n_rows + LATE_CLASS * labels) + 64
+
+
+def late(facts: DataFacts, max_pairs: int) -> int:
+    """Return the bytes of the classifiers, about."""
+    if not facts.listed:
+        return 0
+    n_values = facts.nnz * late_rows(facts, max_pairs) // max(facts.n_rows, 1)
+    return 2 * LATE_WEIGHT * n_values + 12 * facts.n_features + 4 * facts.n_classes
+
+
+def late_bytes(facts: DataFacts, max_pairs: int, threads: int) -> int:
+    """Return the bytes of rows that classifiers are learnt from, and of scratch."""
+    n_rows = late_rows(facts, max_pairs)
+    scratch = threads * ClassRoom.footprint(facts.n_features, n_rows)
+    return n_rows * late_row_bytes(facts) + scratch + 24 * facts.n_classes
 
 
 def _scores(facts: DataFacts, config: RunConfig) -> int:

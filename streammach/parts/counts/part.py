@@ -21,10 +21,12 @@ from streammach.parts.counts.as_before import OnwardLearner
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
 from streammach.parts.counts.last_tilt import last_tilt
+from streammach.parts.counts.late_fit import LATE, late_labels
 from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.prediction.late import LateRanking
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights
@@ -40,6 +42,7 @@ FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in 
 # Of a row that pairs are learnt from: a value, a class and a posting; a row with labels, its value.
 LEARN_VALUE, LEARN_CLASS, LEARN_POSTING = 1.6e-6, 0.1e-9, 0.5e-9
 LABEL_ROW, LABEL_VALUE = 240e-6, 6.2e-6
+LATE_VALUE = 5e-6  # a value of a row that classifiers are learnt from at the end
 FIT = 0.3  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
 FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
@@ -100,6 +103,19 @@ class CountsDecision(Decision):
                 f"{words(session.dataset.listed).both} {tilt.with_it.text} with, "
                 f"{tilt.without.text} without",
             )
+        self._late: LateRanking | None = None
+        late = late_labels(session, self.ranking)
+        if late is not None:
+            self.late, own = late
+            self._late = LateRanking(self.late, session.plan.config.placement.threads)
+            self.ranking = self._late.all_classes(self.ranking)
+            self.figures["blend"] = own.with_them
+            self.reasons += (
+                f"classifiers of labels, learnt last, weigh {self.late.weight:g}: held-out "
+                f"{words(session.dataset.listed).both} {own.with_them.text} with, "
+                f"{own.without.text} without",
+            )
+            session.measured(LATE, own.with_them)
 
     def _ranked_by(self, counts: CountWeights) -> Ranking:
         session, self.counts = self._session, counts
@@ -122,16 +138,19 @@ class CountsDecision(Decision):
 
     def close(self) -> None:
         self._scorer.close()
+        if self._late is not None:
+            self._late.close()
 
 
 class CountsAhead(Ahead):
     """Counts with weights of their own."""
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: Counted, *, listed: bool) -> None:
         self.counted, self.unfinished = counted, alone.UNFINISHED
-        # Fits beside hashed models: two, of more candidates.
-        seconds = counted.grouped.seconds
-        self.measured = {BESIDE: 3 * seconds} if seconds else {}
+        # Fits beside hashed models: two, of more candidates; classifiers take about as long.
+        seconds = 3 * counted.grouped.seconds
+        late = {LATE: seconds} if listed else {}
+        self.measured = {BESIDE: seconds, **late} if seconds else {}
         self.named = {"fit_rows": counted.fit_rows, "pair_rows": counted.pair_rows}
 
     def save(self, folder: Path, identity: str) -> None:
@@ -263,7 +282,7 @@ class Counts(Part):
         """Return the bytes of the pairs of a model, and of those of a smaller one."""
         n_pairs, n_features = config.size_of(self.name), facts.n_features
         held = (bytes_of.MODEL_BYTES + PAIR_BYTES) * n_pairs
-        near = 2 * bytes_of.neighbour_bytes(facts, n_pairs, 0)
+        near = 2 * (bytes_of.neighbour_bytes(facts, n_pairs, 0) + bytes_of.late(facts, n_pairs))
         return near + held + COPIES * CountWeights.footprint(features=n_features) if n_pairs else 0
 
     def model_bytes(self, config: RunConfig) -> int:
@@ -276,21 +295,21 @@ class Counts(Part):
         """
         n_pairs = config.size_of(self.name)
         kept = saved.disk_bytes(n_pairs, facts.n_features, facts.n_classes)
-        kept += bytes_of.neighbour_bytes(facts, n_pairs, 0)  # in the model
+        kept += bytes_of.neighbour_bytes(facts, n_pairs, 0)  # in the model, as those
+        kept += bytes_of.late(facts, n_pairs)
         if config.shape.unhashed:
             return kept + LEARNT_BYTES * (n_pairs + facts.n_features)
         return kept + self.model_bytes(config) + facts.names_bytes
 
     def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
         """Return the time of counting, fitting and learning, and of a row's scores."""
-        classes, learnt = config.shape.n_classes, _learning(facts, config)
+        learnt = _learning(facts, config) + _last(facts, config)
         fits = _fits(facts, config, FITS)
-        each = QUERY_CLASS + config.shape.n_repetitions * QUERY_REPETITION
         return PartTime(
             finish=facts.nnz * COUNT + learnt + fits, fixed=FITS * FIT,
             elastic=learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
             elastic_points=LEARNT_POINTS,
-            scoring=classes * each + facts.row_postings * QUERY_POSTING,
+            scoring=_scoring(facts, config),
         )  # fmt: skip
 
     def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
@@ -303,9 +322,10 @@ class Counts(Part):
 
     def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
         """Return the seconds of the fits beside hashed models, if there are any."""
+        found = {LATE: _last(facts, config) * scale} if facts.listed else {}
         if config.shape.unhashed:
-            return {}
-        return {BESIDE: FIT * FITS_BESIDE + _fits(facts, config, FITS_BESIDE) * scale}
+            return found
+        return {BESIDE: FIT * FITS_BESIDE + _fits(facts, config, FITS_BESIDE) * scale, **found}
 
     def text(self, part: PartPlan) -> str:
         n = part.size
@@ -314,13 +334,15 @@ class Counts(Part):
     def work_ahead(self, session: PartSession) -> Ahead:
         """Count, fit and learn."""
         goes_on = session.known is not None and session.known.counts is not None
-        return CountsAhead((OnwardLearner if goes_on else alone.CountLearner)(session).run())
+        found = (OnwardLearner if goes_on else alone.CountLearner)(session).run()
+        return CountsAhead(found, listed=session.dataset.listed)
 
     def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         shape = session.plan.config.shape
         if not folder.is_dir():
             return None
-        return CountsAhead(saved.load(folder, identity, shape.n_features, shape.n_classes))
+        found = saved.load(folder, identity, shape.n_features, shape.n_classes)
+        return CountsAhead(found, listed=session.dataset.listed)
 
     def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
         """Fit the counts beside hashed models; say whether they pay on held-out rows."""
@@ -338,6 +360,19 @@ def _learning(facts: DataFacts, config: RunConfig) -> float:
     row = config.shape.n_classes * LEARN_CLASS + facts.row_postings * LEARN_POSTING
     learnt = facts.nnz * LEARN_VALUE + facts.n_rows * row
     return min(alone.USUAL_PASSES, alone.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
+
+
+def _scoring(facts: DataFacts, config: RunConfig) -> float:
+    each = QUERY_CLASS + config.shape.n_repetitions * QUERY_REPETITION
+    return config.shape.n_classes * each + facts.row_postings * QUERY_POSTING
+
+
+def _last(facts: DataFacts, config: RunConfig) -> float:
+    """Return the seconds of ranking rows with lists, and of learning what tells labels apart."""
+    if not facts.listed:
+        return 0.0
+    n_rows = bytes_of.late_rows(facts, config.size_of("counts"))
+    return n_rows * (_scoring(facts, config) + LATE_VALUE * facts.nnz / facts.n_rows)
 
 
 def _fits(facts: DataFacts, config: RunConfig, times: float) -> float:

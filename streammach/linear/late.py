@@ -1,0 +1,136 @@
+"""Classifiers of labels that score the best classes of a row again, beside what ranked them.
+
+Each is learnt from the rows that have the label, and from those for which a finished model takes
+it: what it confuses is what they tell apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.jit import Array, kernel
+from streammach.linear.learner import Examples
+from streammach.linear.weights import LinearScorer, LinearWeights
+from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.layouts import ends
+
+NEGATIVES = 40  # classes that a row is taken for; 100 are no better
+BEST = 32  # classes of a row that are scored again; of 100 those that are far away come too high
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateLabels:
+    """Classifiers, and what they weigh beside the scores of a model."""
+
+    classifiers: LinearWeights
+    weight: float
+
+    def of_features(self, chosen: NDArray[np.bool_]) -> LateLabels:
+        """Return them for some features: bool (d,). Their places are then their ids."""
+        return replace(self, classifiers=self.classifiers.of_features(chosen))
+
+    def largest(self, share: float) -> LateLabels:
+        """Return them with a share of their weights, those of the largest magnitude."""
+        w = self.classifiers
+        sizes, rows = np.abs(w.weights), np.repeat(np.arange(w.n_features), np.diff(w.starts))
+        kept = sizes > np.quantile(sizes, 1 - share) if len(sizes) else np.zeros(0, np.bool_)
+        starts = ends(np.bincount(rows[kept], minlength=w.n_features))
+        fewer = replace(w, starts=starts, classes=w.classes[kept], weights=w.weights[kept])
+        return replace(self, classifiers=fewer)
+
+    def parts(
+        self, features: NDArray[np.int64], ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what a row's features (m,) add to classes (k,), and biases: (m, k), (k,)."""
+        w, out = self.classifiers, np.zeros((len(features), len(ids)))
+        x = w.scale[features].astype(np.float64)
+        for i, f in enumerate(features.tolist()):
+            some = slice(int(w.starts[f]), int(w.starts[f + 1]))
+            at = np.searchsorted(w.classes[some], ids)
+            there = at < some.stop - some.start
+            there[there] &= w.classes[some][at[there]] == ids[there]
+            out[i, there] = x[i] * w.weights[some][at[there]]
+        out *= self.weight / max(float(np.sqrt(x @ x)), 1e-15)
+        return out, self.weight * w.bias[ids].astype(np.float64)
+
+    def with_classes(self, n: int) -> LateLabels:
+        """Return them with n more classes, which have no weights, and the usual bias."""
+        bias = self.classifiers.bias
+        more = np.full(n, np.median(bias), np.float32)
+        return replace(
+            self, classifiers=replace(self.classifiers, bias=np.concatenate([bias, more]))
+        )
+
+
+Top = tuple[NDArray[np.int64], NDArray[np.float32]]  # class ids (n, k) and scores, best first
+
+
+def rank_again(rows: RowBlock, top: Top, scorer: LinearScorer, weight: float) -> Top:
+    """Return ranked classes, the first :data:`BEST` by the sum, others behind them as they were."""
+    ids, scores = top[0].copy(), top[1].copy()
+    some = slice(0, min(BEST, ids.shape[1]))
+    sums = scores[:, some] + np.float32(weight) * scorer.scores(rows, ids[:, some])
+    order = np.argsort(-sums, axis=1, kind="stable")
+    ids[:, some] = np.take_along_axis(ids[:, some], order, axis=1)
+    scores[:, some] = np.take_along_axis(sums, order, axis=1)
+    lowest = scores[:, some.stop - 1 : some.stop]
+    scores[:, some.stop :] = np.minimum(scores[:, some.stop :], lowest)
+    return ids, scores
+
+
+def examples_of(labels: LabelLists, best: NDArray[np.int32], k: int) -> tuple[Examples, int]:
+    """Return the examples of K classes, and the most of one: rows with it, or that it is best of.
+
+    `best` is int32 (n, m), of the rows that have these lists of labels.
+    """
+    counts, found = np.zeros(k, np.int64), np.zeros(0, np.int32)
+    sort_examples(labels.starts, labels.classes, best, counts, found)
+    starts = ends(counts)
+    found = np.empty(starts[-1], np.int32)
+    sort_examples(labels.starts, labels.classes, best, starts[:-1].copy(), found)
+
+    def write(c: int, out: NDArray[np.int32]) -> int:
+        own = found[starts[c] : starts[c + 1]]
+        out[: len(own)] = own
+        return len(own)
+
+    return write, int(counts.max(initial=0))
+
+
+@kernel()
+def sort_examples(starts: Array, labels: Array, best: Array, at: Array, out: Array) -> None:
+    """Append each row to the examples of its classes, and of those that it is taken for.
+
+    Parameters
+    ----------
+    starts, labels : int64 (n + 1,), int32 (m,)
+        The classes of each row, rising; -1 for one that is not known.
+    best : int32 (n, k)
+        Classes that a model takes a row for; its own are passed over.
+    at : int64 (K,)
+        Where the next example of each class goes, which rises.
+    out : int32 (e,)
+        Receives twice the row, plus 1 for a class of its own; where it is empty they are counted.
+    """
+    wanted = out.shape[0] > 0
+    for i in range(best.shape[0]):
+        first, last = starts[i], starts[i + 1]
+        for p in range(first, last):
+            c = labels[p]
+            if c >= 0:
+                if wanted:
+                    out[at[c]] = 2 * i + 1
+                at[c] += 1
+        for j in range(best.shape[1]):
+            c = best[i, j]
+            own = False
+            for p in range(first, last):
+                own |= labels[p] == c
+            if not own:
+                if wanted:
+                    out[at[c]] = 2 * i
+                at[c] += 1

@@ -1,0 +1,133 @@
+"""Classifiers of labels that are learnt last, where rows have lists: what they weigh, and whether.
+
+What a label is told from are the rows for which the whole ranking takes it. What counts alone take
+for it, from which pairs are learnt before, is not what comes first in the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.clock import TimeOver
+from streammach.data.holdout import masked_blocks
+from streammach.figures import Reached
+from streammach.linear.late import BEST, NEGATIVES, LateLabels, examples_of, rank_again
+from streammach.linear.learner import LinearLearner, LinearOptions
+from streammach.linear.weights import LinearScorer
+from streammach.parts.base import PartSession
+from streammach.parts.counts.count_bytes import late_rows
+from streammach.parts.counts.neighbour_fit import judges
+from streammach.prediction.ranking import Ranking
+from streammach.prediction.reached import reached, scores_of_rows
+from streammach.prediction.set_metrics import MOST, propensities
+from streammach.rows.block import RowBlock
+from streammach.spec.training import PROPENSITY
+from streammach.spec.types import Amount
+
+LATE = "classifiers of labels"  # the stage of the run
+# An error of rows of unit length; 1 and 0.1 are about as good. Smaller weights say nothing.
+OPTIONS = LinearOptions(cost=0.5, least=0.1)
+WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0)  # of what they say, beside the scores
+# Standard errors of the same rows' mean difference: a larger weight is as good as the best one, and
+# classifiers as what is without them. What is there was fitted to the rows that judge.
+ERRORS = 0.5
+STEP = 2048  # rows that are ranked at a time
+SOLVING = 2.0  # times as long as to rank the rows it takes at most to learn from them
+
+
+class LateFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The weight, 0 where rows are better without; and what is reached."""
+
+    weight: Amount
+    with_them: Reached
+    without: Reached
+
+
+def late_labels(session: PartSession, ranking: Ranking) -> tuple[LateLabels, LateFit] | None:
+    """Return the classifiers with the weight that held-out rows want, None without any."""
+    rows = None if session.interim else judges(session)
+    if rows is None:
+        return None
+    made: list[LateLabels] = []
+
+    def fitted() -> LateFit:
+        session.begin(LATE)
+        made.append(_learnt(session, ranking))
+        return _fit(made[0], rows, ranking, session.plan.config.placement.threads)
+
+    try:
+        fit = session.findings.once("late", LateFit, fitted)
+        if not fit.weight:
+            return None
+        late = made.pop() if made else _learnt(session, ranking)
+    except TimeOver:
+        session.tell("no time was left to learn classifiers of labels")
+        return None
+    return LateLabels(classifiers=late.classifiers, weight=fit.weight), fit
+
+
+def _learnt(session: PartSession, ranking: Ranking) -> LateLabels:
+    """Return classifiers learnt from rows that are not held out; TimeOver without the time."""
+    data, threads = session.dataset, session.plan.config.placement.threads
+    taken = [*_taken(session, ranking)]
+    rows = RowBlock.concat([part for part, _ in taken])
+    best = np.concatenate([own for _, own in taken])
+    taken.clear()
+    examples, most = examples_of(rows.lists, best, data.n_classes)
+    scale = (np.bincount(rows.features, minlength=data.n_features) > 0).astype(np.float32)
+    # All that PSP@5 asks for, or a root of it: then P@1 and PSP@5 both gain.
+    power = -1.0 if session.options.optimise == PROPENSITY else -0.25
+    gains = propensities(data.label_counts, data.n_rows) ** power
+
+    def tell(done: int) -> None:
+        session.check()
+        session.clock.check()
+        session.at(1 + done / data.n_classes, 2)
+
+    learner = LinearLearner(rows, scale, OPTIONS, threads)
+    found = learner.learn(data.n_classes, examples, most, gains=gains.astype(np.float32), tell=tell)
+    return LateLabels(classifiers=found, weight=1.0)
+
+
+def _taken(session: PartSession, ranking: Ranking) -> Iterator[tuple[RowBlock, NDArray[np.int32]]]:
+    """Yield rows to learn from, and what they are taken for, while there is room and time."""
+    data, began = session.dataset, time.monotonic()
+    most, n = late_rows(data.facts, session.plan.config.size_of("counts")), 0
+    for block, held in masked_blocks(data, session.held.mask):
+        chosen = np.flatnonzero(~held & (block.weights > 0))
+        for start in range(0, len(chosen), STEP):
+            session.check()
+            some = block.take(chosen[start : min(start + STEP, start + most - n)])
+            if not some.n_rows:
+                return
+            best = ranking(some, NEGATIVES)[0].astype(np.int32)
+            n += some.n_rows
+            session.at(n / most, 2)
+            yield some.beyond(data.shared), best
+            if session.clock.left < SOLVING * (time.monotonic() - began):
+                return
+
+
+def _fit(late: LateLabels, rows: RowBlock, ranking: Ranking, threads: int) -> LateFit:
+    top, scorer = ranking(rows, BEST), LinearScorer(late.classifiers, threads)
+    firsts = {
+        weight: rank_again(rows, top, scorer, weight)[0][:, :MOST] for weight in (0.0, *WEIGHTS)
+    }
+    scorer.close()
+    judged = {weight: scores_of_rows(rows, ids) for weight, ids in firsts.items()}
+    best = max(WEIGHTS, key=lambda weight: float(judged[weight].mean()))
+    alike = [best]
+    if rows.lists.weights is None:
+        alike = [weight for weight in WEIGHTS if not _is_worse(judged[weight], judged[best])]
+    weight = 0.0 if _is_worse(judged[best], judged[0.0]) else max(alike)
+    return LateFit(weight, *(reached(rows, firsts[one]) for one in (weight, 0.0)))
+
+
+def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
+    lost = best - one
+    return bool(lost.mean() > ERRORS * lost.std() / len(lost) ** 0.5)

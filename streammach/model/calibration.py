@@ -200,6 +200,7 @@ def label_terms(
 
     `best` is float32 (n, k): the scores of each row's best labels.
     """
+    # With a classifier a label, scores tell rows apart as well: those of two rows compare.
     own = best.astype(np.float64)
     middle = middles(own)
     first = np.where(np.isfinite(own[:, :1]), own[:, :1], middle)

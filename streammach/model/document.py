@@ -123,8 +123,10 @@ class Document(
             raise ValueError("rows that are not dense have columns beyond the features")
         if self.listed != (self.training.label_share is not None):
             raise ValueError("the training and the rows do not both have lists of labels")
-        if any(curve.label >= self.spec.n_classes for curve in self.calibration.curves):
-            raise ValueError("a curve is of no label")
+        for one in self.calibration.curves:
+            whole = len(one.thresholds) == len(one.precisions) == len(one.recalls) > 0
+            if not whole or one.label >= self.spec.n_classes:
+                raise ValueError("a curve of the calibration is not whole, or of no label")
         if not self.coded.keys() <= arrays_of(self).keys():
             raise ValueError("an array is coded that is not there")
 

@@ -31,11 +31,6 @@ class Curve:
     recalls: tuple[float, ...]  # shares of the rows' labels, those never seen among them
     label: int = ALL
 
-    def __post_init__(self) -> None:
-        """Refuse fields that do not belong together."""
-        if not len(self.thresholds) == len(self.precisions) == len(self.recalls) > 0:
-            raise ValueError("the points of a curve do not belong together")
-
     def threshold(self, precision: float | None, recall: float | None) -> float | None:
         """Return the lowest threshold of a precision, or the highest of a recall, if any."""
         points = zip(self.thresholds, self.precisions, self.recalls, strict=True)

@@ -7,7 +7,7 @@ left out of the training, which a closed form gives for all rows at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,24 +40,17 @@ STREAM = 0x53414D50  # keeps these random numbers apart from others of the same 
 
 @dataclass(frozen=True)
 class KernelFit:
-    """Weights that were fitted, by what, and what rows score that were not in them."""
+    """Weights, and what rows score that were not in them: held-out rows, or each by all others."""
 
     weights: KernelWeights
-    bandwidth: float
     ridge: float
-    # float32 (n, K): scores of the held-out rows, without them of each row by all others; `None`
-    # where there are neither, but a sample
-    scores: NDArray[np.float32] | None
-
-
-def count_centres(n_rows: int) -> int:
-    """Return how many centres a number of rows has: all where they are few."""
-    return min(n_rows, MOST_CENTRES)
+    loss: float  # how bad the scores are
+    scores: NDArray[np.float32] | None  # float32 (n, K); `None` if they are those of a sample
 
 
 def fit_bytes(n_features: int, n_rows: int, n_classes: int) -> int:
     """Return the most bytes that a fit takes beside its rows."""
-    columns = count_centres(n_rows) + n_features + 1
+    columns = min(n_rows, MOST_CENTRES) + n_features + 1
     search = min(n_rows, SAMPLE) * (min(columns, SEARCH_CENTRES + n_features + 1) + n_features)
     return 3 * 8 * columns * columns + 4 * 8 * columns * n_classes + 2 * 4 * search + (96 << 20)
 
@@ -77,20 +70,17 @@ def fit_kernel(
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
         sample, counts = sample_rows(blocks, n_classes, seed)
         n_rows, balance = int(counts.sum()), weigh_classes(counts)
-        base = KernelMap.of(sample[0], missing, count_centres(n_rows), seed)
+        base = KernelMap.of(sample[0], missing, MOST_CENTRES, seed)
         search = KernelSearch(base, sample, held, balance, check)
-        bandwidth = search.choose_bandwidth()
-        sums = Sums(base.at_bandwidth(bandwidth), n_classes)
+        sums = Sums(base.at_bandwidth(search.choose_bandwidth()), n_classes)
         for x, classes, weights in blocks:
             check()
             sums.add(x, classes, weights * balance[classes])
         best = search.choose_ridge(sums)
-        found = best.weights
         if held is not None and learn_held:
             sums.add(held[0], held[1], held[2] * balance[held[1]])
-            found, _ = sums.solve(best.ridge)
-    whole = held is not None or n_rows <= SAMPLE
-    return KernelFit(found, bandwidth, best.ridge, best.scores if whole else None)
+            best = replace(best, weights=sums.solve(best.ridge)[0])
+    return best if held is not None or n_rows <= SAMPLE else replace(best, scores=None)
 
 
 def sample_rows(
@@ -129,16 +119,16 @@ class Sums:
         self, x: NDArray[np.float32], classes: NDArray[Any], weights: NDArray[np.float32]
     ) -> None:
         """Add rows float32 (n, d), with what each counts."""
-        n_classes = self.targets.shape[1]
         for some in pieces_of(len(x), len(self.squares)):
             roots = np.sqrt(weights[some])[:, None]
-            columns = self.columns_of(x[some]).astype(np.float64) * roots
+            columns = self.columns_of(x[some]) * roots
             self.squares += product(columns.T, columns)
-            self.targets += product(columns.T, targets_of(classes[some], n_classes) * roots)
+            targets = targets_of(classes[some], self.targets.shape[1])
+            self.targets += product(columns.T, targets * roots)
 
-    def columns_of(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return mapped rows and a 1: float32 (n, D + d + 1)."""
-        return np.concatenate([self.map.apply(x), np.ones((len(x), 1), np.float32)], axis=1)
+    def columns_of(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return mapped rows and a 1: float64 (n, m + d + 1)."""
+        return np.concatenate([self.map.apply(x), np.ones((len(x), 1))], axis=1)
 
     def solve(self, ridge: float) -> tuple[KernelWeights, NDArray[np.float64]]:
         """Return weights, and the Cholesky factor of the squares with the ridge."""
@@ -166,16 +156,6 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class KernelTrial:
-    """Weights, how bad they are for rows that are not in them, and what these score."""
-
-    weights: KernelWeights
-    ridge: float
-    loss: float
-    scores: NDArray[np.float32]
-
-
-@dataclass(frozen=True)
 class KernelSearch:
     """What is tried by some rows: with a map for a bandwidth of 1, judged by these or by others."""
 
@@ -187,43 +167,37 @@ class KernelSearch:
 
     def choose_bandwidth(self) -> float:
         """Return the bandwidth that is best on the way from the first one."""
-        x, classes, weights = self.sample
-        weights = weights * self.balance[classes]
         losses: dict[int, float] = {}
+        best, before = FIRST, -1
+        while best != before:
+            before = best
+            for place in range(max(best - 1, 0), min(best + 2, len(BANDWIDTHS))):
+                if place not in losses:
+                    losses[place] = self._loss_at(BANDWIDTHS[place])
+            best = min(losses, key=lambda place: losses[place])
+        return BANDWIDTHS[best]
 
-        def loss(place: int) -> float:
-            if not 0 <= place < len(BANDWIDTHS):
-                return np.inf
-            if place not in losses:
-                own = self.base.at_bandwidth(BANDWIDTHS[place], SEARCH_CENTRES)
-                sums = Sums(own, len(self.balance))
-                sums.add(x, classes, weights)
-                losses[place] = self.choose_ridge(sums, some=SAMPLE).loss
-            return losses[place]
+    def _loss_at(self, bandwidth: float) -> float:
+        x, classes, weights = self.sample
+        sums = Sums(self.base.at_bandwidth(bandwidth, SEARCH_CENTRES), len(self.balance))
+        sums.add(x, classes, weights * self.balance[classes])
+        return self.choose_ridge(sums, some=SAMPLE).loss
 
-        best = FIRST
-        while True:
-            place = min((best, best - 1, best + 1), key=loss)
-            if place == best:
-                return BANDWIDTHS[best]
-            best = place
-
-    def choose_ridge(self, sums: Sums, some: int | None = None) -> KernelTrial:
+    def choose_ridge(self, sums: Sums, some: int | None = None) -> KernelFit:
         """Return the best weights by rows that are held out, or that are left out of the sums."""
-        trials = []
+        fits = []
         for ridge in RIDGES:
             self.check()
             fit = sums.solve(ridge)
+            x, classes, weights = self.sample if self.held is None else self.held
+            x, classes, weights = x[:some], classes[:some], weights[:some]
             if self.held is not None:
-                x, classes, weights = (array[:some] for array in self.held)
                 scores = fit[0].scores(x)
             else:
-                x, classes, weights = self.sample
                 scores = sums.leave_out(fit, (x, classes, weights * self.balance[classes]))
-            trials.append(
-                KernelTrial(fit[0], ridge, judge_scores(scores, classes, weights), scores)
-            )
-        return min(trials, key=lambda trial: trial.loss)
+            loss = judge_scores(scores, classes, weights)
+            fits.append(KernelFit(fit[0], ridge, loss, scores))
+        return min(fits, key=lambda fit: fit.loss)
 
 
 def targets_of(classes: NDArray[Any], n_classes: int) -> NDArray[np.float32]:

@@ -1,8 +1,8 @@
 """A map of dense rows into many columns, in which a linear scorer tells curved classes apart.
 
 A column is brought to a normal distribution by its quantiles. The new columns are Gaussian kernels
-of a row and each of some training rows, the centres (Nystroem's method). As many random Fourier
-features do less: on three sets of 10 columns, 0.5 to 4 points of accuracy.
+of a row and each of some training rows, the centres (Nystroem's method). With as many random
+Fourier features two sets of 10 columns lose 2 and 4 points of accuracy.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from streammach.rows.dense import PIECE_BYTES, product
 from streammach.rows.layouts import Shape
+from streammach.rows.names import Names
+from streammach.spec.recipe import MISSING
 
 Shapes = dict[str, tuple[Shape, "np.dtype[np.float32]"]]
 STREAM = 0x43454E54  # keeps these random numbers apart from others of the same seed
@@ -46,11 +48,8 @@ class KernelMap:
 
     def widen(self, level: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return mapped rows, float32 (n, m + d), of level ones, float32 (n, d)."""
-        m, d = self.centres.shape
-        out = np.empty((len(level), m + d), np.float32)
-        self._put_kernels(level, out[:, :m])
-        np.multiply(level, np.float32(LINEAR / np.sqrt(d)), out=out[:, m:])
-        return out
+        own = np.float32(LINEAR / np.sqrt(level.shape[1]))
+        return np.concatenate([self._kernels(level), level * own], axis=1)
 
     def level(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return each column by its quantiles, 0 where it is missing: float32 (n, d)."""
@@ -64,31 +63,27 @@ class KernelMap:
     def penalty(self) -> NDArray[np.float64]:
         """Return what a ridge is multiplied by: float64 (m + d, m + d)."""
         m, d = self.centres.shape
-        found = np.eye(m + d)
-        kernels = np.empty((m, m), np.float32)
-        self._put_kernels(self.centres, kernels)
+        found, kernels = (1 + JITTER) * np.eye(m + d), self._kernels(self.centres)
+        np.fill_diagonal(kernels, 1 + JITTER)
         found[:m, :m] = (kernels + kernels.T) / 2
-        found.flat[:: m + d + 1] += JITTER
         return found
 
-    def _put_kernels(self, level: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    def _kernels(self, level: NDArray[np.float32]) -> NDArray[np.float32]:
         half = self.bandwidth[0] / (2 * level.shape[1])
-        out[:] = product(level * (2 * half), self.centres.T)
+        out = product(level * (2 * half), self.centres.T)
         out -= half * np.square(level).sum(axis=1, keepdims=True)
         out -= half * np.square(self.centres).sum(axis=1)
-        np.exp(np.minimum(out, 0, out=out), out=out)  # above 0 by rounding alone
+        found: NDArray[np.float32] = np.exp(np.minimum(out, 0, out=out), out=out)  # 0: by rounding
+        return found
 
     @classmethod
     def of(
         cls, x: NDArray[np.float32], flags: NDArray[np.int64] | None, n_centres: int, seed: int
     ) -> KernelMap:
         """Return a map that is made of some rows float32 (n, d), for a bandwidth of 1."""
-        d = x.shape[1]
-        flags = np.full(d, -1, np.int64) if flags is None else flags
-        knots, heights = (np.zeros((d, N_KNOTS), np.float32) for _ in range(2))
-        for j, flag in enumerate(flags.tolist()):
-            there = x[:, j] if flag < 0 else x[x[:, flag] == 0, j]
-            knots[j], heights[j] = level_column(there)
+        flags = np.full(x.shape[1], -1, np.int64) if flags is None else flags
+        there = [x[:, j] if f < 0 else x[x[:, f] == 0, j] for j, f in enumerate(flags.tolist())]
+        knots, heights = np.stack([level_column(values) for values in there], axis=1)
         own = cls(knots, heights, flags.astype(np.float32), x[:0], np.ones(1, np.float32))
         chosen = np.random.default_rng([seed, STREAM]).permutation(len(x))[:n_centres]
         return replace(own, centres=own.level(x[chosen]))
@@ -160,6 +155,13 @@ class KernelWeights:
             "bandwidth": (1,), "weights": (m + d, k), "bias": (k,),
         }  # fmt: skip
         return {name: (shape, np.dtype(np.float32)) for name, shape in found.items()}
+
+
+def find_flags(names: Names) -> NDArray[np.int64]:
+    """Return the place of the feature that says that one is missing, or -1: int64 (d,)."""
+    raws = names.raws(np.arange(len(names)))
+    places = {raw: place for place, raw in enumerate(raws)}
+    return np.array([places.get(b"%s^%s" % (MISSING.encode(), raw), -1) for raw in raws], np.int64)
 
 
 def pieces_of(n_rows: int, n_columns: int) -> Iterator[slice]:

@@ -13,6 +13,7 @@ MOST_WIDTH = 1 << 20
 MOST_NGRAMS, MOST_CHARS = 5, 16
 MAX_COLUMN_NAME = 1000  # bytes
 MAX_RECIPE = 1 << 20  # bytes of its document, which is in that of a store and of a model
+MISSING = "missing"  # the namespace of features of rows that lack a number, by its column
 CHARS = ":chars"  # behind a column's name: the namespace of its character n-grams
 
 Role = Literal["text", "category", "number", "date", "names", "pairs", "vector"]
@@ -34,6 +35,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts: tuple[DatePart, ...] = DATE_PARTS  # of a date, those that are features
     # where bins of numbers begin, the first one aside; without any they stay values
     edges: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_EDGES)] = ()
+    gaps: bool = False  # whether a row without its number, which is a value, has a feature for it
     width: Annotated[int, msgspec.Meta(ge=0, le=MOST_WIDTH)] = 0  # values of a vector; 0 otherwise
     # what is taken off the values of a vector beside words and names, and what they are multiplied
     # with then; a scale of 0: they stay as they are
@@ -49,6 +51,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("bins are of numbers and dates")
         if self.parts != DATE_PARTS and self.role != "date":
             raise ValueError("parts are of dates")
+        if self.gaps and (self.role != "number" or self.edges):
+            raise ValueError("gaps are those of numbers that stay values")
         if (self.width > 0) != (self.role == "vector"):
             raise ValueError("a width is that of a vector")
         if not (math.isfinite(self.center) and math.isfinite(self.scale)):
@@ -108,6 +112,7 @@ class Recipe(
             twice = next(name for i, name in enumerate(names) if name in names[:i])
             raise ValueError(f"the column '{twice[:60]}' is named twice")
         spaces = [space for column in self.columns if (space := column.namespace)]
+        spaces += [MISSING] * any(column.gaps for column in self.columns)
         if self.chars is not None:
             spaces += [c.namespace + CHARS for c in self.columns if c.role == "text"]
         if len(set(spaces)) < len(spaces):

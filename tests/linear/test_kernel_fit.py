@@ -7,7 +7,6 @@ from streammach.linear import kernel_fit
 from streammach.linear.kernel_fit import (
     BALANCE,
     Sums,
-    count_centres,
     fit_bytes,
     fit_kernel,
     judge_scores,
@@ -98,7 +97,7 @@ def test_classes_that_no_plane_parts_are_told_apart(rng, monkeypatch, way):
     right = fit.weights.scores(test[0]).argmax(axis=1) == test[1]
     assert right.mean() > 0.9
     assert seen
-    assert fit.bandwidth in kernel_fit.BANDWIDTHS
+    assert fit.weights.map.bandwidth[0] in kernel_fit.BANDWIDTHS
     assert fit.ridge in kernel_fit.RIDGES
     if way == "sample":
         assert fit.scores is None
@@ -149,6 +148,5 @@ def test_a_loss_falls_as_classes_are_told_apart(rng):
     assert judge_scores(noise, classes, np.repeat([1, 0], 100)) == pytest.approx(both[1])
 
 
-def test_centres_and_bytes_grow_to_a_limit():
-    assert [count_centres(n) for n in (5, 1000, 10**6)] == [5, 1000, kernel_fit.MOST_CENTRES]
+def test_bytes_grow_to_a_limit():
     assert fit_bytes(10, 1000, 5) < fit_bytes(10, 10**6, 5) == fit_bytes(10, 10**7, 5)

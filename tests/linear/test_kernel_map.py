@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from streammach.linear.kernel_map import JITTER, LINEAR, KernelMap, KernelWeights, level_column
+from streammach.linear.kernel_map import (
+    JITTER,
+    LINEAR,
+    KernelMap,
+    KernelWeights,
+    find_flags,
+    level_column,
+)
+from streammach.rows.names import Names
 
 
 def made(rng, n=60, d=4, m=12):
@@ -78,6 +86,11 @@ def test_scores_are_products_of_weights_in_pieces(rng, monkeypatch):
     assert again.scores(x).tobytes() == model.scores(x).tobytes()
     assert all(array.dtype == np.float32 for array in model.arrays().values())
     assert model.n_bytes == sum(array.nbytes for array in model.arrays().values())
+
+
+def test_what_says_that_a_column_is_missing_is_found_by_its_name():
+    names = Names.of(["a", "b", "missing^b", "missing^c", "c"])
+    assert find_flags(names).tolist() == [-1, 2, -1, -1, 3]
 
 
 @pytest.mark.parametrize("n", [1, 30])

@@ -17,9 +17,10 @@ from streammach.simd import PADDING, load8, prefetch
 
 TEXT, NAMES, VALUE, BIN = range(4)  # what the kernel does with a column
 NGRAMS, LEAST, MOST = range(3)  # places in Frame.options: words of a run; characters, 0: none
-# Places in Frame.columns, for each column: what it is, its namespace, that of its characters, its
-# first number, how many it has, its first name among those that are known beforehand.
-KIND, OF, OF_CHARS, FIRST_NUMBER, N_NUMBERS, FIRST_FIXED = range(6)
+# Places in Frame.columns, for each column: what it is, its namespace, another one (of characters,
+# or of rows that lack a value; 0: none), its first number, how many it has, its first name among
+# those that are known beforehand.
+KIND, OF, OTHER, FIRST_NUMBER, N_NUMBERS, FIRST_FIXED = range(6)
 LOWER_A, LOWER_Z, UPPER_A, UPPER_Z, ZERO, NINE = 97, 122, 65, 90, 48, 57
 LOWERED = np.array(  # of ASCII: the small letter or the digit, 0 for what stands between words
     [
@@ -257,11 +258,13 @@ def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slo
             at, name = columns[c, FIRST_NUMBER], columns[c, FIRST_FIXED]
             for k in range(columns[c, N_NUMBERS]):
                 number = frame.numbers[row, at + k]
-                if np.isnan(number) or (kind == VALUE and number == 0.0):
+                gap = np.isnan(number)
+                own = columns[c, OTHER] if gap else space
+                if (gap and own == 0) or (kind == VALUE and number == 0.0):
                     continue
                 which = name + (np.int64(number) if kind == BIN else k)
-                values[n] = 1.0 if kind == BIN else number
-                emit(text, fixed[which, 0], fixed[which, 1], space, n, keys, spans, slots)
+                values[n] = 1.0 if kind == BIN or gap else number
+                emit(text, fixed[which, 0], fixed[which, 1], own, n, keys, spans, slots)
                 n += 1
         for i in range(frame.offsets[c, row], frame.offsets[c, row + 1]):
             start, stop = starts[i], stops[i]
@@ -271,7 +274,7 @@ def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slo
                 n = runs_of_words(words, n_words, ngrams, text, space, n, keys, spans, slots)
                 if most > 0:
                     n = runs_of_characters(
-                        words, n_words, least, most, text, columns[c, OF_CHARS], n, keys, spans,
+                        words, n_words, least, most, text, columns[c, OTHER], n, keys, spans,
                         slots,
                     )  # fmt: skip
                 values[before:n] = 1.0

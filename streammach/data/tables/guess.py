@@ -35,6 +35,8 @@ OFTEN = 0.1  # of the cells that hold one, from which on they look like lists of
 # names of rows, and the values of labels in raw text of the XMC repository
 LEFT_OUT = ("id", "index", "idx", "row", "key", "uuid", "guid", "uid", "target_rel")
 N_BINS = 16
+# of the cells of a column, up to which a missing one is told from 0: behind that tables are sparse
+MOST_GAPS = 0.5
 FIRST_LISTS = 40  # of numbers that are looked at: every format's first bytes hold so many
 LENGTH = 3.0  # of a list of numbers, the square root of its squares' sum, beside words that count 1
 TEXT_WORDS = 2.0  # words of a cell, from which on on average it is text
@@ -253,6 +255,9 @@ def _column(
         return Column(name=name, role=role, edges=_edges(there, role), parts=parts)
     if role == "number" and binned:
         return Column(name=name, role=role, edges=_edges(there, role))
+    if role == "number":
+        gaps = sum(math.isnan(_number(cell, role)) for cell in cells)
+        return Column(name=name, role=role, gaps=0 < gaps <= MOST_GAPS * len(cells))
     return Column(name=name, role=role)
 
 

@@ -233,14 +233,19 @@ def is_recipe_table(rows: Any, labels: Any, options: TableOptions) -> bool:
     """Return whether rows in a plain form are read by a recipe and not as a matrix of numbers.
 
     So are strings, and tables with more than their numbers: where labels are one of
-    the columns, a role was named, or a column is not of numbers. Dicts without any of that are
-    features by name.
+    the columns, a role was named, or a column is not of numbers, or lacks some. Dicts without any
+    of that are features by name.
     """
     if not is_table(rows):
         return False
     if isinstance(labels, str) or options != TableOptions():
         return True
-    return isinstance(rows[0], str) if isinstance(rows, list) else not _all_numbers(rows)
+    if isinstance(rows, list):
+        return isinstance(rows[0], str)
+    if not _all_numbers(rows):
+        return True
+    values = _of_frame(rows)[1]
+    return values.dtype.kind == "f" and bool(np.isnan(values).any())
 
 
 def _all_numbers(frame: Any) -> bool:

@@ -39,7 +39,7 @@ from streammach.rows.names import MAX_NAMESPACES
 from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.simd import PADDING
-from streammach.spec.recipe import CHARS, Column, Recipe
+from streammach.spec.recipe import CHARS, MISSING, Column, Recipe
 from streammach.spec.types import Multilabel
 
 MOST_KEPT = 1 << 20  # features of a row: room for more is given up behind it
@@ -128,8 +128,8 @@ class TableReader:
     def _framed(self, rows: TableRows, wrong: Wrong) -> tuple[Frame, Texts | None]:
         """Return rows as the kernel reads them, and their tags."""
         recipe, n, there = self._recipe, rows.n_rows, {*rows.names}
-        # A column that is missing in all rows has no features, unless these are scaled.
-        chosen = [i for i, c in enumerate(recipe.columns) if c.name in there or c.scale]
+        # A column that is missing in all rows has no features, unless these are scaled or its gaps.
+        chosen = [i for i, c in enumerate(recipe.columns) if c.name in there or c.scale or c.gaps]
         own = [recipe.columns[i] for i in chosen]
         columns = [
             Cells.none(n) if c.name in self._absent else cells_of(rows, c, wrong) for c in own
@@ -176,9 +176,9 @@ class TableReader:
             kind = KINDS.get(column.role, BIN if column.edges else otherwise)
             of = space(column.namespace)
             has_chars = column.role == "text" and self._recipe.chars is not None
-            chars = space(column.namespace + CHARS) if has_chars else 0
+            other = space(column.namespace + CHARS if has_chars else MISSING * column.gaps)
             n_numbers = 0 if kind in (TEXT, NAMES) else max(column.width, 1)
-            columns.append([kind, of, chars, numbers, n_numbers, fixed])
+            columns.append([kind, of, other, numbers, n_numbers, fixed])
             numbers, fixed = numbers + n_numbers, fixed + column.n_fixed
         found = np.array(columns, np.int64)
         ids = self._vocabulary.namespace_ids(spaces)

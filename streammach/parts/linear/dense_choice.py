@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_rows
 from streammach.linear.kernel_fit import SAMPLE, KernelFit, Rows, fit_kernel
+from streammach.linear.kernel_map import find_flags
 from streammach.parts.base import PartSession
 from streammach.parts.linear.choice import Judged, LinearDecision, say_figure
 from streammach.rows.block import RowBlock
@@ -19,19 +20,19 @@ def decide_dense(session: PartSession) -> LinearDecision:
     """Return classifiers that were fitted, bandwidth and ridge by rows that are not in them."""
     data, held = session.dataset, session.held
     few = data.n_rows <= SAMPLE and held.mask is not None
-    judges = RowBlock.concat(list(_rows(session, None))) if few else held.rows
+    judges = RowBlock.concat(list(_rows(session, None))) if few else held.rows.labelled
     found: KernelFit = fit_kernel(
         _Blocks(session, None if few else held.mask), data.n_classes,
         held=None if few else _as_dense(judges, data.n_features),
-        learn_held=held.mask is not None, seed=session.options.seed,
-        threads=session.plan.config.placement.threads, check=session.check,
+        learn_held=held.mask is not None, missing=find_flags(data.features),
+        seed=session.options.seed, threads=session.plan.config.placement.threads,
+        check=session.check,
     )  # fmt: skip
     assert found.scores is not None, "rows judge it"
-    judged = Judged(judges, found.scores)
+    judged, own = Judged(judges, found.scores), found.weights.map
     how = "leave-one-out" if few else "held-out"
     reasons = (
-        f"{len(found.weights.map.centres):,} kernels of bandwidth {found.bandwidth:g}, ridge "
-        f"{found.ridge:g}",
+        f"{len(own.centres):,} kernels of bandwidth {own.bandwidth[0]:g}, ridge {found.ridge:g}",
         *say_figure(session, how, judged.reached, judges.n_rows),
     )
     session.tell(reasons[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from streammach.linear.kernel_fit import SAMPLE, count_centres, fit_bytes
+from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, fit_bytes
 from streammach.linear.learner import LinearLearner
 from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.expected import AccuracyDrop, Choice, PartTime
@@ -48,7 +48,7 @@ class Linear(Part):
         if not 2 <= facts.n_classes <= MOST_CLASSES:
             return f"classes are not from 2 to {MOST_CLASSES}"
         if config.dense:
-            size = count_centres(facts.n_rows) + facts.n_features
+            size = min(facts.n_rows, MOST_CENTRES) + facts.n_features
             few = facts.n_features <= MOST_FEATURES and facts.n_rows * size**2 <= MOST_PRODUCTS
             return None if few else "rows are too many for kernels"
         if facts.nnz * facts.n_classes > MOST_WORK:
@@ -62,7 +62,7 @@ class Linear(Part):
         """Yield room for all weights, then for fewer."""
         why = f"a linear classifier for each of {facts.n_classes:,} classes, learnt to the end"
         if config.dense:
-            m, d = count_centres(facts.n_rows), facts.n_features
+            m, d = min(facts.n_rows, MOST_CENTRES), facts.n_features
             size = m * d + (m + d) * facts.n_classes
             plan = PartPlan(name=self.name, size=size, fixed=sure)
             yield Choice(plan=plan, why=f"{why}, of {m:,} kernels", alone=AccuracyDrop(0.0, 1.0))
@@ -97,7 +97,7 @@ class Linear(Part):
         learnt = facts.nnz * facts.n_classes * LEARN
         row = facts.nnz / facts.n_rows * facts.n_classes * 1e-9
         if config.dense:
-            size = count_centres(facts.n_rows) + facts.n_features
+            size = min(facts.n_rows, MOST_CENTRES) + facts.n_features
             learnt = (facts.n_rows + SEARCHED) * size**2 * PRODUCT
             row = size * (facts.n_features + facts.n_classes) * PRODUCT
         return PartTime(finish=learnt, fixed=FIXED, elastic=0.7 * learnt, scoring=row)

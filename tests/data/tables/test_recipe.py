@@ -3,13 +3,17 @@ import re
 import warnings
 
 import msgspec
+import numpy as np
+import pandas as pd
 import pytest
 
+import streammach as sm
 from streammach.data.convert import convert
+from streammach.data.memory_rows import given
 from streammach.data.source_options import TableOptions
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.guess import recipe_of
-from streammach.errors import StoreError
+from streammach.errors import StoreError, UsageError
 from streammach.spec.documents import encoded, from_json
 from streammach.spec.recipe import DATE_PARTS, Column, Recipe
 from tests.data.tables.builders import ROLES, features, rows_of, write
@@ -24,6 +28,7 @@ def test_a_recipe_comes_back_from_its_document():
         columns=(
             Column(name="t", role="text"), Column(name="n", role="number", edges=(0.1, 1e300)),
             Column(name="v", role="vector", width=3, center=-0.5, scale=1e-3),
+            Column(name="g", role="number", gaps=True),
         ),
         label="y", separator=";", weight="w", tag="id", ngrams=1, chars=(2, 4), ignored=("x",),
     )  # fmt: skip
@@ -159,3 +164,52 @@ def test_dates_without_times_have_no_hour(tmp_path):
     found = features(tmp_path / "s.zarr")
     assert not {name for name in found if "hour" in name}
     assert {"when^year=2020", "when^month=3", "when^weekday=Mon"} <= found
+
+
+GAPS = {"a": [1.5, None, 2.0, None], "b": [None, None, None, 3.0], "c": [0.0, 1.0, -2.5, 4.0]}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "frame", "frame, y"])
+def test_a_number_that_is_missing_is_a_feature(form, tmp_path):
+    """By any door; of `b` too many are: tables with such columns are sparse."""
+    frame = pd.DataFrame(GAPS)
+    whole = frame.assign(label=["x", "y", "x", "y"])
+    path = tmp_path / f"rows.{form}"
+    if form == "frame, y":
+        data = given(frame, [*whole.label]).held()
+    elif form == "frame":
+        data = given(whole, "label").held()
+    else:
+        if form == "csv":
+            whole.to_csv(path, index=False)
+        elif form == "parquet":
+            whole.to_parquet(path, index=False)
+        else:
+            whole.to_json(path, orient="records", lines=True)
+        convert(path, tmp_path / "store")
+        data = Dataset.open(tmp_path / "store")
+    rows = data.rows(0, 4)
+    names = [data.features.raw(i).decode() for i in rows.features]
+    ends = zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
+    found = [sorted(zip(names[a:b], rows.values[a:b].tolist(), strict=True)) for a, b in ends]
+    assert sorted(found) == [
+        [("a", 1.5)], [("a", 2), ("c", -2.5)], [("b", 3), ("c", 4), ("missing^a", 1)],
+        [("c", 1), ("missing^a", 1)],
+    ]  # fmt: skip
+
+
+def test_an_estimator_takes_frames_that_lack_numbers(rng):
+    frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=["a", "b", "c"])
+    y = np.where(frame.a > 0, "up", "down")
+    frame.loc[::5, "b"] = np.nan
+    model = sm.MACHClassifier(random_state=0).fit(frame, y)
+    assert (model.predict(frame) == y).mean() > 0.8
+    assert model.predict(frame.fillna(0)).shape == (200,)
+
+
+def test_gaps_are_those_of_values_and_their_namespace_is_no_columns():
+    head = {"label": ["x", "y"], "a": [1.0, None], "missing": [[1.0, 2.0], [3.0, 4.0]]}
+    with pytest.raises(UsageError, match="two columns would share the namespace 'missing'"):
+        recipe_of(head, TableOptions(label="label"))
+    with pytest.raises(ValueError, match="gaps are those of numbers"):
+        Column(name="a", role="number", edges=(1.0,), gaps=True)

@@ -176,8 +176,8 @@ def _constraints(out: Path, given: Arguments, *, apart: bool) -> Constraints:
 
     Parts of a run are planned by each machine, and a run that goes on when other memory is free.
     """
-    from streammach.training.asked import rows_held_out
     from streammach.training.run import budget_of  # compiled code loads on demand
+    from streammach.training.trainer import rows_held_out
 
     found = given.constraints().beside(given.training())
     if apart:  # repetitions are trained apart

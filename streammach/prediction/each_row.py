@@ -19,10 +19,9 @@ SCALED_ROWS = 900  # by which scores become probabilities: two numbers, and too 
 
 
 def figures_of_rows(rows: RowBlock, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return what each row adds to accuracy and macro recall; of lists to P@1, P@5 and PSP@5.
+    """Return what rows add to accuracy and macro recall, of lists to P@1, P@5 and PSP@5: (m, n).
 
-    `ids` int64 (n, 5) are the first of a ranking; labels of lists weigh 1 / propensity. The means,
-    float64 (2 or 3, n), by the rows' weights are the figures.
+    `ids` int64 (n, 5) are the first of a ranking. Labels of lists weigh 1 / propensity.
     """
     gained, w = rows.lists.gained(ids[:, :MOST]), rows.weights.astype(np.float64)
     hits = gained > 0
@@ -41,8 +40,7 @@ def logs_of_rows(
 ) -> NDArray[np.float64]:
     """Return ln p of what is right of each row, by the scores of its 32 best classes: float64 (n,).
 
-    A row whose class no training row has, -1, adds nothing. Labels of lists are right or wrong one
-    by one; those that are not among the best have the least probability of these.
+    Labels of lists are right or wrong one by one; others than the best are as these at the least.
     """
     some = evenly(rows.n_rows, min(rows.n_rows, SCALED_ROWS))
     scale = fit_calibration(rows.take(some), lambda _, k: (ids[some], scores[some]), n_classes)

@@ -23,7 +23,7 @@ from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
-from streammach.training.asked import bytes_of
+from streammach.training.trainer import bytes_of
 
 PART_BYTES = 32 << 20  # of scores of all classes that are held at once
 SCORE_BYTES = 32  # of one of them: as it comes, with its class, and as a probability

@@ -26,7 +26,7 @@ from streammach.sklearn.passes import recipe_for
 from streammach.sklearn.rows import Rows, Targets, by_class, by_name, exact, indicator, summed
 from streammach.spec.annotated import check_options
 from streammach.spec.recipe import Recipe
-from streammach.training.asked import OF_TABLE
+from streammach.training.trainer import OF_TABLE
 
 ROLES = "text", "category", "number", "date"
 

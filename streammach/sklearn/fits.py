@@ -15,10 +15,9 @@ from streammach.data.conversion.request import Known
 from streammach.data.memory_rows import Labelled
 from streammach.errors import UsageError
 from streammach.model.model import Model
-from streammach.training.asked import OF_TABLE, Asked
 from streammach.training.onward import Start
 from streammach.training.run import Run
-from streammach.training.trainer import train_rows
+from streammach.training.trainer import OF_TABLE, train_rows
 
 SAME = (  # parameters that a training has by the same names
     "memory", "n_buckets", "n_repetitions", "epochs", "batch_size", "learning_rate", "device",
@@ -46,8 +45,8 @@ def trained(given: Parameters, data: Labelled, model: Model | None) -> Run:
         said = {name: value for name, value in said.items() if name not in SHAPE}
         said |= {"transform": start.model.training.transform} | more
     return train_rows(
-        data, Asked.of(said, "MACHClassifier", given), callbacks=given["callbacks"],
-        progress=given["progress"], start=start,
+        data, said, "MACHClassifier", callbacks=given["callbacks"], progress=given["progress"],
+        start=start, known=given,
     )  # fmt: skip
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,20 @@ from streammach.data.merged_rows import merged
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.memory_objects import is_pair
-from streammach.errors import UsageError
+from streammach.errors import BudgetError, UsageError, type_name
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import located
+from streammach.machine import memory_limit, parse_size, training_budget
+from streammach.planning.candidates import MAX_HELD_OUT_ROWS
+from streammach.planning.choose import plan
+from streammach.planning.constraints import Constraints
 from streammach.processes import StopSignals
 from streammach.progress import ProgressBar, Wanted, watched
 from streammach.rows.names import Label
 from streammach.spec.annotated import check_options
 from streammach.spec.plan import Plan
+from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainingOptions
-from streammach.training.asked import OF_TABLE, Asked, planned, validation_store
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.fit import fit
 from streammach.training.onward import Start
@@ -38,6 +42,8 @@ from streammach.training.run_part import PartNumber, RunPart, in_order
 from streammach.training.session import FitRequest
 
 CHECKPOINT_MINUTES = 10.0
+OF_TRAINING = {field.name for field in fields(TrainingOptions)}
+OF_TABLE = {field.name for field in fields(TableOptions)} - {"label"}
 OF_COLUMNS = {"text", "category", "number", "date", "names"}
 
 
@@ -299,37 +305,87 @@ def train(
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
     data = given(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
     known = {*OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
-    asked = Asked.of({"seed": seed, "memory": memory, **options}, "train", known)
     with ExitStack() as closing:
         if validation is not None:
             alone = not (is_pair(validation) or isinstance(validation, str | os.PathLike))
             if isinstance(y, str) and alone:
                 validation = (validation, y)
-            path, n = validation_store(validation, memory, closing, table, data.recipe)
-            asked = asked.judged_by(path, n)
+            options["validation"], n = _validation(validation, memory, closing, table, data.recipe)
+            options["held_out_rows"] = options.get("held_out_rows") or n
         return train_rows(
-            replace(data, class_weights=class_weight), asked, out=out, callbacks=callbacks,
-            progress=watched() if progress is None else progress, resume=resume,
-            left_out=bad_rows.reasons,
+            replace(data, class_weights=class_weight), {"seed": seed, "memory": memory, **options},
+            out=out, callbacks=callbacks, progress=watched() if progress is None else progress,
+            resume=resume, left_out=bad_rows.reasons, known=known,
         )  # fmt: skip
 
 
 def train_rows(
-    data: Labelled, asked: Asked, *, out: str | os.PathLike[str] | None = None,
-    callbacks: Sequence[object] | None = None, progress: Wanted = None, resume: bool = False,
-    left_out: Mapping[str, int] | None = None, start: Start | None = None,
+    data: Labelled, options: Mapping[str, Any], function: str = "train", *,
+    out: str | os.PathLike[str] | None = None, callbacks: Sequence[object] | None = None,
+    progress: Wanted = None, resume: bool = False, left_out: Mapping[str, int] | None = None,
+    start: Start | None = None, known: Iterable[str] = (),
 ) -> Run:  # fmt: skip
-    """Plan a model for rows in memory and train it: what every door to them ends in."""
-    data = merged(replace(data, seed=asked.constraints.seed))
+    """Plan a model for rows in memory and train it: what every door to them ends in.
+
+    `options` were given to a function, which has the `known` ones, too.
+    """
+    training = {name: options[name] for name in OF_TRAINING & options.keys()}
+    of_plan = {name: options[name] for name in options.keys() - OF_TRAINING | {"seed"}}
+    constraints = Constraints.of(of_plan, function, {*OF_TRAINING, *known})
+    wanted = TrainingOptions(**training)
+    clock, data = Clock(constraints.seconds), merged(replace(data, seed=constraints.seed))
     with ExitStack() as closing:
         bar = closing.enter_context(ProgressBar(progress, ""))
         if progress:
             usual = (EarlyStopping(),) if callbacks is None else callbacks
             callbacks = (*usual, Progress(bar=bar))
-        made, dataset = planned(data, asked.constraints, closing, start)
+        made, dataset = planned(data, constraints.beside(wanted), closing, start)
         left_out = Counter(left_out) + Counter(dataset.root.skipped)
         if left_out:
             why = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items())
             warnings.warn(f"rows that could not be read were left out: {why}", stacklevel=3)
-        trainer = Trainer(made, asked.training, callbacks=callbacks, clock=asked.clock, start=start)
+        trainer = Trainer(made, wanted, callbacks=callbacks, clock=clock, start=start)
         return replace(trainer.fit(dataset, out, resume=resume), label_kind=data.labels.kind)
+
+
+def planned(
+    data: Labelled, constraints: Constraints, closing: ExitStack, start: Start | None = None
+) -> tuple[Plan, Dataset]:
+    """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
+    budget, choose = bytes_of(constraints.memory), plan if start is None else start.plan
+    if data.code_bytes + data.intake_bytes <= budget:
+        dataset = data.weighed(data.held())
+        try:
+            return choose(dataset, constraints), dataset
+        except BudgetError:
+            del dataset  # its memory is needed
+    folder = closing.enter_context(temporary_folder())
+    dataset = data.weighed(closing.enter_context(data.stored(folder, budget)))
+    return choose(dataset, constraints), dataset
+
+
+def bytes_of(memory: str | int | None) -> int:
+    """Return the bytes of a budget: of a training's usual one where none is named."""
+    return training_budget(None, memory_limit()).n_bytes if memory is None else parse_size(memory)
+
+
+def _validation(
+    rows: Any, memory: str | int | None, closing: ExitStack, options: TableOptions,
+    recipe: Recipe | None,
+) -> tuple[str, int]:  # fmt: skip
+    if isinstance(rows, str | os.PathLike):
+        return os.fspath(rows), rows_held_out(rows)
+    if not is_pair(rows):
+        hint = "Give a pair of both, or the path of a store; a table where y is a column."
+        what = f"{type_name(rows)} is no pair of rows and labels, and no path: validation"
+        raise UsageError(what, hint=hint)
+    data = replace(given(rows[0], rows[1], options=options, recipe=recipe), weights=None)
+    folder = closing.enter_context(temporary_folder())
+    dataset = closing.enter_context(data.stored(folder, bytes_of(memory)))
+    return os.fspath(dataset.path), rows_held_out(dataset.path)
+
+
+def rows_held_out(path: str | os.PathLike[str]) -> int:
+    """Return how many rows of a store of held-out rows are used, if they fit."""
+    with Dataset.open(path) as dataset:
+        return min(dataset.n_rows, MAX_HELD_OUT_ROWS)

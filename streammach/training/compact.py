@@ -50,7 +50,10 @@ from streammach.training.session import Session
 
 LEAST_ROWS = 50  # fewer say nothing
 ENOUGH_ROWS = 2000  # by which more than the type of the weights is judged, and less than 8 bits
-LOSES = 0.5  # standard errors of the rows' differences that a form may lose, of each figure
+# Standard errors of the rows' differences that a form may lose, of each figure; and that weights of
+# 8 bits or more may: they prune nothing, and rows that change their minds are mostly chance.
+LOSES, ROUNDED = 0.5, 2.0
+LEAST_ERROR = 1e-9  # of what no row tells
 MOST_HALVINGS = 6  # of the pairs
 LOST = "less loses more than half a standard error of the held-out rows' differences"
 NO_TIME = "as it was trained, without the time to make it small: streammach shrink does"
@@ -74,7 +77,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """What held-out rows say of a form."""
 
     reached: Reached
-    free: bool  # whether no figure is worse than the whole form's by more than it may
+    # by how many standard errors of the rows' differences it is worse than the whole form, at most
+    lost: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,20 +126,19 @@ class Judge:
         return Form(weights="float32", n_repetitions=self.model.n_repetitions)
 
     def verdict(self, form: Form) -> Verdict:
-        """Return what a form reaches, and whether it is as good as the whole one."""
+        """Return what a form reaches, and how much it loses against the whole one."""
         self.session.check()
         found = self.session.findings
         return found.once("form", Verdict, lambda: self._verdict(form), of=form)
 
     def _verdict(self, form: Form) -> Verdict:
         if form == self.whole:
-            return Verdict(reached(self.rows, self._measured_whole[0]), True)
+            return Verdict(reached(self.rows, self._measured_whole[0]), 0.0)
         ids, each = self._measured(form)
         weights = self.rows.weights.astype(np.float64)
         change = (each - self._measured_whole[1]) * (weights / weights.mean())
-        error = change.std(axis=1) / change.shape[1] ** 0.5
-        free = bool((change.mean(axis=1) >= -LOSES * error).all())
-        return Verdict(reached(self.rows, ids), free)
+        error = np.maximum(change.std(axis=1) / change.shape[1] ** 0.5, LEAST_ERROR)
+        return Verdict(reached(self.rows, ids), float((-change.mean(axis=1) / error).max()))
 
     def _measured(self, form: Form) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the best classes of rows, and what each adds to figures (m, n), ln p the last."""
@@ -273,8 +276,9 @@ def choose(judge: Judge) -> SmallForm:
             began = clock.spent
             found, n = judge.verdict(other), n + 1
             took.append(clock.spent - began)
-            if not found.free:  # what keeps less of the same loses no less
-                break
+            rounded = smaller is _types and other.weights != "int4"
+            if found.lost > (ROUNDED if rounded else LOSES):
+                break  # what keeps less of the same loses no less
             form, small = other, found.reached
     if form == judge.whole:
         return SmallForm(form=form, evidence=NO_TIME if unjudged else f"as it was trained: {LOST}")

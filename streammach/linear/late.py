@@ -54,7 +54,7 @@ class LateLabels:
             there = at < some.stop - some.start
             there[there] &= w.classes[some][at[there]] == ids[there]
             out[i, there] = x[i] * w.weights[some][at[there]]
-        out *= self.weight / max(float(np.sqrt(x @ x)), 1e-15)
+        out *= self.weight / max(float(np.sqrt((x * x).sum())), 1e-15)
         return out, self.weight * w.bias[ids].astype(np.float64)
 
     def with_classes(self, n: int) -> LateLabels:

@@ -16,7 +16,7 @@ from streammach.linear.scorer import open_scorer
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed, KnownLabels
-from streammach.prediction.late import LateRanking
+from streammach.prediction.late_ranking import LateRanking
 from streammach.prediction.ranking import (
     CandidateRanking,
     Ranking,

@@ -33,7 +33,7 @@ from streammach.model.shrink import (
 )
 from streammach.planning.cost import FORMS
 from streammach.prediction.each_row import figures_of_rows, logs_of_rows
-from streammach.prediction.late import LateRanking
+from streammach.prediction.late_ranking import LateRanking
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import reached

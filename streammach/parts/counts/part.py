@@ -26,7 +26,7 @@ from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.prediction.late import LateRanking
+from streammach.prediction.late_ranking import LateRanking
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
 from streammach.prediction.reached import measure
 from streammach.rows.pairs import CountWeights

@@ -42,13 +42,13 @@ class KernelMap:
         """Number of columns of a mapped row: m + d."""
         return sum(self.centres.shape)
 
-    def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return mapped rows, float32 (n, m + d), of rows float32 (n, d)."""
+    def apply(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return mapped rows, float64 (n, m + d), of rows float32 (n, d)."""
         return self.widen(self.level(x))
 
-    def widen(self, level: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return mapped rows, float32 (n, m + d), of level ones, float32 (n, d)."""
-        own = np.float32(LINEAR / np.sqrt(level.shape[1]))
+    def widen(self, level: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return mapped rows, float64 (n, m + d), of level ones, float32 (n, d)."""
+        own = LINEAR / np.sqrt(level.shape[1])
         return np.concatenate([self._kernels(level), level * own], axis=1)
 
     def level(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -68,12 +68,14 @@ class KernelMap:
         found[:m, :m] = (kernels + kernels.T) / 2
         return found
 
-    def _kernels(self, level: NDArray[np.float32]) -> NDArray[np.float32]:
-        half = self.bandwidth[0] / (2 * level.shape[1])
-        out = product(level * (2 * half), self.centres.T)
-        out -= half * np.square(level).sum(axis=1, keepdims=True)
-        out -= half * np.square(self.centres).sum(axis=1)
-        found: NDArray[np.float32] = np.exp(np.minimum(out, 0, out=out), out=out)  # 0: by rounding
+    def _kernels(self, level: NDArray[np.float32]) -> NDArray[np.float64]:
+        # In float64, so that a row scores the same alone and among others.
+        rows, centres = level.astype(np.float64), self.centres.astype(np.float64)
+        half = float(self.bandwidth[0]) / (2 * level.shape[1])
+        out = product(rows * (2 * half), centres.T)
+        out -= half * np.square(rows).sum(axis=1, keepdims=True)
+        out -= half * np.square(centres).sum(axis=1)
+        found: NDArray[np.float64] = np.exp(np.minimum(out, 0, out=out), out=out)  # 0: by rounding
         return found
 
     @classmethod
@@ -104,10 +106,9 @@ class KernelWeights:
 
     def scores(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what rows float32 (n, d) score for each class: float32 (n, K)."""
-        out = np.empty((len(x), len(self.bias)), np.float32)
+        out, weights = np.empty((len(x), len(self.bias)), np.float32), self.weights.astype(float)
         for part in pieces_of(len(x), self.map.n_columns):
-            product(self.map.apply(x[part]), self.weights, out[part])
-        out += self.bias
+            out[part] = product(self.map.apply(x[part]), weights) + self.bias
         return out
 
     def terms(
@@ -165,8 +166,8 @@ def find_flags(names: Names) -> NDArray[np.int64]:
 
 
 def pieces_of(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Yield slices of rows whose mapped float32 values take about 32 MB."""
-    step = max(1, PIECE_BYTES // (4 * max(n_columns, 1)))
+    """Yield slices of rows whose mapped float64 values take about 32 MB."""
+    step = max(1, PIECE_BYTES // (8 * max(n_columns, 1)))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 

@@ -36,34 +36,22 @@ class LateLabels:
     def largest(self, share: float) -> LateLabels:
         """Return them with a share of their weights, those of the largest magnitude."""
         w = self.classifiers
-        sizes, rows = np.abs(w.weights), np.repeat(np.arange(w.n_features), np.diff(w.starts))
-        kept = sizes > np.quantile(sizes, 1 - share) if len(sizes) else np.zeros(0, np.bool_)
-        starts = ends(np.bincount(rows[kept], minlength=w.n_features))
-        fewer = replace(w, starts=starts, classes=w.classes[kept], weights=w.weights[kept])
-        return replace(self, classifiers=fewer)
+        return replace(self, classifiers=w.largest(int(share * len(w.weights))))
 
     def parts(
         self, features: NDArray[np.int64], ids: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what a row's features (m,) add to classes (k,), and biases: (m, k), (k,)."""
-        w, out = self.classifiers, np.zeros((len(features), len(ids)))
-        x = w.scale[features].astype(np.float64)
-        for i, f in enumerate(features.tolist()):
-            some = slice(int(w.starts[f]), int(w.starts[f + 1]))
-            at = np.searchsorted(w.classes[some], ids)
-            there = at < some.stop - some.start
-            there[there] &= w.classes[some][at[there]] == ids[there]
-            out[i, there] = x[i] * w.weights[some][at[there]]
-        out *= self.weight / max(float(np.sqrt((x * x).sum())), 1e-15)
-        return out, self.weight * w.bias[ids].astype(np.float64)
+        parts, before = self.classifiers.terms(features, np.ones(len(features)), ids)
+        return self.weight * parts, self.weight * before
 
     def with_classes(self, n: int) -> LateLabels:
         """Return them with n more classes, which have no weights, and the usual bias."""
         bias = self.classifiers.bias
         more = np.full(n, np.median(bias), np.float32)
-        return replace(
-            self, classifiers=replace(self.classifiers, bias=np.concatenate([bias, more]))
-        )
+        empty = np.append(self.classifiers.empty, np.zeros(n, np.float32))
+        own = replace(self.classifiers, bias=np.concatenate([bias, more]), empty=empty)
+        return replace(self, classifiers=own)
 
 
 Top = tuple[NDArray[np.int64], NDArray[np.float32]]  # class ids (n, k) and scores, best first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -198,7 +199,10 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             If a class is new and the model has a bucket for each, or after another fit.
         """
         model, known, form = None, None, ""
-        if hasattr(self, "_answers_"):
+        if hasattr(self, "_answers_") and self._answers_.model.linear is not None:
+            what = "linear classifiers are not gone on from, it begins anew: partial_fit after fit"
+            warnings.warn(what, stacklevel=2)
+        elif hasattr(self, "_answers_"):
             model, form = self._answers_.model, self._sets_
             known = self.classes_[self._answers_.places]
         rows, recipe = arriving(self, X, y, sample_weight, model)

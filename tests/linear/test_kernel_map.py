@@ -63,7 +63,7 @@ def test_the_columns_are_kernels_and_what_is_level(rng):
     expected = np.exp(-1.7 / (2 * 4) * squares)
     found = own.apply(x)
     assert found.shape == (60, own.n_columns)
-    assert found.dtype == np.float32
+    assert found.dtype == np.float64
     np.testing.assert_allclose(found[:, :12], expected, atol=1e-6)
     np.testing.assert_allclose(found[:, 12:], level * LINEAR / 2, atol=1e-6)
     assert {tuple(row) for row in own.centres} <= {tuple(row) for row in own.level(x)}

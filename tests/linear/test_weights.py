@@ -1,5 +1,7 @@
 """Scores of linear classifiers, held to sums over all weights as a matrix."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,9 @@ def scores_of(w, rows, candidates=None, threads=1):
 @pytest.mark.parametrize("m", [1, 7])  # of one class long lists are searched
 def test_scores_are_sums_over_all_weights(rng, valued, threads, m):
     w, rows = linear_of(rng, D, K, valued=valued), block_of(rng, N, D, K, values="normal")
+    w = replace(w, empty=rng.normal(size=K).astype(np.float32))
     wanted = plain_values(w, rows) @ matrix_of(w) + w.bias
+    wanted[rows.empty] = w.empty
     every = scores_of(w, rows, threads=threads)
     np.testing.assert_allclose(every, wanted, rtol=1e-4, atol=1e-5)
     candidates = np.argsort(rng.random((N, K + 1)), axis=1)[:, :m] - 1

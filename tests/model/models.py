@@ -67,7 +67,7 @@ def linear_of(rng, d=12, k=30, *, valued=False):
         starts=ends(np.array([len(own) for own in lists])),
         classes=np.concatenate(lists).astype(np.int32), weights=weights.astype(np.float32),
         scale=scale.astype(np.float16).astype(np.float32), valued=valued,
-        bias=rng.normal(size=k).astype(np.float32),
+        bias=rng.normal(size=k).astype(np.float32), empty=np.zeros(k, np.float32),
     )  # fmt: skip
 
 

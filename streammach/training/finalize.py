@@ -204,6 +204,19 @@ def warnings_of(session: Session, model: Model) -> tuple[str, ...]:
     )
 
 
+def gain_over_usual(session: Session, model: Model) -> tuple[str, ...]:
+    """Return what the most frequent label reaches by itself, and the gain of the model."""
+    own, data = model.validation.get(model.estimator), session.dataset
+    if own is None:
+        return ()
+    usual = float(data.label_counts.max()) / max(data.n_rows, 1)
+    first = words(data.listed).first
+    return (
+        f"{first} {own.accuracy:z.3f}, where the most frequent label alone reaches {usual:z.3f}: "
+        f"{own.accuracy - usual:+z.3f}",
+    )
+
+
 def lateness(session: Session) -> tuple[str, ...]:
     """Return what is to be said of a training that took more than its time."""
     clock = session.request.clock

@@ -35,7 +35,7 @@ from streammach.stages import Stages, StageState
 from streammach.training.callbacks import State
 from streammach.training.epochs import Epochs, MergedEpochs, ShareEpochs
 from streammach.training.events import Events, held_bytes
-from streammach.training.finalize import finalize, lateness, warnings_of
+from streammach.training.finalize import finalize, gain_over_usual, lateness, warnings_of
 from streammach.training.former import compare_with_former
 from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, Pace
 from streammach.training.run import (
@@ -217,7 +217,12 @@ def _finish(
             "transform": spec.transform, "learning_rate": spec.learning_rate,
             **decided(session.plan.facts, session.plan.config, spec),
         }  # fmt: skip
-    reasons = (*reasons, *lateness(session), *pace.again(at, **options))
+    reasons = (
+        *reasons,
+        *gain_over_usual(session, model),
+        *lateness(session),
+        *pace.again(at, **options),
+    )
     reasons += compare_with_former(session, model)
     if model.estimator in model.validation:
         session.measured("finished model", model.validation[model.estimator])

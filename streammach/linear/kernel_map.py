@@ -122,7 +122,7 @@ class KernelWeights:
         x[0, features] = values
         level = np.repeat(self.map.level(x), len(features) + 1, axis=0)
         level[np.arange(len(features)) + 1, features] = 0
-        found = (self.map.widen(level) @ self.weights + self.bias)[:, classes].astype(np.float64)
+        found = (product(self.map.widen(level), self.weights) + self.bias)[:, classes]
         return found[0] - found[1:], self.bias[classes].astype(np.float64)
 
     @property

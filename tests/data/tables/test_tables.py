@@ -168,9 +168,11 @@ def test_numbers_alone_stay_values(tmp_path):
     rows += [{"a": "nan", "b": "NaN", "y": 1}] * 3  # missing, as in files of text
     convert(rows, tmp_path / "s.zarr", label="y")
     with Dataset.open(tmp_path / "s.zarr") as store:
-        assert sorted(store.features.raw(i) for i in range(2)) == [b"a", b"b"]
+        names = [store.features.raw(i) for i in range(store.n_features)]
+        assert sorted(names) == [b"a", b"b", b"missing^a", b"missing^b"]
         block = store.rows(0, 13)
-        assert sorted(block.values.tolist()) == sorted([i / 2 for i in range(1, 10)] + [1, 2] * 3)
+        wanted = [i / 2 for i in range(1, 10)] + [1, 2] * 3 + [1] * 6  # 1 where one is missing
+        assert sorted(block.values.tolist()) == sorted(wanted)
 
 
 def test_lists_in_every_format(tmp_path):

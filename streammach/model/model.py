@@ -161,6 +161,7 @@ class Model(RowAnswers, Reported):
         arrays = [*self.hashed.values(), *self.calibration.arrays.values()]
         arrays += [] if self.says is None else [self.says]
         late = 0 if self.late is None else self.late.classifiers.n_bytes
+        arrays += [] if self.linear is None else list(self.linear.arrays().values())
         return sum(a.nbytes for a in arrays) + self.counts_bytes + names + late
 
     @property

@@ -6,6 +6,9 @@ import pytest
 
 from tests.doc_blocks import Session, blocks_of, check
 
+# Pages are run as users have it.
+pytestmark = pytest.mark.usefixtures("linear")
+
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [DOCS / "index.md", DOCS.parent / "README.md"] + [
     page

@@ -207,7 +207,8 @@ def _finish(
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
     session.findings = session.findings.within(*stage, pace.judges, pace.model_size)
     model, reasons = finalize(session, spec, pace.model_size, pace.judges)
-    options: dict[str, Any] = {"repetitions": 0}
+    linear = session.plan.config.part("linear") is not None
+    options: dict[str, Any] = {"linear": "on"} if linear else {"repetitions": 0}
     if spec is None:
         settings = session.settings(model.training, trials=(), reasons=())
         write_atomic(folder / SETTINGS, to_json(settings))

@@ -112,6 +112,7 @@ def suspects(
     if memory is not None:
         constraints = replace(constraints, memory=memory)
     training, goal = replace(training or TrainingOptions(), seed=constraints.seed), None
+    constraints = constraints.beside(training)
     if training.validation is not None:
         raise UsageError("held-out rows are those of the folds: --validation")
     if isinstance(y, str) and isinstance(data, str | os.PathLike):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from streammach.linear.kernel_map import KernelMap, KernelWeights, pieces_of
+from streammach.linear.normal_classes import fit_discriminant, score_by_folds
 from streammach.rows.dense import product
 
 # rows float32 (n, d), their classes int (n,), and what each counts, float32 (n,)
@@ -58,7 +59,7 @@ def fit_bytes(n_features: int, n_rows: int, n_classes: int) -> int:
 def fit_kernel(
     blocks: Iterable[Rows], n_classes: int, *, held: Rows | None = None,
     learn_held: bool = False, missing: NDArray[np.int64] | None = None, seed: int = 0,
-    threads: int = 1, check: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> KernelFit:  # fmt: skip
     """Return a linear scorer of mapped rows, its bandwidth and ridge chosen.
 
@@ -67,7 +68,8 @@ def fit_kernel(
     `missing`, int64 (d,), is the place of the column that is 1 where a column is missing, or -1.
     `check` is called often and may raise.
     """
-    with threadpoolctl.threadpool_limits(threads, user_api="blas"):
+    # Threads that wait for one another take more time than they save, and change last digits.
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
         sample, counts = sample_rows(blocks, n_classes, seed)
         n_rows, balance = int(counts.sum()), weigh_classes(counts)
         base = KernelMap.of(sample[0], missing, MOST_CENTRES, seed)
@@ -76,10 +78,12 @@ def fit_kernel(
         for x, classes, weights in blocks:
             check()
             sums.add(x, classes, weights * balance[classes])
-        best = search.choose_ridge(sums)
+        best, plain = search.choose_ridge(sums), search.fit_plain()
         if held is not None and learn_held:
             sums.add(held[0], held[1], held[2] * balance[held[1]])
             best = replace(best, weights=sums.solve(best.ridge)[0])
+        if plain is not None and search.is_better(plain, best):
+            best = plain
     return best if held is not None or n_rows <= SAMPLE else replace(best, scores=None)
 
 
@@ -182,6 +186,28 @@ class KernelSearch:
         sums = Sums(self.base.at_bandwidth(bandwidth, SEARCH_CENTRES), len(self.balance))
         sums.add(x, classes, weights * self.balance[classes])
         return self.choose_ridge(sums, some=SAMPLE).loss
+
+    def fit_plain(self) -> KernelFit | None:
+        """Return a linear discriminant of the sample; None where a row alone says nothing."""
+        k, (x, classes, weights) = len(self.balance), self.sample
+        if len(x) < 2 * k:
+            return None
+        found = fit_discriminant(self.base, x, classes, weights, k)
+        if self.held is None:
+            scores = score_by_folds(self.base, x, classes, weights, k)
+        else:
+            scores = found.scores(self.held[0])
+        return KernelFit(found, 0.0, 0.0, scores)
+
+    def is_better(self, plain: KernelFit, best: KernelFit) -> bool:
+        """Return whether a discriminant is wrong less often, by half a standard error or more."""
+        _, classes, weights = self.sample if self.held is None else self.held
+        wrong = [
+            float(np.average(fit.scores.argmax(axis=1) != classes, weights=weights))
+            for fit in (plain, best) if fit.scores is not None
+        ]  # fmt: skip
+        error = np.sqrt(wrong[-1] * (1 - wrong[-1]) / len(classes))
+        return bool(wrong[0] < wrong[-1] - error / 2)
 
     def choose_ridge(self, sums: Sums, some: int | None = None) -> KernelFit:
         """Return the best weights by rows that are held out, or that are left out of the sums."""

@@ -15,15 +15,15 @@ Linear = LinearWeights | KernelWeights
 
 
 class KernelScorer:
-    """Scores dense rows; products of matrices have threads of their own."""
+    """Scores dense rows, on this thread: their sums have the same bits for any number of others."""
 
-    def __init__(self, weights: KernelWeights, threads: int) -> None:
-        self._weights, self._threads = weights, threads
+    def __init__(self, weights: KernelWeights) -> None:
+        self._weights = weights
 
     def scores(self, rows: RowBlock) -> NDArray[np.float32]:
         """Return the scores of all classes: float32 (n, K)."""
         x = expanded(rows, len(self._weights.map.knots))
-        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
             return self._weights.scores(x)
 
     def close(self) -> None:
@@ -36,5 +36,5 @@ Scorer = LinearScorer | KernelScorer
 def open_scorer(linear: Linear, threads: int) -> Scorer:
     """Return what scores rows by classifiers."""
     if isinstance(linear, KernelWeights):
-        return KernelScorer(linear, threads)
+        return KernelScorer(linear)
     return LinearScorer(linear, threads)

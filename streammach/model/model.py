@@ -380,6 +380,8 @@ class Model(RowAnswers, Reported):
         return _restored, (files, self.label_kind)
 
     def _line(self) -> str:
+        if self.linear is not None:
+            return f"{self.spec.n_classes:,} linear classifiers"
         return f"{self.spec} {self.width}, {self.spec.n_classes:,} classes, {self.estimator}"
 
 

@@ -206,6 +206,8 @@ def _why(
         return (f"{many} {shape.n_classes:,} classes",)
     if shape.exact:
         return ("a bucket for every class fits",)
+    if option.config.part("linear") is not None:
+        return ("few classes and not too many rows: no class has to share a bucket",)
     loss = f"{option.loss:z.1f} points (give or take {option.loss_error:z.1f})"
     what = "a model without hashed ones" if shape.unhashed else f"{shape}"
     text = (

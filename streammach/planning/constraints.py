@@ -124,6 +124,9 @@ class Constraints:
             check_word(getattr(self, name), known, f"--{name}")
         for part in PARTS.values():
             wanted(part, self.parts)
+        if self.parts.get("linear") == "on" and not self.open:
+            what = "linear classifiers have no buckets, batches and other parts: --linear on"
+            raise UsageError(what)
         _ = self.seconds, self.query_seconds
 
     def beside(self, options: TrainingOptions) -> Constraints:

@@ -157,8 +157,9 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
     """Return what a model is, and what each part of it reached on held-out rows."""
     spec, served = model.spec, size_text(size_in_memory(model).n_bytes)
     size = "" if path is None else f"{size_text(disk_bytes(path))} on disk, "
+    kind = f"{spec} {model.width}" if model.linear is None else "linear classifiers"
     lines = [
-        ("model", f"{spec} {model.width}, {spec.n_classes:,} classes, "
+        ("model", f"{kind}, {spec.n_classes:,} classes, "
                   f"{spec.n_features:,} features, {size}{served} in memory, {model.estimator}")
     ]  # fmt: skip
     if not (spec.unhashed or spec.exact):

@@ -25,14 +25,15 @@ def decide_dense(session: PartSession) -> LinearDecision:
         _Blocks(session, None if few else held.mask), data.n_classes,
         held=None if few else _as_dense(judges, data.n_features),
         learn_held=held.mask is not None, missing=find_flags(data.features),
-        seed=session.options.seed, threads=session.plan.config.placement.threads,
-        check=session.check,
+        seed=session.options.seed, check=session.check,
     )  # fmt: skip
     assert found.scores is not None, "rows judge it"
     judged, own = Judged(judges, found.scores), found.weights.map
-    how = "leave-one-out" if few else "held-out"
+    how = ("leave-one-out" if len(own.centres) else "cross-validated") if few else "held-out"
+    kernels = f"{len(own.centres):,} kernels of bandwidth {own.bandwidth[0]:g}"
+    plain = "a linear discriminant, which is wrong less often than kernels"
     reasons = (
-        f"{len(own.centres):,} kernels of bandwidth {own.bandwidth[0]:g}, ridge {found.ridge:g}",
+        f"{kernels}, ridge {found.ridge:g}" if len(own.centres) else plain,
         *say_figure(session, how, judged.reached, judges.n_rows),
     )
     session.tell(reasons[0])

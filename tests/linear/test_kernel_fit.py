@@ -150,3 +150,13 @@ def test_a_loss_falls_as_classes_are_told_apart(rng):
 
 def test_bytes_grow_to_a_limit():
     assert fit_bytes(10, 1000, 5) < fit_bytes(10, 10**6, 5) == fit_bytes(10, 10**7, 5)
+
+
+def test_no_more_is_tried_when_the_time_is_over(rng):
+    x = rng.normal(size=(300, 4)).astype(np.float32)
+    blocks = [(x, (x[:, 0] > 0).astype(np.int64), np.ones(300, np.float32))]
+    asked = []
+    found = fit_kernel(blocks, 2, most_centres=64, is_over=lambda: not asked.append(1))
+    assert len(asked) < 8
+    assert len(found.weights.map.centres) in (0, 64)
+    assert found.scores.shape == (300, 2)

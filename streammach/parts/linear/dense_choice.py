@@ -8,12 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_rows
-from streammach.linear.kernel_fit import SAMPLE, KernelFit, Rows, fit_kernel
+from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, KernelFit, Rows, fit_kernel
 from streammach.linear.kernel_map import find_flags
 from streammach.parts.base import PartSession
 from streammach.parts.linear.choice import Judged, LinearDecision, say_figure
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expanded
+
+# Rows that a search is like; seconds of a product on the machine of docs/planner.md, and how much
+# slower a busy one is thought to be.
+SEARCHED, PRODUCT, SLOW = 30_000, 0.05e-9, 3.0
+LEAST_CENTRES = 128  # however short the time is
+SEARCH_SHARE = 0.5  # of the time, behind which no bandwidth is tried any more
 
 
 def decide_dense(session: PartSession) -> LinearDecision:
@@ -21,11 +27,16 @@ def decide_dense(session: PartSession) -> LinearDecision:
     data, held = session.dataset, session.held
     few = data.n_rows <= SAMPLE and held.mask is not None
     judges = RowBlock.concat(list(_rows(session, None))) if few else held.rows.labelled
+    clock, most = session.clock, MOST_CENTRES
+    while clock.limited and most > LEAST_CENTRES and _seconds(session, most) > clock.left / 2:
+        most //= 2
+    enough = SEARCH_SHARE * clock.left if clock.limited else 0.0
     found: KernelFit = fit_kernel(
         _Blocks(session, None if few else held.mask), data.n_classes,
         held=None if few else _as_dense(judges, data.n_features),
         learn_held=held.mask is not None, missing=find_flags(data.features),
-        seed=session.options.seed, check=session.check,
+        seed=session.options.seed, check=session.check, most_centres=most,
+        is_over=lambda: clock.limited and clock.left < enough,
     )  # fmt: skip
     assert found.scores is not None, "rows judge it"
     judged, own = Judged(judges, found.scores), found.weights.map
@@ -38,6 +49,13 @@ def decide_dense(session: PartSession) -> LinearDecision:
     )
     session.tell(reasons[0])
     return LinearDecision(lambda: found.weights, judged, reasons)
+
+
+def _seconds(session: PartSession, n_centres: int) -> float:
+    """Return about how long kernels of so many centres take, on a core that others want, too."""
+    data = session.dataset
+    size = min(data.n_rows, n_centres) + data.n_features
+    return SLOW * (data.n_rows + SEARCHED) * size**2 * PRODUCT
 
 
 class _Blocks:

@@ -14,7 +14,7 @@ from streammach.linear.learner import LinearLearner
 from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.expected import AccuracyDrop, Choice, PartTime
 from streammach.parts.linear.choice import LinearDecision, decide
-from streammach.parts.linear.dense_choice import decide_dense
+from streammach.parts.linear.dense_choice import PRODUCT, SEARCHED, decide_dense
 from streammach.parts.switches import SWITCHES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -28,9 +28,8 @@ WEIGHT_BYTES = 32  # while they become lists by feature
 # Seconds of one thread of the machine of docs/planner.md: of a value and a class, all passes and
 # tries; of a trial, whatever its rows.
 LEARN, FIXED = 0.9e-6, 0.3
-# Dense rows: columns; rows times squared columns of their map, some 30 s; rows that a search is
-# like; seconds of a product.
-MOST_FEATURES, MOST_PRODUCTS, SEARCHED, PRODUCT = 2048, 1.1e12, 30_000, 0.05e-9
+# Dense rows: columns; rows times squared columns of their map, some 30 s.
+MOST_FEATURES, MOST_PRODUCTS = 2048, 1.1e12
 
 
 class Linear(Part):

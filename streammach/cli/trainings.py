@@ -265,12 +265,12 @@ def say_run(run: Run, given: Arguments) -> bool:
     listed = run.plan.facts.listed
     figures = "" if best is None else figures_text(best, listed=listed)
     reached = "" if best is None else f"held-out {figures} on {run.settings.held_out}; "
-    if run.plan.config.part("linear") is not None:
-        reached = f"{figures}; "  # how it was measured stands above
     epochs = f"epoch {result.best_epoch + 1} of {len(result.history)} kept"
     if not result.history:
         training = run.settings.training
         epochs = "no whole epoch" if training.epochs else training.text
+    if run.plan.config.part("linear") is not None:
+        reached, epochs = f"{figures}; ", "linear classifiers"  # how it was measured stands above
     say(
         f"{short_path(run.path)}: {reached}{epochs}"
         f"{f' ({result.stopped})' if result.stopped else ''}, {time_text(result.seconds)}, "

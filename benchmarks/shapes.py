@@ -28,7 +28,7 @@ from benchmarks.data.shapes import SHAPES, TEXTS, Sources
 from benchmarks.machine_facts import facts, parser, text_of
 
 NOUNS = "/usr/share/wordnet/data.noun"
-RESULTS = Path(__file__).parent / "results" / "shapes"
+RESULTS = Path(__file__).parent / "results" / "first_tables"
 OWN, LINEAR = ("sm.train", "MACHClassifier"), ("LogisticRegression", "LinearSVC")
 NUMBERS = {"iris", "wine", "cancer", "digits", "numbers_2", "numbers_10", "numbers_missing",
            "sizes_58", "svd_10"}  # fmt: skip

@@ -9,8 +9,7 @@ import numpy as np
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
 from streammach.counts.lessons import RowLists
 from streammach.jit import Array, Number, kernel
-
-ORDER = 1103515245, 12345, (1 << 31) - 1  # of the numbers that make an order of examples
+from streammach.linear.descent import ORDER, exchange
 
 
 class LabelExamples(NamedTuple):
@@ -170,11 +169,3 @@ def descend(
             active, most = n, np.float32(np.inf)
         else:
             most = high if high > 0 else np.float32(np.inf)
-
-
-@kernel(inline=True)
-def exchange(some: Array, duals: Array, norms: Array, a: int, b: int) -> None:
-    """Let two examples change places."""
-    some[a], some[b] = some[b], some[a]
-    duals[a], duals[b] = duals[b], duals[a]
-    norms[a], norms[b] = norms[b], norms[a]

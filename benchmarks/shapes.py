@@ -255,7 +255,7 @@ def summary(lines):
             },
             "rules": rules(by_system, figures),
             "by_seed": {
-                seed: rules({system: [line for line in found if line["seed"] == seed]
+                str(seed): rules({system: [line for line in found if line["seed"] == seed]
                              for system, found in by_system.items()}, figures)
                 for seed in sorted({line["seed"] for line in own})
             },

@@ -11,6 +11,8 @@ import msgspec
 
 from streammach.spec.types import Amount, Count, LossKind, Share, Size, Transform
 
+FEW_ROWS = 100  # fewer held-out rows say little, which is reported
+
 
 class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Accuracy and top-5 accuracy on some rows: shares whose class is first, or among five.
@@ -44,6 +46,20 @@ class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 def standard_error(share: float, n_rows: float) -> float:
     """Return the standard error of a share of so many rows."""
     return math.sqrt(share * (1 - share) / max(n_rows, 1))
+
+
+def gain_text(how: str, first: str, own: Reached, n_rows: int, usual: float) -> str:
+    """Return what a model reaches on rows, beside what the most frequent label reaches by itself.
+
+    `how` says how the rows were chosen, `first` names the first figure, `usual` is the share of
+    that label.
+    """
+    error = standard_error(own.accuracy, n_rows)
+    few = f"; only {n_rows:,} rows decided, which say little" if n_rows < FEW_ROWS else ""
+    return (
+        f"{how} {first} {own.accuracy:z.3f} +- {error:z.3f}; the most frequent label "
+        f"alone reaches {usual:z.3f} ({own.accuracy - usual:+z.3f}){few}"
+    )
 
 
 def scores_text(found: Iterable[tuple[str, Reached]]) -> str:

@@ -213,14 +213,14 @@ def say_plan(
 ) -> None:
     """Say what will be trained, and the bytes that it takes of those that it may take."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
-    from streammach.reports.plan_text import budgets, shape_text
+    from streammach.reports.plan_text import budgets, model_text
 
     n_bytes, shown = told
     shown.close()  # the rest of the stages is the training's
     name = rows if isinstance(rows, Path) else rows.path
     shown.tell(
-        f"{short_path(name)} -> {short_path(out)}  {note}{shape_text(chosen)} "
-        f"{chosen.config.placement.numbers}, {device_text(chosen)}"
+        f"{short_path(name)} -> {short_path(out)}  {note}{model_text(chosen)}, "
+        f"{device_text(chosen)}"
     )
     projected = (n_bytes, chosen.device_projected_bytes)
     for (what, allowed, source), taken in zip(budgets(chosen), projected, strict=False):

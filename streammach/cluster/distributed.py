@@ -118,7 +118,7 @@ def train(
         n = _begun_parts(folder, place, parts, resume=resume)
         if not (folder / RESULT).exists():
             workers = ClusterWorkers(client)
-            n = n or workers.parts(plan)
+            n = n or max(workers.parts(plan), 1)
             PartNumber(1, n).check(plan, options)
             make_folder(place.path)
             opened.enter_context(locked(place.path / LOCK, clean(place.path)))

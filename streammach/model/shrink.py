@@ -283,7 +283,8 @@ def shrink_to(
     if target == ShrinkTarget() and model.file_bytes() <= n_bytes:
         return model
     if isinstance(model.linear, KernelWeights):
-        raise BudgetError("the model of dense rows cannot be made smaller", path="--size")
+        what = "linear classifiers of dense rows cannot be made smaller"
+        raise BudgetError(what, path="--size", hint="Train with --linear off for one that can.")
     if model.linear is not None:
         return _linear_to(model, model.linear, n_bytes)
     if model.counts is not None and model.near is not None:

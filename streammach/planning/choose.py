@@ -98,7 +98,8 @@ def plan(
         asked = ", as asked" if constraints.hashed_features else ""
         n = f"{model.n_hashed_features:,} of {model.n_features:,}"
         reasons += (f"hashed models know {n} features, the most frequent ones: {share}{asked}",)
-    reasons += (f"{config.optimizer} for {'dense' if config.dense else 'sparse'} rows",)
+    if not model.unhashed:
+        reasons += (f"{config.optimizer} for {'dense' if config.dense else 'sparse'} rows",)
     if config.dense and weighing.limits.device:
         rows, moved = config.batching.batch_size, size_text(moved_bytes(config))
         reasons += (f"{rows:,} rows a batch: a step moves {moved} of tables, however few rows",)

@@ -82,11 +82,12 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
     plan, result, training = run.plan, run.result, run.settings.training
     ratio, device = result.peak_bytes / result.projected_bytes, []
     best, listed, n = result.best, plan.facts.listed, len(result.history)
-    validation, epochs = "no held-out rows", "no epochs"
+    validation, epochs = "no held-out rows", ""
+    linear = plan.config.part("linear") is not None
     if best is not None:
         validation = f"{figures_text(best, listed=listed)} on {run.settings.held_out}"
     if n:
-        epochs = f"{n} epochs, best {result.best_epoch + 1}"
+        epochs = f"{n} epochs, best {result.best_epoch + 1}; "
     if result.device_peak_bytes:
         share = result.device_peak_bytes / result.device_projected_bytes
         device = [
@@ -99,9 +100,9 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
         share = result.seconds / plan.expected.seconds
         time = f"expected {time_text(plan.expected.seconds)}  {time} ({share:z.2f})"
     return [
-        ("run", f"{clean(run.path, 60)}: {epochs}; store {plan.facts.digest[:8]}"),
+        ("run", f"{clean(run.path, 60)}: {epochs}store {plan.facts.digest[:8]}"),
         *model_lines(run.model if model is None else model, run.path),
-        ("training", f"{plan.config.placement.numbers}, {training.text}"),
+        *([] if linear else [("training", f"{plan.config.placement.numbers}, {training.text}")]),
         *(("why", reason) for reason in run.reasons),
         ("memory", f"projected {size_text(result.projected_bytes)}  measured "
                    f"{size_text(result.peak_bytes)} ({ratio:z.2f})"),
@@ -158,9 +159,10 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
     spec, served = model.spec, size_text(size_in_memory(model).n_bytes)
     size = "" if path is None else f"{size_text(disk_bytes(path))} on disk, "
     kind = f"{spec} {model.width}" if model.linear is None else "linear classifiers"
+    ranks = "" if model.linear else f", {model.estimator}"
     lines = [
         ("model", f"{kind}, {spec.n_classes:,} classes, "
-                  f"{spec.n_features:,} features, {size}{served} in memory, {model.estimator}")
+                  f"{spec.n_features:,} features, {size}{served} in memory{ranks}")
     ]  # fmt: skip
     if not (spec.unhashed or spec.exact):
         way = decoding_of(model)

@@ -19,10 +19,10 @@ HEADING = "      B    R  parts         memory    model  lost        query   trai
 Document = Mapping[str, object]  # a JSON object
 
 
-def shape_text(plan: Plan) -> str:
-    """Return the model's shape for people."""
-    shape = plan.config.shape
-    return str(shape).replace("exact", f"exact ({shape.n_buckets:,} classes)")
+def model_text(plan: Plan) -> str:
+    """Return the kind and the shape of a planned model for people."""
+    config = plan.config
+    return config.text.replace("exact", f"exact ({config.shape.n_buckets:,} classes)")
 
 
 def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
@@ -39,14 +39,21 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         ),
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
-        f"chosen   {shape_text(plan)} {plan.config.placement.numbers}, {plan.config.optimizer}, "
-        f"batch {plan.config.batching.batch_size:,}",
+        f"chosen   {model_text(plan)}{_steps_text(plan)}",
         *(line for reason in plan.reasons for line in _wrapped("why", reason)),
         *_ledger_lines(plan),
     ]
     if following is not None:
         rows.append(f"next     {following}")
     return rows
+
+
+def _steps_text(plan: Plan) -> str:
+    """Return how hashed models learn, with a comma before it; nothing without them."""
+    config = plan.config
+    if config.shape.unhashed:
+        return ""
+    return f", {config.optimizer}, batch {config.batching.batch_size:,}"
 
 
 def _wrapped(head: str, text: str) -> list[str]:
@@ -102,11 +109,13 @@ def _ledger_lines(plan: Plan) -> list[str]:
         rows += _memory_lines(plan, "GPU", "device", plan.limits.device)
     disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
     small = "float10" if plan.config.dense else "int4"
+    allowed = f" or less where held-out rows allow {small} weights (--model-size)"
+    if plan.config.part("linear") is not None:
+        allowed = " at most"
     return [
         *rows,
         f"disk     {size_text(plan.disk_bytes)} at most ({disk})",
-        f"model    {size_text(plan.small_model_bytes)} or less where held-out rows allow {small} "
-        "weights (--model-size)",
+        f"model    {size_text(plan.small_model_bytes)}{allowed}",
     ]
 
 

@@ -81,6 +81,13 @@ class RunConfig:
         assert self.optimizer is not None, "it only predicts"
         return OPTIMIZERS[self.optimizer]
 
+    @property
+    def text(self) -> str:
+        """The kind of model and the type of its weights, for people."""
+        if self.shape.unhashed:
+            return "linear classifiers" if self.part("linear") else "counts alone"
+        return f"{self.shape} {self.placement.numbers}"
+
     def part(self, name: str) -> PartPlan | None:
         """Return a part that there is room for, by its name."""
         return next((part for part in self.parts if part.name == name), None)

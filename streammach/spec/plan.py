@@ -83,14 +83,11 @@ class Plan(Reported):
             raise ValueError("the hashes are those of another shape")
 
     def _line(self) -> str:
-        shape, host = self.config.shape, f"{self.projected_bytes / 1e9:z.2f}"
+        bytes_ = f"{self.projected_bytes / 1e9:z.2f} of {self.limits.host / 1e9:z.2f} GB"
         lost = "" if self.expected is None else (
             f", {self.expected.loss:z.1f} +- {self.expected.loss_error:z.1f} points lost"
         )  # fmt: skip
-        return (
-            f"{shape} {self.config.placement.numbers}, {self.config.placement.device}, "
-            f"{host} of {self.limits.host / 1e9:z.2f} GB{lost}"
-        )
+        return f"{self.config.text}, {self.config.placement.device}, {bytes_}{lost}"
 
     def to_json(self) -> str:
         """Return it as the JSON object that the command ``plan`` prints."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import Reached, scores_text, words
+from streammach.figures import Reached, gain_text, scores_text, words
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
@@ -205,16 +205,15 @@ def warnings_of(session: Session, model: Model) -> tuple[str, ...]:
 
 
 def gain_over_usual(session: Session, model: Model) -> tuple[str, ...]:
-    """Return what the most frequent label reaches by itself, and the gain of the model."""
-    own, data = model.validation.get(model.estimator), session.dataset
-    if own is None:
+    """Return what the most frequent label reaches by itself, and the gain of the model.
+
+    Linear classifiers say it themselves.
+    """
+    own, data, n = model.validation.get(model.estimator), session.dataset, session.held.rows.n_rows
+    if own is None or not n or model.linear is not None:
         return ()
-    usual = float(data.label_counts.max()) / max(data.n_rows, 1)
-    first = words(data.listed).first
-    return (
-        f"{first} {own.accuracy:z.3f}, where the most frequent label alone reaches {usual:z.3f}: "
-        f"{own.accuracy - usual:+z.3f}",
-    )
+    usual = float(data.label_counts.max()) / data.n_rows
+    return (gain_text("held-out", words(data.listed).first, own, n, usual),)
 
 
 def lateness(session: Session) -> tuple[str, ...]:

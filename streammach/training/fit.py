@@ -220,7 +220,7 @@ def _finish(
         }  # fmt: skip
     reasons = (
         *reasons,
-        *(gain_over_usual(session, model) if linear else ()),
+        *gain_over_usual(session, model),
         *lateness(session),
         *pace.again(at, **options),
     )

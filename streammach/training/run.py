@@ -137,12 +137,12 @@ class Run(Reported):
 
     def _line(self) -> str:
         best, result = self.result.best, self.result
-        said = "" if best is None else f", held-out {figures_text(best, listed=self.listed)}"
-        epochs = f"epoch {result.best_epoch + 1} of {len(result.history)}"
-        return (
-            f"{str(self.path)!r}: {self.plan.config.shape}, "
-            f"{epochs if result.history else 'no epochs'}{said}"
-        )
+        said = [repr(str(self.path)) + f": {self.plan.config.text}"]
+        if result.history:
+            said.append(f"epoch {result.best_epoch + 1} of {len(result.history)}")
+        if best is not None:
+            said.append(f"{figures_text(best, listed=self.listed)} on {self.settings.held_out}")
+        return ", ".join(said)
 
     @property
     def listed(self) -> bool:

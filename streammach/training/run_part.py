@@ -94,6 +94,9 @@ class PartNumber:
     def check(self, plan: Plan, options: TrainingOptions) -> None:
         """Raise UsageError if a run cannot be had in such shares."""
         config = plan.config
+        if config.part("linear") is not None:
+            what = "linear classifiers are not trained in parts: --part, --dask, --devices"
+            raise UsageError(what, hint="Train with --linear off for hashed models.")
         if self.of > plan.n_repetitions:
             raise UsageError(
                 f"a model of {plan.n_repetitions} repetitions is not trained in {self.of} parts: "

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_rows, row_folds
-from streammach.figures import Reached, scores_text
+from streammach.figures import Reached, gain_text, scores_text
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row, idf_of
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
@@ -31,7 +31,7 @@ LEAST = 0.05  # magnitude below which a weight is left out: held-out rows did no
 FEW_ROWS, FEW_FOLDS, FOLDS = 2000, 5, 3
 FOLDED_WORK = 5_000_000  # values times classes up to which choices are made by cross-validation
 LOOKED_AT = 100_000  # values
-LEAST_JUDGES = 100  # rows; fewer say little, which is told
+HELD_OUT = "held-out"  # how rows are called that were not learnt from
 OWN_ROWS = 1.0  # rows of the whole that stand beside those without a known feature
 
 
@@ -92,22 +92,23 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
     chosen = best()
     figures = scores_text((_said(options), one.reached) for options, one in tried.items())
     reasons = (
-        f"linear classifiers, C = {_said(chosen)}: {fitting.how} accuracy / top-5 {figures}",
-        *say_figure(session, fitting.how, tried[chosen].reached, fitting.n_judges),
+        f"linear classifiers, {_said(chosen)}: {fitting.how} accuracy / top-5 {figures}",
+        report_figure(session, fitting.how, tried[chosen].reached, fitting.n_judges),
     )
-    session.tell(reasons[0])
     return LinearDecision(lambda: fitting.learn(chosen, fitting.all_rows), tried[chosen], reasons)
 
 
-def say_figure(session: PartSession, how: str, own: Reached, n: int) -> tuple[str, ...]:
+def report_figure(session: PartSession, how: str, own: Reached, n: int) -> str:
     """Report what n rows reached that were not learnt from, with its standard error."""
     session.measured("linear classifiers", own)
-    said = (f"{how} accuracy {own.accuracy:z.3f} +- {own.error(n):z.3f}",)
-    return (*said, f"{n:,} rows decided, which say little") if n < LEAST_JUDGES else said
+    if how != HELD_OUT:
+        session.held = replace(session.held, origin=f"{n:,} rows, {how}")
+    data = session.dataset
+    return gain_text(how, "accuracy", own, n, data.label_counts.max() / data.n_rows)
 
 
 def _said(options: LinearOptions) -> str:
-    return f"{options.cost:g}{', values' if options.valued else ''}"
+    return f"C {options.cost:g}{' with values' if options.valued else ''}"
 
 
 class _Fitting:
@@ -127,7 +128,7 @@ class _Fitting:
             self._folds, _ = row_folds(data, n, session.options.seed, session.options.hold_out_by)
             self.how, self.n_judges = f"{n}-fold cross-validated", data.n_rows
         else:
-            self.how, self.n_judges = "held-out", held.rows.n_rows
+            self.how, self.n_judges = HELD_OUT, held.rows.n_rows
 
     @cached_property
     def has_values(self) -> bool:

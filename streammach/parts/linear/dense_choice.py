@@ -11,7 +11,7 @@ from streammach.data.holdout import masked_rows
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, KernelFit, Rows, fit_kernel
 from streammach.linear.kernel_map import find_flags
 from streammach.parts.base import PartSession
-from streammach.parts.linear.choice import Judged, LinearDecision, say_figure
+from streammach.parts.linear.choice import HELD_OUT, Judged, LinearDecision, report_figure
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expanded
 
@@ -40,14 +40,13 @@ def decide_dense(session: PartSession) -> LinearDecision:
     )  # fmt: skip
     assert found.scores is not None, "rows judge it"
     judged, own = Judged(judges, found.scores), found.weights.map
-    how = ("leave-one-out" if len(own.centres) else "cross-validated") if few else "held-out"
+    how = ("leave-one-out" if len(own.centres) else "cross-validated") if few else HELD_OUT
     kernels = f"{len(own.centres):,} kernels of bandwidth {own.bandwidth[0]:g}"
     plain = "a linear discriminant, which is wrong less often than kernels"
     reasons = (
         f"{kernels}, ridge {found.ridge:g}" if len(own.centres) else plain,
-        *say_figure(session, how, judged.reached, judges.n_rows),
+        report_figure(session, how, judged.reached, judges.n_rows),
     )
-    session.tell(reasons[0])
     return LinearDecision(lambda: found.weights, judged, reasons)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
-    from streammach.prediction.given_scores import metrics
+    from streammach.prediction.external_scores import metrics
     from streammach.prediction.predict import predict
     from streammach.prediction.predictor import Predictor
     from streammach.reports.pages import report
@@ -46,7 +46,7 @@ _HOMES = {
     "data.explore": ["explore"], "data.store.dataset": ["Dataset", "verify"],
     "data.tokenizers": ["tokenizer"],
     "model.model": ["Model"], "planning.choose": ["plan"], "planning.constraints": ["Constraints"],
-    "prediction.evaluate": ["evaluate"], "prediction.given_scores": ["metrics"],
+    "prediction.evaluate": ["evaluate"], "prediction.external_scores": ["metrics"],
     "prediction.predict": ["predict"],
     "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],

@@ -7,12 +7,20 @@ import argparse
 import json
 import resource
 import tempfile
+from functools import partial
 
 import numpy as np
 
 from benchmarks.peers.systems import SYSTEMS
 from benchmarks.peers.task import K, Task
-from streammach.prediction.set_metrics import SetFigures
+from streammach.prediction.metrics import (
+    PLACES,
+    count_gains,
+    count_hits,
+    gain_metrics_at,
+    label_gains,
+    metrics_at,
+)
 
 
 def chosen(times):
@@ -30,9 +38,10 @@ def accuracies(task, found):
         right = found == task.y_test[:, None]
         five = float(right.any(axis=1).mean()) if found.shape[1] >= K else None
         return {"p_at_1": float(right[:, 0].mean()), "p_at_5": five}
-    figures = SetFigures(task.label_counts, task.x.shape[0])
-    figures.take(figures.of_lists(np.ascontiguousarray(found, np.int64), task.lists_test))
-    named = figures.metrics().named()
+    best, lists = np.ascontiguousarray(found, np.int64), task.lists_test
+    gain = partial(label_gains, counts=task.label_counts, n_rows=task.x.shape[0])
+    named = metrics_at(count_hits(best, lists, K), PLACES)
+    named |= gain_metrics_at(count_gains(best, lists, gain, K), PLACES)
     return {"p_at_1": named["P@1"], "p_at_5": named["P@5"], "figures": named}
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,14 +26,6 @@ from streammach.machine import time_text
 from streammach.progress import ProgressBar
 from streammach.spec.estimators import rankers
 
-if TYPE_CHECKING:
-    from streammach.prediction.evaluate import Evaluation
-
-# Of rows with one label each.
-ONE_LABEL = (
-    "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "ece_before", "macro_recall",
-    "recall_by_decile",
-)  # fmt: skip
 PRECISION = "In place of --threshold: that with this precision on held-out rows of the training."
 RECALL = "In place of --threshold: that with this recall on these rows."
 
@@ -88,8 +79,8 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     from streammach.model.model import Model
     from streammach.prediction.by_class import TABLE
     from streammach.prediction.evaluate import evaluate as measure
+    from streammach.prediction.metric_table import EvaluationRequest
     from streammach.prediction.predictor import Predictor
-    from streammach.prediction.reached import EvaluationRequest
     from streammach.prediction.room import room_before
     from streammach.reports.about import evaluation_lines
 
@@ -128,7 +119,7 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
     peak = peak_of(projected)
     if given.as_json:
         named = None if file is None else str(file)
-        say_json(_figures(found) | {"by_class": named, "projected_bytes": projected,
+        say_json(found.json_fields() | {"by_class": named, "projected_bytes": projected,
                                     "peak_bytes": peak})  # fmt: skip
         return
     say(
@@ -157,20 +148,6 @@ def _with_threshold(run: Path, given: Arguments, usual: float | None = None) -> 
         curves = read_document(folder_of(run), run).calibration.curves
         asked = {"threshold": find_threshold(curves, path=run, **asked)}
     return given.but(threshold=asked.get("threshold", usual))
-
-
-def _figures(found: Evaluation) -> dict[str, Any]:
-    """Return an evaluation for JSON; of lists of labels by the names of the XMC repository."""
-    known = found.record()
-    sets, f1, _ = (known.pop(name) for name in ("sets", "f1", "at"))
-    if found.sets is None:
-        return known | found.at
-    for name in ONE_LABEL:
-        del known[name]
-    return {
-        **known, **found.sets.named(), "n_labels": sets["n_labels"],
-        "decile_recall": sets["decile_recall"], "micro_f1": f1["micro"], "macro_f1": f1["macro"],
-    }  # fmt: skip
 
 
 @command("streammach predict runs/odp new.vw -k 5 --out new.tsv")

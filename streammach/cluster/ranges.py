@@ -24,6 +24,8 @@ from streammach.model.model import Model, folder_of
 from streammach.prediction.allowed import KnownLabels, LabelFile
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, is_store, source_order
+from streammach.prediction.metric_table import EvaluationRequest, MetricSums
+from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
 from streammach.prediction.order import Order, Predictions, in_source_order, record_type
 from streammach.prediction.predict import (
     UNITS,
@@ -33,9 +35,7 @@ from streammach.prediction.predict import (
     target,
     write_table,
 )
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums
 from streammach.prediction.room import NOTHING, Task, room_before
-from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
 from streammach.progress import Wanted, shown
 from streammach.spec.annotated import check_options
 
@@ -186,12 +186,12 @@ def evaluate(
     site = Site.of(client, store, folder, wanted, memory, estimator, wanted.beside)
     pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
-    sums = EvaluationSums(model, wanted)
+    sums = MetricSums(model, wanted)
     with shown(progress, "rows") as told, closing(site.results(pieces, tell)) as results:
         told("evaluate", 0, 0)
         for done in results:
             for more in done.measured:
-                sums.take(more)
+                sums.add(more)
             _add(seen, done.seen)
             told("evaluate", seen.rows, seen.total)
     found = evaluation_of(sums, seen, estimator or model.estimator)

@@ -22,11 +22,11 @@ from streammach.machine import freed_kept, peak_bytes
 from streammach.model.document import DOCUMENT
 from streammach.model.model import Model, folder_of
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
+from streammach.prediction.metric_table import BlockSums, EvaluationRequest, MetricSums
 from streammach.prediction.order import Predictions, ranked_blocks
 from streammach.prediction.predict import PredictionRequest
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums
-from streammach.prediction.sums import BlockSums
+from streammach.prediction.ranked_rows import rank_rows
 from streammach.processes import StopSignals
 from streammach.stages import StageState
 
@@ -155,7 +155,7 @@ class _RangeRanker:
             Predictor(model, estimator=task.estimator, device="cpu", threads=threads)
         )
         self._measured = (
-            EvaluationSums(model, wanted) if isinstance(wanted, EvaluationRequest) else None
+            MetricSums(model, wanted) if isinstance(wanted, EvaluationRequest) else None
         )
         self._rows = StoreRows(data, model, self._measured is not None)
 
@@ -177,8 +177,8 @@ class _RangeRanker:
         measured = list[BlockSums]()
         for block in blocks:
             assert self._measured is not None, "it was asked for"
-            ranked = self._measured.ranked(predictor, block, located(self._task.store))
-            measured.append(self._measured.block_sums(ranked))
+            ranked = rank_rows(predictor, block, wanted.most, located(self._task.store))
+            measured.append(self._measured.count(ranked))
             check(seen.rows)
         return seen, [], measured
 

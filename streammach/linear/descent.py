@@ -25,12 +25,11 @@ class ClassRoom(NamedTuple):
 
     place: Array  # int32 (d,), zeros before and after: the number of each feature, from 1
     features: Array  # int32 (d,): the features of the class
-    # float32 (d + 2,): their weights, by number; at 0 that of features without one, always 0; the
-    # bias stands behind that of the last one
+    # float32 (d + 2,): their weights, by number from 1; the bias stands behind the last one
     weights: Array
     examples: Array  # int32 (n,): twice the row, plus 1 for a row of the class
     duals: Array  # float32 (n,): how much each counts in the weights, 0 or more
-    norms: Array  # float32 (n,): square sums of values of features with a weight, and 1
+    norms: Array  # float32 (n,): square sums of values, and 1
 
     @classmethod
     def of(cls, n_features: int, n_examples: int) -> ClassRoom:
@@ -49,12 +48,11 @@ class ClassRoom(NamedTuple):
 
 @kernel()
 def learn_class(
-    rows: UnitRows, n_examples: int, gain: Number, close: Number, passes: int, counted: bool,
-    room: ClassRoom,
-) -> Any:  # fmt: skip
+    rows: UnitRows, n_examples: int, gain: Number, close: Number, passes: int, room: ClassRoom
+) -> Any:
     """Learn the weights of a class from its examples; return how many features have one.
 
-    With x of all features, or of those that a row of the class has, they are least in
+    They are least in
     ``(|w|^2 + b^2) / 2 + sum_i g_i cost_i max(0, 1 - y_i (w x_i + b))^2``, y = 1 and g = `gain`
     for rows of the class, -1 and 1 for others: dual coordinate descent (Hsieh et al., 2008).
 
@@ -65,8 +63,6 @@ def learn_class(
     close, passes : float32, int
         How far the gradients of examples may differ at the end; how often they are gone over, at
         most.
-    counted : bool
-        Whether features have a weight that a row of the class has; otherwise all of the examples.
     room : ClassRoom
         Its `examples` are put into other orders; `features` and `weights` receive those of the
         class, the bias behind its last weight. `place` is zeros again.
@@ -77,7 +73,7 @@ def learn_class(
         Number of features m: ``features[:m]``, ``weights[1 : m + 1]``, bias ``weights[m + 1]``.
     """
     some = room.examples[:n_examples]
-    m = number_features(rows, some, counted, room)
+    m = number_features(rows, some, room)
     room.weights[: m + 2] = 0
     descend(rows, some, gain, close, passes, m + 1, room)
     for j in range(m):
@@ -86,22 +82,18 @@ def learn_class(
 
 
 @kernel(inline=True)
-def number_features(rows: UnitRows, some: Array, counted: bool, room: ClassRoom) -> Any:
-    """Give numbers to features with a weight, and norms to all examples; return how many."""
+def number_features(rows: UnitRows, some: Array, room: ClassRoom) -> Any:
+    """Give numbers to the features of examples, and norms to these; return how many features."""
     m = 0
-    for example in some:
-        if example & 1 or not counted:
-            for p in range(rows.indptr[example >> 1], rows.indptr[(example >> 1) + 1]):
-                f = rows.features[p]
-                if room.place[f] == 0:
-                    room.features[m] = f
-                    m += 1
-                    room.place[f] = m
     for e in range(some.shape[0]):
         norm = np.float32(1)
         for p in range(rows.indptr[some[e] >> 1], rows.indptr[(some[e] >> 1) + 1]):
-            if room.place[rows.features[p]] > 0:
-                norm += rows.values[p] * rows.values[p]
+            f = rows.features[p]
+            if room.place[f] == 0:
+                room.features[m] = f
+                m += 1
+                room.place[f] = m
+            norm += rows.values[p] * rows.values[p]
         room.duals[e], room.norms[e] = 0, norm
     return m
 
@@ -140,7 +132,6 @@ def descend(
                 duals[j] = dual
                 for p in range(a, b):
                     weights[room.place[rows.features[p]]] += step * rows.values[p]
-                weights[0] = 0
                 weights[last] += step
             j += 1
         if high - low <= close:

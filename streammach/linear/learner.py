@@ -28,7 +28,6 @@ class LinearOptions:
 
     cost: float  # C: what an error costs
     valued: bool = False  # whether values count; otherwise each feature of a row counts as 1
-    counted: bool = False  # whether features have a weight that rows of the class have
     least: float = 0.0  # magnitude below which a weight is left out
 
 
@@ -113,7 +112,7 @@ class LinearLearner:
         n = examples(c, room.examples)
         if not n:
             return (np.zeros(0, np.int32), np.zeros(0, np.float32)), np.float32(0)
-        m = learn_class(self._unit, n, gain, CLOSE, PASSES, self._options.counted, room)
+        m = learn_class(self._unit, n, gain, CLOSE, PASSES, room)
         weights = room.weights[1 : m + 1].astype(np.float16).astype(np.float32)
         kept, size = np.abs(weights) > self._options.least, np.abs(weights)
         if most_each is not None and np.count_nonzero(kept) > most_each:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from streammach.data.label_arrays import raw_name
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import told_by_start
+from streammach.prediction.metrics import IdCounts
 from streammach.prediction.output import NUMBER, CsvOutput, Delimited
-from streammach.prediction.sums import BlockSums, Figures, IdCounts, RankedRows, Summed
+from streammach.prediction.ranked_rows import RankedRows
 from streammach.rows.names import SEPARATOR, Label, Names, in_namespace, namespaces
 from streammach.spec.reported import FigureTable
 
@@ -53,7 +54,7 @@ class Confusion:
         return self.title or self.label, self.predicted_title or self.predicted
 
 
-class PairCounts(Summed):
+class PairCounts:
     """How often each pair of classes occurs.
 
     The most frequent ones stay where there are too many pairs. That depends on nothing but the
@@ -76,12 +77,8 @@ class PairCounts(Summed):
 
     def counts(self) -> IdCounts:
         """Return how often each pair occurs."""
-        ids = np.concatenate([self._counts.ids, self._waiting[: self._n_waiting]])
-        n = np.concatenate([self._counts.n, np.ones(self._n_waiting, np.int64)])
-        self._n_waiting, order = 0, np.argsort(ids, kind="stable")
-        ids, n = ids[order], n[order]
-        first = np.flatnonzero(np.diff(ids, prepend=-1))
-        ids, n = ids[first], np.add.reduceat(n, first) if len(n) else n
+        ids, n = self._counts.plus(IdCounts.of(self._waiting[: self._n_waiting]))
+        self._n_waiting = 0
         if len(ids) > MOST_PAIRS:
             top = np.sort(np.argsort(-n, kind="stable")[: MOST_PAIRS // 2])
             self.n_left_out += int(n.sum() - n[top].sum())
@@ -91,7 +88,7 @@ class PairCounts(Summed):
 
 
 class ClassAnswers(NamedTuple):
-    """The true classes of rows, each with what is said in its place: (m,) each."""
+    """The true classes of rows, each with what is predicted in its place: (m,) each."""
 
     classes: NDArray[np.int32]  # their ids
     misses: NDArray[np.bool_]  # whether it is not predicted
@@ -100,7 +97,27 @@ class ClassAnswers(NamedTuple):
     rows: NDArray[np.int64]  # number of the row
 
 
-class ByClass(Summed):
+def class_answers(rows: RankedRows, threshold: float) -> ClassAnswers:
+    """Return the labels of rows that training saw, each with what is predicted in its place."""
+    lists, best, (ids, said, hits) = rows.block.lists, rows.best, rows.predicted(threshold)
+    known, n = lists.classes >= 0, len(rows.model.labels)
+    own, classes = lists.rows[known], lists.classes[known]
+    # Labels rise within a row, so that these numbers rise.
+    hits = hits & (ids >= 0)
+    place = np.searchsorted(own * n + classes, np.nonzero(hits)[0] * n + ids[hits])
+    misses, p = np.ones(len(classes), np.bool_), None
+    misses[place] = ~said[hits]
+    if rows.model.calibration is not None and rows.multilabel:
+        p = np.zeros(len(classes))
+        p[place] = rows.p[hits]
+    elif rows.model.calibration is not None:
+        p = np.exp(rows.logs)
+    others = ~lists.matched(best)
+    first = np.where(others.any(axis=1), best[np.arange(len(best)), others.argmax(axis=1)], -1)
+    return ClassAnswers(classes, misses, p, first[own], rows.numbers[own])
+
+
+class ByClass:
     """What the answers to rows add up to, by class."""
 
     def __init__(self, names: Names, confusions: int = 0, titles: Names | None = None) -> None:
@@ -109,22 +126,21 @@ class ByClass(Summed):
         self.examples = np.zeros((n, EXAMPLES), np.int64)  # number of the row, from 1
         self._confusions = confusions
 
-    def block_sums(self, answers: ClassAnswers) -> BlockSums:
+    @staticmethod
+    def count(answers: ClassAnswers, n_classes: int) -> dict[str, Any]:
         """Return what the answers to rows of a block add."""
         classes, misses, p, wrong, rows = answers
         some = misses & (wrong >= 0)
-        pairs = classes[some].astype(np.int64) * len(self.names) + wrong[some]
+        pairs = classes[some].astype(np.int64) * n_classes + wrong[some]
         own, order = classes[misses], np.argsort(classes[misses], kind="stable")
         place = _places(own[order])
         order = order[place < EXAMPLES]
         sums: dict[str, Any] = {"pairs": pairs, "examples": (own[order], rows[misses][order] + 1)}
         if p is not None:
-            ids, where = np.unique(classes, return_inverse=True)
-            n = np.bincount(where, np.rint(p * UNIT), len(ids))
-            sums["p"] = IdCounts(ids.astype(np.int64), n.astype(np.int64))
+            sums["p"] = IdCounts.of(classes, np.rint(p * UNIT).astype(np.int64))
         return sums
 
-    def take(self, more: BlockSums) -> None:
+    def take(self, more: Mapping[str, Any]) -> None:
         """Add what a block adds; the rows that come first are examples."""
         self.pairs.take(more["pairs"])
         classes, rows = more["examples"]
@@ -283,8 +299,8 @@ class Slices:
     worst: tuple[Slice, ...]
 
 
-class SliceSums(Figures):
-    """Rows and right ones by the values of a namespace."""
+class NamespaceValues:
+    """Counts rows, and right ones, by the first feature that they have of a namespace."""
 
     def __init__(self, features: Names, by: str) -> None:
         self._features, self._by = features, by
@@ -293,10 +309,13 @@ class SliceSums(Figures):
             known = ", ".join(namespaces(features)) or "none"
             what = f"no feature of the model is in the namespace {clean(by)}: --by"
             raise UsageError(what, hint=f"There are: {known}.")
-        n = len(self._own) + 1  # the last one stands for rows without any
-        super().__init__(there=np.zeros(n, np.int64), right=np.zeros(n, np.int64))
 
-    def block_sums(self, rows: RankedRows) -> BlockSums:
+    @property
+    def zeros(self) -> NDArray[np.int64]:
+        """Rows and right ones of each value before the first row, those without any last."""
+        return np.zeros((len(self._own) + 1, 2), np.int64)
+
+    def count(self, rows: RankedRows) -> IdCounts:
         """Return how many rows there are by value, and of how many the best class is right."""
         block = rows.block
         places = np.searchsorted(self._own, block.features)
@@ -307,24 +326,24 @@ class SliceSums(Figures):
         group = np.full(block.n_rows, len(self._own))
         group[with_one] = places[own[first]]
         right = block.lists.matched(rows.best[:, :1])[:, 0]
-        return {"there": IdCounts.of(group), "right": IdCounts.of(group[right])}
+        return IdCounts.of(group, np.stack([np.ones_like(group), right], axis=1))
 
-    def fields(self) -> dict[str, Any]:
-        there, right = self.sums["there"][:-1], self.sums["right"][:-1]
-        some = np.flatnonzero(there)
-        frequent = some[np.lexsort((some, -there[some]))][:FREQUENT]
-        many = some[there[some] >= LEAST_ROWS]
-        shares = right[many] / there[many]
-        worst = many[np.lexsort((many, -there[many], shares))][:WORST]
-        return {"by": Slices(
+    def slices(self, counts: NDArray[np.int64]) -> Slices:
+        """Return the shares of such counts, those of the most frequent and of the worst values."""
+        n, right = counts[:-1].T
+        some = np.flatnonzero(n)
+        frequent = some[np.lexsort((some, -n[some]))][:FREQUENT]
+        many = some[n[some] >= LEAST_ROWS]
+        worst = many[np.lexsort((many, -n[many], right[many] / n[many]))][:WORST]
+        return Slices(
             by=self._by, n_values=len(some),
-            without=self._slice(-1) if self.sums["there"][-1] else None,
-            frequent=tuple(map(self._slice, frequent.tolist())),
-            worst=tuple(map(self._slice, worst.tolist())),
-        )}  # fmt: skip
+            without=self._slice(-1, counts) if counts[-1, 0] else None,
+            frequent=tuple(self._slice(i, counts) for i in frequent.tolist()),
+            worst=tuple(self._slice(i, counts) for i in worst.tolist()),
+        )  # fmt: skip
 
-    def _slice(self, place: int) -> Slice:
-        n, right = int(self.sums["there"][place]), int(self.sums["right"][place])
+    def _slice(self, place: int, counts: NDArray[np.int64]) -> Slice:
+        n, right = counts[place].tolist()
         share = right / n
         name = self._features.raw(int(self._own[place])) if place >= 0 else b""
         value = name.partition(bytes([SEPARATOR]))[2].decode("utf-8", "replace")

@@ -22,11 +22,11 @@ from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.explain import WORK_BYTES, explanations
 from streammach.prediction.inputs import InputCounts, Room, rows_of
+from streammach.prediction.metric_table import EvaluationRequest, MetricSums, rankings_of
+from streammach.prediction.metrics import Bin, Reliability, RowGroup, Tenth
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums, rankings_of
+from streammach.prediction.ranked_rows import rank_rows
 from streammach.prediction.room import LEAST_VALUES
-from streammach.prediction.set_metrics import RowGroup, Tenth
-from streammach.prediction.sums import Bin, Reliability
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.simd import LANES
@@ -99,12 +99,12 @@ def diagnose(
     tell, began = progress or (lambda stage, done, total: None), time.monotonic()
     n, place, seen, examples = 0, located(path), InputCounts(), tuple[Example, ...]()
     with Predictor(model, threads=threads, memory=memory) as predictor:
-        more, sums = beside(model.spec.n_classes), EvaluationSums(model, REQUEST)
+        more, sums = beside(model.spec.n_classes), MetricSums(model, REQUEST)
         room = predictor.room("report", path, REQUEST.best, beside=more)
         for block in _first_rows(model, place, room, rows, seen):
-            ranked = sums.ranked(predictor, block, path)
+            ranked = rank_rows(predictor, block, REQUEST.most, path)
             examples = examples or _examples(predictor, block, ranked.best)
-            sums.take(sums.block_sums(ranked))
+            sums.add(sums.count(ranked))
             n += block.n_rows
             tell("rank", n, rows)
     if not n:
@@ -119,7 +119,7 @@ def diagnose(
         depths.append(depth_of(model, count, few, names, threads=threads, memory=memory))
         tell("repetitions", i * n_depth, len(counts) * n_depth)
     return Diagnosis(
-        **sums.fields(), **sums.details(), path=str(path), estimator=model.estimator,
+        **sums.fields(diagnosed=True), path=str(path), estimator=model.estimator,
         unknown_values=seen.unknown_values, depth_rows=n_depth, depths=tuple(depths),
         seconds=time.monotonic() - began, examples=examples,
     )  # fmt: skip

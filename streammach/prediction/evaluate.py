@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,12 @@ from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.by_class import Confusion, EachClass, Slices
 from streammach.prediction.inputs import InputCounts, rows_of
+from streammach.prediction.metric_table import EvaluationRequest, MetricSums
+from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B, F1, Decile, SetMetrics
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.ranked_rows import rank_rows
 from streammach.prediction.ranking import by_hashes
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums, measure
-from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B, F1, SetMetrics
-from streammach.prediction.sums import Decile
+from streammach.prediction.selection_metrics import measure_ranking
 from streammach.progress import Wanted, shown
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -37,6 +38,8 @@ from streammach.spec.annotated import check_options
 from streammach.spec.estimators import estimators as all_estimators
 from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.types import Estimator, Ranker, Transform
+
+ONE_LABEL = {"rows": "one label each"}  # of a field that says nothing of rows with lists
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -102,10 +105,10 @@ class Evaluation(Reported):
     n_rows: int
     n_unseen: int
     unknown_values: int
-    accuracy: float
-    top_3_accuracy: float
-    top_5_accuracy: float
-    log_loss: float
+    accuracy: float = field(metadata=ONE_LABEL)
+    top_3_accuracy: float = field(metadata=ONE_LABEL)
+    top_5_accuracy: float = field(metadata=ONE_LABEL)
+    log_loss: float = field(metadata=ONE_LABEL)
     majority: float
     estimator: Ranker
     seconds: float
@@ -115,9 +118,9 @@ class Evaluation(Reported):
     precision: float = float("nan")
     recall: float = float("nan")
     ece: float = float("nan")
-    ece_before: float = float("nan")
-    macro_recall: float = float("nan")
-    recall_by_decile: tuple[Decile, ...] = ()
+    ece_before: float = field(default=float("nan"), metadata=ONE_LABEL)
+    macro_recall: float = field(default=float("nan"), metadata=ONE_LABEL)
+    recall_by_decile: tuple[Decile, ...] = field(default=(), metadata=ONE_LABEL)
     estimators: dict[Ranker, dict[str, float]] = field(default_factory=dict)
     by: Slices | None = None
     at: dict[str, float] = field(default_factory=dict)
@@ -135,6 +138,23 @@ class Evaluation(Reported):
         ``examples`` (numbers of rows that miss it, three at most).
         """
         return None if self.by_class is None else self.by_class.table()
+
+    def json_fields(self) -> dict[str, Any]:
+        """Return what ``streammach evaluate --json`` prints of it; metrics of lists by their names.
+
+        Those that rows with one label alone have are not among these.
+        """
+        record, sets, f1 = self.record(), self.sets, self.f1
+        for name in ("sets", "f1", "at"):
+            del record[name]
+        if sets is None or f1 is None:
+            return record | self.at
+        alone = {own.name for own in fields(self) if own.metadata == ONE_LABEL}
+        return {
+            **{name: value for name, value in record.items() if name not in alone}, **sets.named(),
+            "n_labels": sets.n_labels, "decile_recall": sets.decile_recall,
+            "micro_f1": f1.micro, "macro_f1": f1.macro,
+        }  # fmt: skip
 
     def record(self) -> dict[str, Any]:
         """Return the fields by name, records in them too, without arrays by class."""
@@ -156,7 +176,7 @@ def choose_estimator(
     accuracy. With one repetition all rank alike and only the first is measured.
     """
     names = all_estimators()[: 1 if backend.spec.n_repetitions == 1 else None]
-    found = {name: measure(rows, by_hashes(backend, name, transform)) for name in names}
+    found = {name: measure_ranking(rows, by_hashes(backend, name, transform)) for name in names}
     usual, best = found[names[0]], max(names, key=lambda name: found[name].selection_score)
     enough = usual.selection_score + usual.error(rows.n_alike)
     return best if found[best].selection_score > enough else names[0], found
@@ -231,7 +251,7 @@ def evaluate(
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))
-        model, sums = predictor.model, EvaluationSums(predictor.model, request)
+        model, sums = predictor.model, MetricSums(predictor.model, request)
         beside = request.beside(model.spec.n_classes)
         room = predictor.room("evaluate", None if given else place, request.best, options, beside)
         if given:
@@ -241,7 +261,7 @@ def evaluate(
         told = stack.enter_context(shown(progress, "rows"))
         told("evaluate", 0, 0)
         for block in blocks:
-            sums.take(sums.block_sums(sums.ranked(predictor, block, place)))
+            sums.add(sums.count(rank_rows(predictor, block, request.most, place)))
             told("evaluate", seen.rows, seen.total)
     if not seen.rows:
         raise DataError("it holds no rows", path=place)
@@ -311,7 +331,7 @@ def check_length(labels: Any, n_rows: int) -> None:
         raise DataError(f"{n:,} labels for {n_rows:,} rows")
 
 
-def evaluation_of(sums: EvaluationSums, seen: InputCounts, estimator: Ranker) -> Evaluation:
+def evaluation_of(sums: MetricSums, seen: InputCounts, estimator: Ranker) -> Evaluation:
     """Return an evaluation of rows that were added up; its seconds are 0."""
     return Evaluation(
         unknown_values=seen.unknown_values, estimator=estimator, seconds=0.0, **sums.fields()

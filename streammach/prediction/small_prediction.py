@@ -14,8 +14,9 @@ from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.prediction.diagnose import compile_model
 from streammach.prediction.inputs import InputCounts, Room, rows_of
+from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums
+from streammach.prediction.ranked_rows import rank_rows
 from streammach.rows.block import RowBlock
 
 FEW = Room(rows=64, values=1 << 12, sorted_bytes=1 << 20, lines=())
@@ -46,8 +47,9 @@ def _rank(
     predictor: Predictor, block: RowBlock, place: Path, *, measured: bool, some_labels: bool
 ) -> None:
     if measured:
-        sums = EvaluationSums(predictor.model, EvaluationRequest())
-        sums.take(sums.block_sums(sums.ranked(predictor, block, place)))
+        request = EvaluationRequest()
+        sums = MetricSums(predictor.model, request)
+        sums.add(sums.count(rank_rows(predictor, block, request.most, place)))
         sums.fields()
         return
     first = predictor.labels(np.arange(min(2, predictor.model.spec.n_classes))).tolist()

@@ -28,8 +28,8 @@ from streammach.prediction.diagnose import (
     diagnose,
     query_time,
 )
+from streammach.prediction.metrics import FIRST
 from streammach.prediction.room import room_before
-from streammach.prediction.set_metrics import FIRST
 from streammach.progress import Wanted, shown
 from streammach.reports import html
 from streammach.reports.about import run_lines

@@ -10,8 +10,7 @@ import numpy as np
 
 from streammach.figures import words
 from streammach.prediction.diagnose import Diagnosis
-from streammach.prediction.set_metrics import FIRST, LIKELY, PLACES, RowGroup
-from streammach.prediction.sums import Reliability
+from streammach.prediction.metrics import FIRST, LIKELY, PLACES, Reliability, RowGroup
 from streammach.reports.drawing import (
     BLUE,
     DARK,

@@ -18,7 +18,7 @@ from streammach.data.tables.memory_objects import is_frame
 from streammach.data.tokenizers import tokenizer
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed
-from streammach.prediction.set_metrics import LIKELY
+from streammach.prediction.metrics import LIKELY
 from streammach.progress import Wanted
 from streammach.rows.block import RowBlock
 from streammach.sklearn.answers import Answers, check_classes, check_room

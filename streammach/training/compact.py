@@ -32,12 +32,15 @@ from streammach.model.shrink import (
     spare_after,
 )
 from streammach.planning.cost import FORMS
-from streammach.prediction.each_row import figures_of_rows, logs_of_rows
 from streammach.prediction.late_ranking import LateRanking
 from streammach.prediction.narrowed import Narrowed
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
-from streammach.prediction.reached import reached
-from streammach.prediction.set_metrics import by_propensity
+from streammach.prediction.selection_metrics import (
+    log_each_row,
+    measure_each_row,
+    measure_ids,
+    weigh_labels,
+)
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.narrow import LOWEST, nth_largest, numbers_of
 from streammach.rows.pairs import CountWeights
@@ -133,12 +136,12 @@ class Judge:
 
     def _verdict(self, form: Form) -> Verdict:
         if form == self.whole:
-            return Verdict(reached(self.rows, self._measured_whole[0]), 0.0)
+            return Verdict(measure_ids(self.rows, self._measured_whole[0]), 0.0)
         ids, each = self._measured(form)
         weights = self.rows.weights.astype(np.float64)
         change = (each - self._measured_whole[1]) * (weights / weights.mean())
         error = np.maximum(change.std(axis=1) / change.shape[1] ** 0.5, LEAST_ERROR)
-        return Verdict(reached(self.rows, ids), float((-change.mean(axis=1) / error).max()))
+        return Verdict(measure_ids(self.rows, ids), float((-change.mean(axis=1) / error).max()))
 
     def _measured(self, form: Form) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the best classes of rows, and what each adds to figures (m, n), ln p the last."""
@@ -150,8 +153,8 @@ class Judge:
         if self.counts is None and self.ranker != USUAL:  # whose scores are no logarithms
             with self.ranking(form, USUAL) as ranking:
                 own = ranking(rows, CANDIDATES)
-        logs = logs_of_rows(rows, *own, n_classes)
-        return ids, np.vstack([figures_of_rows(self.rows, ids), logs])
+        logs = log_each_row(rows, *own, n_classes)
+        return ids, np.vstack([measure_each_row(self.rows, ids), logs])
 
     @cached_property
     def _measured_whole(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -171,7 +174,7 @@ class Judge:
         """The rows that judge; labels of lists weigh 1 / propensity."""
         rows = self.session.held.rows
         rows = rows.take(evenly(rows.n_rows, self.n_rows))
-        return rows if rows.labels is None else by_propensity(rows, self.session.dataset)
+        return rows if rows.labels is None else weigh_labels(rows, self.session.dataset)
 
     @property
     def calibrating(self) -> RowBlock:

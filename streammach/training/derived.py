@@ -28,7 +28,7 @@ from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
-from streammach.prediction.reached import lists_of_labels
+from streammach.prediction.ranked_rows import lists_of_labels
 from streammach.prediction.room import Input, Task, device_for, room_for, shrinking_lines
 from streammach.progress import Told
 from streammach.rows.block import RowBlock

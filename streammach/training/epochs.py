@@ -17,7 +17,7 @@ from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import RunPosition
 from streammach.prediction.ranking import by_hashes
-from streammach.prediction.reached import measure
+from streammach.prediction.selection_metrics import measure_ranking
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
@@ -107,7 +107,7 @@ class Epochs:
         own, rows = at.best_score, kept.rows
         if not at.history and at.step and rows.n_rows:
             ranking = by_hashes(self._backend, USUAL, self.spec.transform)
-            own = measure(rows, ranking).selection_score
+            own = measure_ranking(rows, ranking).selection_score
         if kept.trial.score <= own:
             return
         if not alike(kept.trial.spec, self.spec):
@@ -200,7 +200,7 @@ class Epochs:
         if not self._session.held.rows.n_rows:
             return entry
         rows = self._session.held.rows if kept is None else kept.rows
-        found = measure(rows, by_hashes(self._backend, USUAL, self.spec.transform))
+        found = measure_ranking(rows, by_hashes(self._backend, USUAL, self.spec.transform))
         return msgspec.structs.replace(
             entry, accuracy=found.accuracy, top_5_accuracy=found.top_5_accuracy,
             selection_score=found.selection_score,

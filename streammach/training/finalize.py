@@ -19,9 +19,9 @@ from streammach.model.model import Model
 from streammach.parts.base import Decision
 from streammach.parts.registry import planned
 from streammach.prediction.evaluate import choose_estimator
+from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
-from streammach.prediction.reached import reached, scores_of_rows
-from streammach.prediction.set_metrics import MOST
+from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights
 from streammach.spec.estimators import BLEND, USUAL
@@ -193,7 +193,7 @@ def warnings_of(session: Session, model: Model) -> tuple[str, ...]:
     if own is None or not rows.n_rows:
         return ()
     order = np.argsort(-session.dataset.label_counts, kind="stable")[:MOST]
-    usual = reached(rows, np.tile(order, (rows.n_rows, 1))).accuracy
+    usual = measure_ids(rows, np.tile(order, (rows.n_rows, 1))).accuracy
     if not own.accuracy <= usual < 1:
         return ()
     more = "more --time" if session.request.clock.limited else "more rows or --epochs"
@@ -289,8 +289,8 @@ def _tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reach
     def scores(tilt: float) -> NDArray[np.float64]:
         use(tilt)
         ids = ranking(rows, MOST)[0]
-        found[tilt] = reached(rows, ids)
-        return scores_of_rows(rows, ids)
+        found[tilt] = measure_ids(rows, ids)
+        return score_rows(rows, ids)
 
     tilt, _ = largest_tilt(scores, best_alone=rows.lists.weights is not None)
     use(tilt)

@@ -219,8 +219,8 @@ def _finish(
             **decided(session.plan.facts, session.plan.config, spec),
         }  # fmt: skip
     reasons = (
-        *reasons,
         *gain_over_usual(session, model),
+        *reasons,
         *lateness(session),
         *pace.again(at, **options),
     )

@@ -6,9 +6,9 @@ import numpy as np
 
 from streammach.figures import Reached, words
 from streammach.model.model import Model
+from streammach.prediction.metrics import MOST
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import reached
-from streammach.prediction.set_metrics import MOST
+from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
@@ -50,4 +50,4 @@ def _measure(model: Model, session: Session, rows: RowBlock) -> Reached:
         for start in range(0, rows.n_rows, PIECE_ROWS):
             block = canonicalize(rows.part(start, min(start + PIECE_ROWS, rows.n_rows)), ids)
             found.append(ranks.topk_ids(block, MOST)[0])
-    return reached(rows, np.concatenate(found))
+    return measure_ids(rows, np.concatenate(found))

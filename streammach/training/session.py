@@ -44,7 +44,7 @@ from streammach.parts.registry import planned
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
-from streammach.prediction.set_metrics import by_propensity
+from streammach.prediction.selection_metrics import weigh_labels
 from streammach.processes import StopSignals
 from streammach.rehearsals import compile_first
 from streammach.rows.block import RowBlock
@@ -397,5 +397,5 @@ def _weighed(held: HeldOut, dataset: Dataset, options: TrainingOptions) -> HeldO
     if lists is None:
         return held
     if options.optimise == PROPENSITY:
-        return replace(held, rows=by_propensity(held.rows, dataset))
+        return replace(held, rows=weigh_labels(held.rows, dataset))
     return replace(held, rows=held.rows.with_labels(replace(lists, weights=None)))

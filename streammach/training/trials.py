@@ -13,7 +13,7 @@ from streammach.errors import DivergedError
 from streammach.figures import Reached
 from streammach.planning.cost import trial as planned_trial
 from streammach.prediction.ranking import Ranking, by_hashes
-from streammach.prediction.reached import measure
+from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.block import evenly
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
@@ -118,7 +118,7 @@ class TrialRunner:
             passed, seconds = n_rows / session.backend.n_waves, clock.spent - began
             speed = passed / seconds if seconds > 0 else 0.0
             if whole:
-                measured = measure(self.rows, self._ranking(spec))
+                measured = measure_ranking(self.rows, self._ranking(spec))
                 measuring = clock.spent - began - seconds
         except DivergedError:
             speed = 0.0
@@ -169,9 +169,9 @@ class TrialRunner:
         seconds = clock.spent - began
         row = backend.n_waves * seconds / (n_rows - first) if n_rows > first else 0.0
         some = self.rows.part(0, min(self.rows.n_rows, TIMED_ROWS))
-        measure(some.part(0, 1), self._ranking(spec))  # compiles
+        measure_ranking(some.part(0, 1), self._ranking(spec))  # compiles
         began = clock.spent
-        measure(some, self._ranking(spec))
+        measure_ranking(some, self._ranking(spec))
         return max(row, 1e-9), max((clock.spent - began) / max(some.n_rows, 1), 1e-9)
 
     def _keep_best(self, trial: Trial) -> None:

@@ -76,7 +76,7 @@ def test_all_is_told_and_drawn(tmp_path):
              for line in lines_of(system, 0.9 - i / 100)]  # fmt: skip
     shapes = summary(lines)
     assert json.loads(json.dumps(shapes))["iris"]["systems"]["SVC"]["accuracy"][0] == 0.86
-    assert set(shapes["iris"]["by_seed"]) == {0, 1}
+    assert set(shapes["iris"]["by_seed"]) == {"0", "1"}
     draw(shapes, tmp_path / "a.svg")
     assert "MACHClassifier beside" in (tmp_path / "a.svg").read_text()
     assert OWN[0] in (tmp_path / "a.svg").read_text()

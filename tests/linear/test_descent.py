@@ -18,9 +18,8 @@ def primal(w, x, y, costs):
     return w @ w / 2 + costs @ slack**2, w - 2 * (costs * slack * y) @ x
 
 
-@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("gain", [1.0, 3.0])
-def test_a_class_is_learnt_to_the_end(rng, counted, gain):
+def test_a_class_is_learnt_to_the_end(rng, gain):
     rows = block_of(rng, N, D, K, values="normal")
     values = unit_values(rows, np.ones(D, np.float32), valued=True)
     costs = rng.uniform(0.5, 5, N).astype(np.float32)
@@ -29,16 +28,12 @@ def test_a_class_is_learnt_to_the_end(rng, counted, gain):
     room = ClassRoom.of(D, N)
     room.examples[: len(some)] = 2 * some + own[some]
     unit = UnitRows(rows.indptr, rows.features, values, costs)
-    m = learn_class(unit, len(some), np.float32(gain), np.float32(1e-3), 2000, counted, room)
+    m = learn_class(unit, len(some), np.float32(gain), np.float32(1e-3), 2000, room)
     assert not room.place.any()
     weights = np.zeros(D + 1)
     weights[room.features[:m]], weights[D] = room.weights[1 : m + 1], room.weights[m + 1]
     x = np.zeros((N, D))
     x[np.repeat(np.arange(N), np.diff(rows.indptr)), rows.features] = values
-    if counted:
-        known = (x[some[own[some]]] != 0).any(axis=0)
-        assert sorted(room.features[:m]) == np.flatnonzero(known).tolist()
-        x *= known
     x = np.column_stack([x, np.ones(N)])[some]
     y, cost = np.where(own[some], 1.0, -1.0), costs[some] * np.where(own[some], gain, 1)
     best = scipy.optimize.minimize(primal, np.zeros(D + 1), (x, y, cost), "L-BFGS-B", jac=True)

@@ -17,8 +17,9 @@ from streammach.model.label_changes import LabelChanges, entitle, rename
 from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.model.size import size_in_file, size_in_memory
+from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import EvaluationRequest, EvaluationSums
+from streammach.prediction.ranked_rows import rank_rows
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
 from tests.builders import block_of
@@ -144,10 +145,10 @@ def test_labels_of_lists_keep_their_probabilities(name, changes, rng):
     with Predictor(rename(model, changes)[0], threads=1) as predictor:
         assert list(said(*predictor.topk(block, K, probabilities=True))) == every
         found = predictor.topk(block, 9, threshold=0.01, only=NAMES[50:])
-        sums = EvaluationSums(predictor.model, EvaluationRequest(threshold=0.01, by_class=True))
+        sums = MetricSums(predictor.model, EvaluationRequest(threshold=0.01, by_class=True))
         lists = LabelLists.of([[label] for label in np.arange(N)])
         rows = replace(block, classes=lists.first, numbers=np.arange(N)).with_labels(lists)
-        sums.take(sums.block_sums(sums.ranked(predictor, rows, "rows")))
+        sums.add(sums.count(rank_rows(predictor, rows, 5, "rows")))
     assert all(np.array_equal(*pair) for pair in zip(found, best, strict=True))
     likely = sum(p >= 0.01 for row in every for _, p in row[:CANDIDATES])
     assert sum(sums.fields()["by_class"].predictions) == likely

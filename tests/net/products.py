@@ -9,7 +9,7 @@ from streammach.cli.main import main
 from tests.net.rows import SOURCES
 
 N_ROWS, N_FEW_ROWS, N_TEST_ROWS = 1500, 400, 60
-MACHINE = ["--threads", "1", "--memory", "1GB"]
+MACHINE = ["--threads", "1", "--memory", "4GB"]
 CPU = [*MACHINE, "--device", "cpu", "--progress", "none", "--json"]
 FIXED = "--linear off --epochs 2 --learning-rate 0.2 --transform binary"
 DENSE = "--linear off --whitening off --fourier off --closed-form off --epochs 2"

@@ -167,7 +167,7 @@ def estimator(net, name):
     train, test = draw_rows(1, 300, **few), draw_rows(2, 20, **few)
     y = [[f"class-{c}" for c in row.labels] if way == "lists" else label_of(row) for row in train]
     shape = {} if way == "few" else {"n_buckets": 8, "n_repetitions": 4, "epochs": 2}
-    model = sm.MACHClassifier(memory="1GB", n_jobs=1, device="cpu", **shape)
+    model = sm.MACHClassifier(memory="4GB", n_jobs=1, device="cpu", **shape)
     if way == "passes":
         for i in range(0, 300, 100):
             model.partial_fit(forms[form](train[i : i + 100]), y[i : i + 100])

@@ -20,11 +20,11 @@ from streammach.errors import DataError, UsageError
 from streammach.prediction import by_class
 from streammach.prediction.by_class import PairCounts
 from streammach.prediction.evaluate import evaluate
+from streammach.prediction.metric_table import EvaluationRequest
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import EvaluationRequest
 from streammach.prediction.room import room_before
 from tests.builders import TinyData, fit, listed_lines
-from tests.prediction.test_set_metrics import by_plain_loops
+from tests.prediction.test_metrics import by_plain_loops
 
 N, K = 10_000, 60
 

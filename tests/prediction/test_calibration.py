@@ -18,7 +18,7 @@ from streammach.model.calibration import (
 from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.model.tensors import write_tensors
-from streammach.prediction.sums import BINS, binned, reliability
+from streammach.prediction.metrics import BINS, count_bins, reliability
 from streammach.training.compact import calibrating_rows
 from tests.builders import block_of
 from tests.model.models import model_of
@@ -58,7 +58,7 @@ def plain_ece(stated, right):
 def test_ece_is_that_of_plain_arithmetic(rng):
     stated = np.append(rng.random(500), [0.0, 1.0])
     right = rng.random(502) < stated**2
-    assert reliability(binned(stated, right)).ece == pytest.approx(plain_ece(stated, right))
+    assert reliability(count_bins(stated, right)).ece == pytest.approx(plain_ece(stated, right))
 
 
 @pytest.mark.parametrize("n_classes", [20, 200])

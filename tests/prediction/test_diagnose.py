@@ -8,8 +8,7 @@ from streammach.errors import UsageError
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
-from streammach.prediction.set_metrics import FIRST
-from streammach.prediction.sums import deciles, macro_recall
+from streammach.prediction.metrics import FIRST, deciles, macro_recall
 
 
 @pytest.fixture(scope="module")

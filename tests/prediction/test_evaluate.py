@@ -7,11 +7,11 @@ import pytest
 
 from streammach.errors import UsageError
 from streammach.model.calibration import Calibration, class_probabilities
-from streammach.prediction.by_class import SliceSums
+from streammach.prediction.by_class import NamespaceValues
 from streammach.prediction.evaluate import evaluate
+from streammach.prediction.metric_table import rankings_of
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.reached import rankings_of
-from streammach.prediction.sums import RankedRows
+from streammach.prediction.ranked_rows import RankedRows
 from streammach.reports.about import evaluation_lines
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
@@ -90,11 +90,14 @@ def test_rows_by_the_values_of_a_namespace():
         indptr=np.cumsum([0, *map(len, rows)]), features=np.concatenate(rows).astype(np.int32),
         values=np.ones(sum(map(len, rows)), np.float32), classes=np.zeros(len(rows), np.int32),
     )  # fmt: skip
-    sums = SliceSums(names, "m")
+    values = NamespaceValues(names, "m")
+    counts = values.zeros
     for start, stop in ((0, 5), (5, 40), (40, len(rows))):
         best = np.where(right[start:stop], 0, 1)[:, None]  # the label is 0
-        sums.take(sums.block_sums(RankedRows(None, block.part(start, stop), best, None, None)))
-    found = sums.fields()["by"]
+        rows = RankedRows(None, block.part(start, stop), best, None, None)
+        added = values.count(rows)
+        counts[added.ids] += added.n
+    found = values.slices(counts)
     shown = [(one.value, one.n_rows, one.accuracy) for one in found.frequent]
     assert (found.by, found.n_values) == ("m", 3)
     assert shown == [("b", 32, 2 / 32), ("a", 22, 21 / 22), ("c", 1, 0.0)]

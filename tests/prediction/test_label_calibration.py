@@ -13,12 +13,12 @@ from streammach.model.calibration import (
     label_probabilities,
 )
 from streammach.model.model import Model
-from streammach.prediction.set_metrics import FIRST, LabelFigures
-from streammach.prediction.sums import RankedRows
+from streammach.prediction.metrics import FIRST
 from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of
 from tests.model.models import model_of
 from tests.prediction.test_calibration import plain_ece
+from tests.prediction.test_metrics import summed
 
 LINE = (0.0, 0.25, 0.5, 1.0), (0.0, 0.125, 0.75, 1.0)
 LISTED = Calibration(0.8, -1.5, *LINE, lead=-0.3, level=0.2)
@@ -116,12 +116,10 @@ def test_a_model_of_lists_keeps_its_numbers_and_its_line(rng, tmp_path):
 
 def test_the_error_that_is_told_is_that_of_the_ten_best_labels(rng):
     ids, scores, lists = drawn(rng, 200)
-    figures = LabelFigures(50, LISTED, 0.5)
-    rows = replace(block_of(rng, 200, 9, 4), classes=lists.first).with_labels(lists)
-    for part in (slice(0, 80), slice(80, 200)):
-        block = rows.part(part.start, part.stop)
-        figures.take(figures.block_sums(RankedRows(None, block, None, ids[part], scores[part])))
+    parts = [(ids[some], scores[some], lists.part(some.start, some.stop))
+             for some in (slice(0, 80), slice(80, 200))]  # fmt: skip
+    sums = summed(np.ones(50, np.int64), 9, parts, LISTED)
     p = label_probabilities(scores, LISTED)[:, :FIRST]
     right = lists.matched(ids)[:, :FIRST]
     wanted = plain_ece(p.ravel().tolist(), right.ravel().tolist())
-    assert figures.fields()["ece"] == pytest.approx(wanted)
+    assert sums.fields()["ece"] == pytest.approx(wanted)

@@ -15,7 +15,7 @@ from streammach.prediction.evaluate import choose_estimator, evaluate
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import TILTS, largest_tilt
-from streammach.prediction.reached import reached, scores_of_rows
+from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of, open_backend, spec_of, training
 
@@ -212,5 +212,5 @@ def test_scores_of_rows_have_the_mean_that_choices_go_by(propensity, weighted, r
     if weighted:
         rows = replace(rows, importance=rng.random(n).astype(np.float32))
     ids = rng.permuted(np.tile(np.arange(n_classes), (n, 1)), axis=1)[:, :9]
-    score = reached(rows, ids).selection_score
-    assert scores_of_rows(rows, ids).mean() == pytest.approx(score, rel=1e-6)
+    score = measure_ids(rows, ids).selection_score
+    assert score_rows(rows, ids).mean() == pytest.approx(score, rel=1e-6)

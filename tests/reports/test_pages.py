@@ -14,7 +14,7 @@ from streammach.figures import EpochFigures
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
 from streammach.prediction.diagnose import QueryTime, query_time
-from streammach.prediction.set_metrics import RowGroup
+from streammach.prediction.metrics import RowGroup
 from streammach.reports import html
 from streammach.reports.pages import run_page, verdict
 from streammach.reports.row_plots import (

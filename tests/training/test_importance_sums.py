@@ -15,7 +15,7 @@ from streammach.parts.counts.group_fit import CandidateFeatures, _Problem
 from streammach.parts.discriminant.class_sums import Discriminant
 from streammach.parts.discriminant.part import _reached as reached_by_shares
 from streammach.parts.whitening.part import Spread
-from streammach.prediction.reached import reached
+from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.label_lists import LabelLists
 from streammach.threads import Workers
 from tests.builders import block_of, dense_block, packed, spread
@@ -220,8 +220,8 @@ def test_measures_and_maps_see_importances_as_copies(block, rng):
     for rows in (many, copied(many)):
         ids = ranking(rows, 5)[0]
         maps.append(fit_calibration(rows, ranking, K + 5))
-        found = reached(rows, ids)
-        wanted = reached(copied(many), ranking(copied(many), 5)[0])
+        found = measure_ids(rows, ids)
+        wanted = measure_ids(copied(many), ranking(copied(many), 5)[0])
         assert found.accuracy == pytest.approx(wanted.accuracy)
         assert found.top_5_accuracy == pytest.approx(wanted.top_5_accuracy)
     assert maps[0].beta == pytest.approx(maps[1].beta, rel=5e-2)
@@ -246,5 +246,5 @@ def test_shares_of_the_closed_form_are_judged_by_importances(rng):
             assert (a.psp_5 is None) == (block is not rare)
         ids = np.argsort(-(x @ trained[0] + trained[1]), axis=1)[:, :5]
         assert msgspec.structs.astuple(dict(one)[0.0]) == pytest.approx(
-            msgspec.structs.astuple(reached(weighted, ids))
+            msgspec.structs.astuple(measure_ids(weighted, ids))
         )

@@ -19,7 +19,7 @@ from streammach.model.model import Model
 from streammach.model.shrink import of_features, plain
 from streammach.parts.counts.as_before import LESS, RAREST, as_before, raise_totals
 from streammach.planning.constraints import Constraints
-from streammach.prediction.reached import reached
+from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.canonical import canonicalize
 from streammach.rows.pairs import ends
 from streammach.training.onward import OLD_SHARE, begin_classes
@@ -131,7 +131,7 @@ def former_on_held_out(run, went, store):
     rows = canonicalize(rows.take(np.array(places)), ids)
     with sm.Predictor(run.model, threads=1) as predictor:
         best = predictor.topk_ids(rows, 5)[0]
-    return round(reached(rows, best).accuracy, 3)
+    return round(measure_ids(rows, best).accuracy, 3)
 
 
 def test_rows_of_known_and_of_new_labels_are_told_apart(tiny):

@@ -101,7 +101,7 @@ def test_what_was_chosen_is_said_with_its_evidence(data, tiny):
     reasons = " ".join(run.settings.reasons)
     assert f"transform {run.settings.training.transform}: held-out accuracy / top-5" in reasons
     assert f"learning rate {run.settings.training.learning_rate:.3g}:" in reasons
-    assert run.result.reasons[0].startswith(f"estimator {run.result.estimator}: held-out")
+    assert run.result.reasons[1].startswith(f"estimator {run.result.estimator}: held-out")
     tried = {trial.transform for trial in run.settings.trials}
     assert tried == {"raw", "binary", "log1p", "l2"}
     rates = {
@@ -150,7 +150,7 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
         weights.append(backend.arrays()["weights"].copy())
 
     monkeypatch.setattr(epochs, "by_hashes", planted)
-    monkeypatch.setattr(epochs, "measure", lambda *_: Reached(next(scores), 0.0))
+    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: Reached(next(scores), 0.0))
     plan = sm.plan(data, n_buckets=8, n_repetitions=6, counts="off")
     options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw", "last_passes": 0}
     run = fit(data, tiny.folder / "run", plan=plan, callbacks=[], **options)
@@ -163,7 +163,7 @@ def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
     from streammach.figures import Reached
     from streammach.training import epochs
 
-    monkeypatch.setattr(epochs, "measure", lambda *_: Reached(0.5, 0.5))
+    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: Reached(0.5, 0.5))
     options = {"epochs": 9, "learning_rate": 0.5, "transform": "raw"}
     run = fit(data, tiny.folder / "run", callbacks=[EarlyStopping(2)], **options)
     assert len(run.result.history) == 3

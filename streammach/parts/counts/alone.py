@@ -37,7 +37,7 @@ from streammach.parts.counts.group_fit import (
 )
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import Counted
-from streammach.prediction.set_metrics import propensities
+from streammach.prediction.metrics import propensities
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
 from streammach.threads import ahead

@@ -39,9 +39,9 @@ from streammach.parts.counts.count_bytes import pair_room
 from streammach.parts.counts.fitting import TILT_ROWS, Fitted
 from streammach.parts.counts.group_fit import NAMESPACES
 from streammach.parts.counts.saved import Counted
+from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import largest_tilt
-from streammach.prediction.reached import scores_of_rows
-from streammach.prediction.set_metrics import MOST
+from streammach.prediction.selection_metrics import score_rows
 from streammach.rows.block import evenly
 from streammach.rows.names import Names, namespace_ids
 from streammach.rows.pairs import PIECE_PAIRS, CountWeights
@@ -121,7 +121,7 @@ class OnwardLearner(CountLearner):
             with closing(CountScorer(counts, self._threads)) as scorer:
                 ids, _ = scorer.topk(rows, MOST_LABELS)
             first = np.argsort(ids >= n_known, axis=1, kind="stable")[:, :MOST]
-            return scores_of_rows(rows, np.take_along_axis(ids, first, axis=1))
+            return score_rows(rows, np.take_along_axis(ids, first, axis=1))
 
         less, _ = largest_tilt(scores, best_alone=True, tilts=LESS)
         self._session.tell(f"pairs that the run does not have add {less:g} nats less")

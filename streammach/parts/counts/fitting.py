@@ -26,9 +26,9 @@ from streammach.parts.counts.count_bytes import (
     evidence_bytes,
 )
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
+from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_tilt
-from streammach.prediction.reached import reached, reached_by, scores_of_rows
-from streammach.prediction.set_metrics import MOST
+from streammach.prediction.selection_metrics import measure_hits, measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
 from streammach.threads import Workers
@@ -133,7 +133,7 @@ class Fitting:
                 workers=self.workers,
             )  # fmt: skip
         hits = top_k_hits(found.part(half, self.n_fit), weights, self.workers)
-        return reached_by(self.rows.part(self._first + half, self._first + self.n_fit), hits)
+        return measure_hits(self.rows.part(self._first + half, self._first + self.n_fit), hits)
 
     def once(
         self, session: PartSession, name: str, table: CountTable, start: GroupWeights
@@ -199,7 +199,7 @@ class Fitting:
 
             def scores(tilt: float) -> NDArray[np.float64]:
                 pairs = zip(_tilted(fits[:2], tilt), some, strict=True)
-                return scores_of_rows(both, np.concatenate([self._top(table, *x) for x in pairs]))
+                return score_rows(both, np.concatenate([self._top(table, *x) for x in pairs]))
 
             tilt, best = largest_tilt(scores, best_alone=both.lists.weights is not None)
             fits = _tilted(fits, tilt)
@@ -217,7 +217,7 @@ class Fitting:
 
     def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
         """Return what weights reach on rows."""
-        return reached(rows, self._top(table, weights, rows))
+        return measure_ids(rows, self._top(table, weights, rows))
 
     def _top(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> NDArray[np.int64]:
         """Return the first five classes of rows, int64 (n, 5)."""
@@ -311,7 +311,7 @@ def _unseen_score(
     """Return what two fits reach among the candidates of the half that each did not see."""
     pairs = zip(fits[:2], reversed(halves), strict=True)
     hits = [top_k_hits(unseen, weights, workers) for weights, unseen in pairs]
-    return reached_by(rows, np.sum(hits, axis=0)).selection_score
+    return measure_hits(rows, np.sum(hits, axis=0)).selection_score
 
 
 def _best_adjustment(

@@ -14,7 +14,7 @@ from streammach.counts.table import CountTable
 from streammach.data.store.dataset import Dataset
 from streammach.parts.counts.count_bytes import FIT_PIECES, MAX_GROUPS
 from streammach.parts.counts.group_kernels import FitRoom, FitRows, add_losses, score_rows
-from streammach.prediction.reached import hit_sums
+from streammach.prediction.selection_metrics import sum_hits
 from streammach.rows.dense import product
 from streammach.rows.names import namespace_ids
 from streammach.threads import Workers, in_pieces
@@ -178,10 +178,10 @@ def top_k_hits(
 ) -> NDArray[np.float64]:
     """Return the sums of the first five candidates of rows.
 
-    See :func:`streammach.prediction.reached.hit_sums`: float64 (3,).
+    See :func:`streammach.prediction.selection_metrics.sum_hits`: float64 (3,).
     """
     first = np.argsort(-found.scores(in_order(weights), workers), axis=1, kind="stable")[:, :5]
-    return hit_sums(np.take_along_axis(found.targets, first, axis=1), found.weights)
+    return sum_hits(np.take_along_axis(found.targets, first, axis=1), found.weights)
 
 
 class _Loss(NamedTuple):

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from streammach.figures import Reached
 from streammach.parts.base import PartSession
 from streammach.parts.counts.neighbour_fit import CANDIDATES, judges
+from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, largest_tilt
-from streammach.prediction.reached import reached, scores_of_rows
-from streammach.prediction.set_metrics import MOST
+from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.spec.types import Amount
 
 # What is tried for the weight of ln n_i, beside what the fit took. Below 0 frequent labels gain:
@@ -49,12 +49,12 @@ def last_tilt(
         def judged(tilt: float) -> NDArray[np.float64]:
             order = np.argsort(-(scores - np.float32(tilt) * logs), axis=1, kind="stable")
             first[tilt] = np.take_along_axis(ids, order[:, :MOST], axis=1)
-            return scores_of_rows(rows, first[tilt])
+            return score_rows(rows, first[tilt])
 
         best_alone = rows.lists.weights is not None
         tilt, _ = largest_tilt(judged, best_alone=best_alone, tilts=BACK, errors=ERRORS)
         judged(0.0)
-        return LastTilt(-tilt, *(reached(rows, first[one]) for one in (tilt, 0.0)))
+        return LastTilt(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
 
     found = session.findings.once("tilt", LastTilt, fitted)
     return found if found.back else None

@@ -22,9 +22,9 @@ from streammach.linear.weights import LinearScorer
 from streammach.parts.base import PartSession
 from streammach.parts.counts.count_bytes import late_rows
 from streammach.parts.counts.neighbour_fit import judges
+from streammach.prediction.metrics import MOST, propensities
 from streammach.prediction.ranking import Ranking
-from streammach.prediction.reached import reached, scores_of_rows
-from streammach.prediction.set_metrics import MOST, propensities
+from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.spec.training import PROPENSITY
 from streammach.spec.types import Amount
@@ -119,13 +119,13 @@ def _fit(late: LateLabels, rows: RowBlock, ranking: Ranking, threads: int) -> La
         weight: rank_again(rows, top, scorer, weight)[0][:, :MOST] for weight in (0.0, *WEIGHTS)
     }
     scorer.close()
-    judged = {weight: scores_of_rows(rows, ids) for weight, ids in firsts.items()}
+    judged = {weight: score_rows(rows, ids) for weight, ids in firsts.items()}
     best = max(WEIGHTS, key=lambda weight: float(judged[weight].mean()))
     alike = [best]
     if rows.lists.weights is None:
         alike = [weight for weight in WEIGHTS if not _is_worse(judged[weight], judged[best])]
     weight = 0.0 if _is_worse(judged[best], judged[0.0]) else max(alike)
-    return LateFit(weight, *(reached(rows, firsts[one]) for one in (weight, 0.0)))
+    return LateFit(weight, *(measure_ids(rows, firsts[one]) for one in (weight, 0.0)))
 
 
 def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64]) -> bool:

@@ -14,9 +14,9 @@ from streammach.data.holdout import masked_blocks
 from streammach.figures import Reached
 from streammach.parts.base import PartSession
 from streammach.parts.counts.count_bytes import near_room
+from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking
-from streammach.prediction.reached import reached, scores_of_rows
-from streammach.prediction.set_metrics import MOST
+from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.neighbours import Neighbours, gathered
 from streammach.spec.types import Amount
@@ -104,9 +104,9 @@ def _fit(
     for weight in weights:
         order = np.argsort(-(scores + weight * gained), axis=1, kind="stable")[:, :MOST]
         first[weight] = np.take_along_axis(ids, order, axis=1)
-    judged = {weight: scores_of_rows(rows, found) for weight, found in first.items()}
+    judged = {weight: score_rows(rows, found) for weight, found in first.items()}
     best = max(judged, key=lambda weight: float(judged[weight].mean()))
     gain = judged[best] - judged[0.0]
     pays = gain.mean() > ERRORS * gain.std() / len(gain) ** 0.5
-    figures = (reached(rows, first[weight]) for weight in (best, 0.0))
+    figures = (measure_ids(rows, first[weight]) for weight in (best, 0.0))
     return NeighbourFit(best if pays else 0.0, *figures)

@@ -28,7 +28,7 @@ from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.prediction.late_ranking import LateRanking
 from streammach.prediction.ranking import Ranking, by_counts, by_hashes
-from streammach.prediction.reached import measure
+from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -188,7 +188,7 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     )  # fmt: skip
     session.begin(BESIDE)
     hashed = session.findings.once(
-        "hashed", Reached, lambda: measure(rows, by_hashes(backend, "logsum", transform))
+        "hashed", Reached, lambda: measure_ranking(rows, by_hashes(backend, "logsum", transform))
     )
     start = counted.weights(counted.grouped)
     grouped = learnt = best = fitting.once(session, "beside", counted.table, start)
@@ -227,7 +227,7 @@ def _as_in_run(session: PartSession, counted: Counted, transform: Transform) -> 
     found = CountsDecision(session, counted, weights, (), {}, transform)
     assert found.ranking is not None, "it ranks"
     figures: dict[Ranker, Reached] = {
-        "logsum": measure(rows, hashed), "blend": measure(rows, found.ranking)
+        "logsum": measure_ranking(rows, hashed), "blend": measure_ranking(rows, found.ranking)
     }  # fmt: skip
     session.measured("hashed models and counts", figures["blend"])
     reason = (

@@ -22,7 +22,7 @@ from streammach.parts.discriminant import class_sums
 from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
 from streammach.parts.expected import AccuracyDrop, Choice, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.prediction.reached import reached_by
+from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import MAX_FEATURES, Waves, laid_out, parts, product
 from streammach.rows.transforms import transformed
@@ -235,7 +235,7 @@ def _reached(
             label_ranks(labels.starts, labels.classes, both, rank)
             five, gains = rank < 5, 1 if labels.weights is None else labels.weights
             hits[i] += w[rank < 1].sum(), w[five].sum(), (w * gains)[five].sum()
-    return [(share, reached_by(rows, sums)) for share, sums in zip(shares, hits, strict=True)]
+    return [(share, measure_hits(rows, sums)) for share, sums in zip(shares, hits, strict=True)]
 
 
 def _scores(

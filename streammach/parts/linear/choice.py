@@ -19,9 +19,9 @@ from streammach.linear.learner import LinearLearner, LinearOptions, every_row, i
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.parts.base import Decision, PartSession
+from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, Top
-from streammach.prediction.reached import reached
-from streammach.prediction.set_metrics import MOST
+from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
 
@@ -71,7 +71,7 @@ class Judged:
     @property
     def reached(self) -> Reached:
         """What they reach."""
-        return reached(self.rows, self.ranking(self.rows, MOST)[0])
+        return measure_ids(self.rows, self.ranking(self.rows, MOST)[0])
 
 
 def decide(session: PartSession, most_weights: int) -> LinearDecision:

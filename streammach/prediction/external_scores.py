@@ -16,9 +16,9 @@ from streammach.data.store.held import PLACE
 from streammach.errors import DataError, UsageError
 from streammach.prediction.evaluate import Evaluation, evaluation_of, with_labels
 from streammach.prediction.inputs import InputCounts
-from streammach.prediction.reached import ClassFacts, EvaluationRequest, EvaluationSums
-from streammach.prediction.set_metrics import DEFAULT_A, DEFAULT_B
-from streammach.prediction.sums import RankedRows
+from streammach.prediction.metric_table import EvaluationRequest, MetricSums
+from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
+from streammach.prediction.ranked_rows import ClassFacts, RankedRows
 from streammach.rows.arrays import is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
@@ -81,10 +81,11 @@ def metrics(
     facts = ClassFacts(
         names, 0, counts if listed else None, 0 if training is None else len(training)
     )
-    sums, ids = EvaluationSums(facts, request), names.ids_of(Names.of(rankings.names))
+    sums, ids = MetricSums(facts, request), names.ids_of(Names.of(rankings.names))
     for start, stop, codes, values in rankings.pieces():
         best = np.where(values > -np.inf, ids[codes], NOTHING).astype(np.int64)
-        sums.take(sums.block_sums(RankedRows(None, rows.part(start, stop), best, best, values)))
+        block = rows.part(start, stop)
+        sums.add(sums.count(RankedRows(facts, block, best, best, values)))
     done = evaluation_of(sums, InputCounts(rows=rows.n_rows), GIVEN)
     done = replace(done, seconds=time.monotonic() - began)
     return _without_training(done) if training is None else done

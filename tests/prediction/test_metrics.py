@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from streammach.model.calibration import Calibration
-from streammach.prediction.reached import reached
-from streammach.prediction.set_metrics import LabelFigures, SetFigures, propensities
-from streammach.prediction.sums import RankedRows
+from streammach.prediction.metric_table import METRICS, EvaluationRequest, MetricSums
+from streammach.prediction.metrics import HIT_VALUES, metrics_at, propensities
+from streammach.prediction.ranked_rows import ClassFacts, RankedRows
+from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
+from streammach.rows.names import Names
 
 K = 12
 
@@ -57,34 +59,43 @@ def rows_with(lists):
     n = len(lists)
     return RowBlock(
         indptr=np.zeros(n + 1, np.int64), features=np.zeros(0, np.int32),
-        values=np.zeros(0, np.float32), classes=lists.first, labels=lists,
+        values=np.zeros(0, np.float32), classes=lists.first, labels=lists, numbers=np.arange(n),
     )  # fmt: skip
+
+
+def summed(counts, n_train, parts, calibration=None, **asked):
+    """The sums of blocks of rankings int64 (n, k), their scores, and lists of labels."""
+    names = Names.of([f"label {i}" for i in range(len(counts))])
+    facts = ClassFacts(names, 0, counts, n_train, calibration)
+    sums = MetricSums(facts, EvaluationRequest(**asked))
+    for ids, scores, lists in parts:
+        sums.add(sums.count(RankedRows(facts, rows_with(lists), ids, ids, scores)))
+    return sums
 
 
 def test_figures_are_those_of_plain_loops(drawn):
     ids, rows, counts = drawn
-    figures = SetFigures(counts, 1000)
-    for part in (slice(0, 25), slice(25, 60)):
-        figures.take(figures.of_lists(ids[part], LabelLists.of(rows[part])))
-    found = figures.metrics()
+    scores = np.zeros(ids.shape, np.float32)
+    parts = [(ids[some], scores[some], LabelLists.of(rows[some]))
+             for some in (slice(0, 25), slice(25, 60))]  # fmt: skip
+    found = summed(counts, 1000, parts).fields()["sets"]
     assert found.named() == pytest.approx(by_plain_loops(ids, rows, counts, 1000))
     assert (found.n_rows, found.n_labels) == (60, sum(map(len, rows)))
     lists = LabelLists.of(rows)
     gains = 1 / propensities(np.append(counts, 0), 1000)[lists.classes]
-    choices = reached(rows_with(replace(lists, weights=gains.astype(np.float32))), ids)
+    choices = measure_ids(rows_with(replace(lists, weights=gains.astype(np.float32))), ids)
     assert choices.accuracy == pytest.approx(found.precision[1])
     assert choices.top_5_accuracy == pytest.approx(found.precision[5])
     assert choices.selection_score == choices.psp_5 == pytest.approx(found.psp[5])
-    assert reached(rows_with(lists), ids).psp_5 is None
+    assert measure_ids(rows_with(lists), ids).psp_5 is None
 
 
 def test_tenths_go_from_rare_labels_to_frequent_ones():
     counts = np.append(np.arange(20)[::-1], np.zeros(4, np.int64))  # label 19 is the rarest
     ids = np.array([[c, 20, 21, 22, 23] for c in range(20)])
-    figures = SetFigures(counts, 100)
     lists = LabelLists.of([[c] if c < 10 else [c + 1 if c < 19 else 10] for c in range(20)])
-    figures.take(figures.of_lists(ids, lists))
-    tenths = figures.metrics().decile_recall
+    sums = summed(counts, 100, [(ids, np.zeros(ids.shape, np.float32), lists)])
+    tenths = sums.fields()["sets"].decile_recall
     assert len(tenths) == 10
     assert tenths[0] == 0
     assert tenths[-1] == 1
@@ -101,14 +112,14 @@ def test_propensities_rise_with_counts_and_follow_the_paper():
 def test_f1_is_that_of_plain_sets(drawn, rng):
     ids, rows, _ = drawn
     said = rng.random(ids.shape) < 0.4
-    figures, scores = LabelFigures(K, Calibration(), 0.5), np.where(said, 0, -1).astype(np.float32)
-    for part in (slice(0, 20), slice(20, 60)):
-        block = rows_with(LabelLists.of(rows[part]))
-        figures.take(figures.block_sums(RankedRows(None, block, None, ids[part], scores[part])))
+    scores = np.where(said, 0, -1).astype(np.float32)
+    parts = [(ids[some], scores[some], LabelLists.of(rows[some]))
+             for some in (slice(0, 20), slice(20, 60))]  # fmt: skip
+    sums = summed(np.ones(K, np.int64), 9, parts, Calibration())
     chosen = [set(i[s].tolist()) for i, s in zip(ids, said, strict=True)]
     right = sum(len(a & set(b)) for a, b in zip(chosen, rows, strict=True))
     total = sum(map(len, chosen)) + sum(map(len, rows))
-    found = figures.fields()["f1"]
+    found = sums.fields()["f1"]
     assert found.micro == pytest.approx(2 * right / total)
     each = []
     for c in range(K):
@@ -117,3 +128,17 @@ def test_f1_is_that_of_plain_sets(drawn, rng):
         if a or b:
             each.append(2 * len(a & b) / (len(a) + len(b)))
     assert found.macro == pytest.approx(np.mean(each))
+
+
+def test_a_metric_is_a_function_and_a_line(drawn, monkeypatch):
+    ids, rows, counts = drawn
+    monkeypatch.setitem(HIT_VALUES, "hit share", lambda n, place, k: np.ones((len(n), k)) / 2)
+
+    def rows_without_labels(sums):
+        return {"empty": int(sums["hits"].n[sums["hits"].ids == 0, 0].sum())}
+
+    monkeypatch.setitem(METRICS, True, (*METRICS[True], rows_without_labels))
+    sums = summed(counts, 9, [(ids, np.zeros(ids.shape, np.float32), LabelLists.of(rows))])
+    assert sums.fields()["empty"] == sum(not row for row in rows)
+    named = metrics_at(sums["hits"], (3,))
+    assert named["hit share@3"] == pytest.approx(1.5 * named["P@3"])

@@ -1,0 +1,360 @@
+"""All metrics of an evaluation: what rows of a block add to sums, and what the sums come to.
+
+A further metric is a function and a line in `METRICS`, and where it needs other sums a function
+that counts them. Blocks may be counted in several processes: what each adds never grows with the
+number of classes. Added up in the order of their rows they give the same figures, to the last
+digit, as in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streammach.errors import UsageError
+from streammach.model.calibration import CANDIDATES, Calibration, class_probabilities
+from streammach.model.model import Model
+from streammach.prediction.by_class import (
+    EACH_BYTES,
+    MOST_PAIRS,
+    PAIR_BYTES,
+    WAITING,
+    ByClass,
+    NamespaceValues,
+    class_answers,
+)
+from streammach.prediction.metrics import (
+    DEFAULT_A,
+    DEFAULT_B,
+    FIRST,
+    LIKELY,
+    MOST,
+    PLACES,
+    SET_FIELDS,
+    Bin,
+    IdCounts,
+    SetMetrics,
+    best_precisions,
+    count_bins,
+    count_gains,
+    count_hits,
+    deciles,
+    f1_of_labels,
+    gain_metrics_at,
+    group_rows,
+    label_gains,
+    macro_recall,
+    metrics_at,
+    reliability,
+    tenths,
+)
+from streammach.prediction.ranked_rows import ClassFacts, RankedRows
+from streammach.prediction.selection_metrics import measure_ids
+from streammach.spec.estimators import BLEND, estimators
+from streammach.spec.types import Ranker
+
+MOST_AT = 1000  # largest k of a metric
+NAN = float("nan")
+# What a block of rows adds, by name: an array or a number; IdCounts of classes, which are summed in
+# an array, or of another kind (`hits`); or what `ByClass` takes.
+BlockSums = Mapping[str, Any]
+Fields = Mapping[str, Any]  # of an evaluation
+Count = Callable[[RankedRows, "EvaluationRequest"], BlockSums]
+Value = Callable[["MetricSums"], Fields]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRequest:
+    """What to measure."""
+
+    # probability from which on a label is predicted, or the best one of rows with one label
+    threshold: float = LIKELY
+    propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B)  # a and B of the propensities then
+    estimators: bool = False  # whether rows are ranked by all estimators that the model has, too
+    # a namespace, or a column of a table: how many rows are right by its values
+    by: str | None = None
+    at: tuple[int, ...] = ()  # k of metrics, beside 1, 3 and 5
+    by_class: bool = False  # whether each class has its metrics, too
+    confusions: int = 0  # how many of the most frequent confusions are listed
+
+    def __post_init__(self) -> None:
+        wrong = [k for k in self.at if not 1 <= k <= MOST_AT]
+        if wrong:
+            raise UsageError(f"{wrong[0]} is not a number from 1 to {MOST_AT:,}: --at")
+
+    @property
+    def best(self) -> int:
+        """How many best classes of a row the memory has to hold, their metrics included."""
+        return max([CANDIDATES, *(2 * k for k in self.at)])
+
+    @property
+    def most(self) -> int:
+        """How many best classes of a row are ranked."""
+        return max(MOST, *self.at, 0)
+
+    @property
+    def classes(self) -> bool:
+        """Whether classes are counted one by one."""
+        return self.by_class or self.confusions > 0
+
+    def beside(self, n_classes: int) -> dict[str, int]:
+        """Return the bytes that so many classes take beside an evaluation without them, by name."""
+        if not self.classes:
+            return {}
+        pairs = min(MOST_PAIRS, n_classes**2) + WAITING
+        return {"figures by class": EACH_BYTES * n_classes + PAIR_BYTES * pairs}
+
+
+def _count_rows(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    lists = rows.block.lists
+    majority = lists.matched(np.full((len(lists), 1), rows.model.majority)).sum()
+    unseen = (lists.classes < 0).sum()
+    return {"rows": np.array([len(lists), unseen, majority, lists.n_labels])}
+
+
+def _row_shares(sums: MetricSums) -> Fields:
+    n, unseen, majority, _ = sums["rows"].tolist()
+    return {"n_rows": n, "n_unseen": unseen, "majority": majority / n}
+
+
+def _count_hits(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    return {"hits": count_hits(rows.best, rows.block.lists, request.most)}
+
+
+def _accuracies(sums: MetricSums) -> Fields:
+    named = metrics_at(sums["hits"], PLACES)
+    first, three, five = (named[f"R@{k}"] for k in PLACES)
+    return {
+        "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five,
+        "at": metrics_at(sums["hits"], sums.request.at),
+    }  # fmt: skip
+
+
+def _count_gains(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    model, (a, b) = rows.model, request.propensity
+    assert model.label_counts is not None, "rows have lists of labels"
+    gain = partial(label_gains, counts=model.label_counts, n_rows=model.n_rows, a=a, b=b)
+    best, lists = rows.best[:, :MOST], rows.block.lists
+    return {
+        "gains": count_gains(rows.best, lists, gain, request.most),
+        "among five": IdCounts.of(best[lists.matched(best)]),
+    }
+
+
+def _set_metrics(sums: MetricSums) -> Fields:
+    n_rows, _, _, n_labels = sums["rows"].tolist()
+    at = sorted({*PLACES, *sums.request.at})
+    named = metrics_at(sums["hits"], at) | gain_metrics_at(sums["gains"], at)
+    by_k = {own: {k: named[f"{name}@{k}"] for k in at} for name, own in SET_FIELDS.items()}
+    recalls = tuple(tenth.recall for tenth in _tenths(sums)["tenths"])
+    found = SetMetrics(n_rows=n_rows, n_labels=n_labels, decile_recall=recalls, **by_k)
+    first, three, five = (named[f"P@{k}"] for k in PLACES)
+    return {
+        "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five, "log_loss": NAN,
+        "sets": found,
+    }  # fmt: skip
+
+
+def _count_probabilities(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    """Count the stated probabilities of the best class, of lists of the ten best labels."""
+    if rows.model.calibration is None:
+        return {}
+    some = np.isfinite(rows.scores)
+    if rows.multilabel:
+        likely = some & (rows.p >= LIKELY)
+        p, right = rows.p[likely], rows.hits[likely]
+        sums: dict[str, Any] = {"likely": np.array([len(p), p.sum(), right.sum()])}
+        some, first = some[:, :FIRST], FIRST
+    else:
+        before, _ = class_probabilities(rows.scores, rows.model.n_labels, Calibration())
+        some, first = (rows.block.classes >= 0)[:, None], 1
+        sums = {"before": count_bins(before[:, :1][some], rows.hits[:, :1][some])}
+        sums["logs"] = rows.logs.sum()
+    return sums | {"stated": count_bins(rows.p[:, :first][some], rows.hits[:, :first][some])}
+
+
+def _calibration_errors(sums: MetricSums) -> Fields:
+    n = int(sums["stated"][0].sum()) if "stated" in sums else 0
+    if not n:
+        return {"log_loss": NAN}
+    found = {"ece": reliability(sums["stated"]).ece}
+    if "before" in sums:
+        found["ece_before"] = reliability(sums["before"]).ece
+        found["log_loss"] = -float(sums["logs"]) / n
+    return found
+
+
+def _count_predicted(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    """Count predicted labels; of rows with one label each the best class, if it is so probable."""
+    if rows.multilabel:
+        _, said, hits = rows.predicted(request.threshold)
+    elif rows.model.calibration is None:
+        return {}
+    else:
+        said, hits = rows.p[:, :1] >= request.threshold, rows.hits[:, :1]
+    return {"predicted": np.array([(said & hits).sum(), said.sum()])}
+
+
+def _threshold_metrics(sums: MetricSums) -> Fields:
+    found: dict[str, float] = {"threshold": sums.request.threshold}
+    if "predicted" in sums:
+        (right, said), there = sums["predicted"].tolist(), sums["rows"][3].item()
+        found["precision"] = right / said if said else NAN
+        found["recall"] = right / there if there else NAN
+    return found
+
+
+def _count_classes(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    (ids, said, hits), lists = rows.predicted(request.threshold), rows.block.lists
+    sums = {
+        "there": IdCounts.of(lists.classes[lists.classes >= 0]),
+        "right": IdCounts.of(ids[said & hits]),
+    }
+    if rows.multilabel or request.classes:
+        sums["said"] = IdCounts.of(ids[said])
+    return sums
+
+
+def _class_recalls(sums: MetricSums) -> Fields:
+    there, right = sums["there"], sums["right"]
+    return {"macro_recall": macro_recall(there, right), "recall_by_decile": deciles(there, right)}
+
+
+def _f1(sums: MetricSums) -> Fields:
+    n_unseen = int(sums["rows"][1])
+    return {"f1": f1_of_labels(sums["right"], sums["said"], sums["there"], n_unseen)}
+
+
+def _count_by_class(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    answers = class_answers(rows, request.threshold)
+    return {"by_class": ByClass.count(answers, len(rows.model.labels))}
+
+
+def _by_class(sums: MetricSums) -> Fields:
+    each: ByClass = sums["by_class"]
+    return each.fields(*(sums[name] for name in ("there", "said", "right")))
+
+
+def _count_rankings(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+    """Count the hits of all rankings that the model has; each row counts once."""
+    predictor, alike, sums = rows.predictor, replace(rows.block, importance=None), {}
+    assert predictor is not None, "it has a model"
+    for name in rankings_of(predictor.model):
+        same = name == predictor.estimator
+        best = rows.best if same else predictor.topk_ids(rows.block, MOST, name)[0]
+        found = measure_ids(alike, best)
+        shares = np.array([1, found.accuracy, found.top_5_accuracy])
+        sums[f"by {name}"] = alike.n_rows * shares
+    return sums
+
+
+def _ranking_metrics(sums: MetricSums) -> Fields:
+    found = {}
+    for name in [] if isinstance(sums.model, ClassFacts) else rankings_of(sums.model):
+        first, five = (sums[f"by {name}"][1:] / sums[f"by {name}"][0]).tolist()
+        found[name] = {"accuracy": first, "top_5_accuracy": five}
+    return {"estimators": found}
+
+
+def _reliabilities(sums: MetricSums) -> Fields:
+    found = {"reliability": reliability(sums["stated"])}
+    return found | ({"before": reliability(sums["before"])} if "before" in sums else {})
+
+
+def _tenths(sums: MetricSums) -> Fields:
+    counts = sums.model.label_counts
+    assert counts is not None, "rows have lists of labels"
+    return {"tenths": tenths(sums["there"], sums["among five"], counts)}
+
+
+def _row_groups(sums: MetricSums) -> Fields:
+    n, stated, right = sums["likely"].tolist()
+    likely = Bin(int(n), stated / n, right / n) if n else None
+    hits = sums["hits"]
+    return {"possible": best_precisions(hits), "by_labels": group_rows(hits), "likely": likely}
+
+
+COUNTS = (_count_rows, _count_hits, _count_probabilities, _count_predicted, _count_classes)
+METRICS: dict[bool, tuple[Value, ...]] = {  # by whether rows have lists
+    False: (_row_shares, _accuracies, _threshold_metrics, _calibration_errors, _class_recalls),
+    True: (_row_shares, _set_metrics, _threshold_metrics, _calibration_errors, _f1),
+}
+OF_DIAGNOSES: dict[bool, tuple[Value, ...]] = {
+    False: (_reliabilities,),
+    True: (_reliabilities, _tenths, _row_groups),
+}
+
+
+class MetricSums:
+    """What blocks of rows add up to, by name, and the metrics of that.
+
+    Of a model there may be more metrics than of the scores of another system.
+    """
+
+    def __init__(self, model: Model | ClassFacts, request: EvaluationRequest) -> None:
+        self.model, self.request, self.multilabel = model, request, model.label_counts is not None
+        names = ["there", "right", *["said"] * (self.multilabel or request.classes)]
+        names += ["among five"] * self.multilabel
+        self._counts: list[Count] = [*COUNTS]
+        self._metrics: list[Value] = [*METRICS[self.multilabel]]
+        n, whole = len(model.labels), np.int64 if self.multilabel else np.int32
+        self._sums: dict[str, Any] = {name: np.zeros(n, whole) for name in names}
+        if self.multilabel:
+            self._counts.append(_count_gains)
+        if request.classes:
+            self._sums["by_class"] = ByClass(model.labels, request.confusions, model.titles)
+            self._add(_by_class, _count_by_class)
+        if request.estimators and isinstance(model, Model):
+            self._add(_ranking_metrics, _count_rankings)
+        if request.by is not None and isinstance(model, Model):
+            values = NamespaceValues(model.features, request.by)
+            self._sums["values"] = values.zeros
+            self._add(lambda sums: {"by": values.slices(sums["values"])},
+                      lambda rows, _: {"values": values.count(rows)})  # fmt: skip
+
+    def _add(self, metric: Value, count: Count) -> None:
+        self._metrics.append(metric)
+        self._counts.append(count)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._sums[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sums
+
+    def count(self, rows: RankedRows) -> BlockSums:
+        """Return what rows add."""
+        each = [count(rows, self.request) for count in self._counts]
+        return {name: added for sums in each for name, added in sums.items()}
+
+    def add(self, more: BlockSums) -> None:
+        """Add what a block of rows adds; the order of the rows decides the last digits."""
+        for name, added in more.items():
+            own = self._sums.get(name)
+            if own is None:
+                self._sums[name] = added
+            elif isinstance(own, ByClass):
+                own.take(added)
+            elif isinstance(own, IdCounts):
+                self._sums[name] = own.plus(added)
+            elif isinstance(added, IdCounts):
+                own[added.ids] += added.n.astype(own.dtype)
+            else:
+                self._sums[name] = own + added
+
+    def fields(self, *, diagnosed: bool = False) -> dict[str, Any]:
+        """Return the metrics as fields of an evaluation, or also those of a diagnosis."""
+        every = [*self._metrics, *(OF_DIAGNOSES[self.multilabel] if diagnosed else ())]
+        return {name: value for metric in every for name, value in metric(self).items()}
+
+
+def rankings_of(model: Model) -> list[Ranker]:
+    """Return the ways to rank classes of a model; with R = 1 all but counts agree."""
+    counted: list[Ranker] = [BLEND] if model.calibrated == BLEND else []
+    if model.spec.unhashed:
+        return counted
+    return [*counted, *estimators()[: 1 if model.spec.n_repetitions == 1 else None]]

@@ -18,7 +18,7 @@ from tests.selection import enough, listed
 
 ROOT = Path(__file__).parent.parent
 # These only fall. What a feature needs is named where it is raised.
-PACKAGE_LINES = 64_838
+PACKAGE_LINES = 64_829
 PARTICIPLES = 406  # functions that are named by one
 VERBS = {"len", "open", "read", "often", "speed", "widen", "seed", "feed", "embed", "need"}
 IRREGULAR = {

@@ -57,16 +57,16 @@ class Handlers:
 
     async def predict(self, request: Request) -> Response:
         """Predict rows."""
-        lane = self._service.lane(request.path_params.get("name"))
+        queue = self._service.queue(request.path_params.get("name"))
         n_bytes = self._announced(request)
         with self._service.room.lent(2 * n_bytes):  # in pieces, and whole
             body = await self._body(request, n_bytes)
-            served = lane.served
+            served = queue.served
             question = await self._question(served.reader, body)
             del body
         answer = Answer(served.name, served.version, [])
         if question.rows:
-            answer = await lane.ask(question, served.reader.kind)
+            answer = await queue.ask(question, served.reader.kind)
         return _json(answer, headers={VERSION: answer.version})
 
     def _announced(self, request: Request) -> int:

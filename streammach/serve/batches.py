@@ -96,7 +96,7 @@ class ServiceMetrics:
         return generate_latest(self._registry)
 
 
-class Helper:
+class Worker:
     """A thread that does one thing after the other; no end of the process waits for it."""
 
     def __init__(self, name: str) -> None:
@@ -138,7 +138,7 @@ class Helper:
 
 
 @dataclass(eq=False)
-class Ticket:
+class QueuedRequest:
     """A request in the queue of a model."""
 
     question: Question
@@ -146,19 +146,19 @@ class Ticket:
     future: asyncio.Future[Answer]
 
 
-Result = tuple[Ticket, Answer | Refused]
+Result = tuple[QueuedRequest, Answer | Refused]
 
 
-class Lane:
+class ModelQueue:
     """The queue of a model: one event loop fills it, one thread predicts what it holds."""
 
     def __init__(self, served: Served, limits: ServiceLimits, metrics: ServiceMetrics) -> None:
         self.served, self._limits = served, limits
         self.waiting = 0  # rows
-        self._tickets: deque[Ticket] = deque()
+        self._requests: deque[QueuedRequest] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None  # while the thread predicts
         self._closing = False
-        self._helper = Helper(f"serve-{served.name}")
+        self._worker = Worker(f"serve-{served.name}")
         self._count = metrics.model(served.name, lambda: self.waiting)
 
     async def ask(self, question: Question, kind: tuple[object, ...]) -> Answer:
@@ -171,74 +171,74 @@ class Lane:
             raise Refused(429, what, limit="queue", retry=1)
         self.waiting += n_rows
         loop = asyncio.get_running_loop()
-        ticket = Ticket(question, kind, loop.create_future())
-        self._tickets.append(ticket)
+        queued = QueuedRequest(question, kind, loop.create_future())
+        self._requests.append(queued)
         if self._loop is None:
             self._hand_over(loop)
         try:
-            return await asyncio.wait_for(ticket.future, seconds)
+            return await asyncio.wait_for(queued.future, seconds)
         except TimeoutError:
             raise too_late(seconds) from None
 
     def swap(self, served: Served) -> None:
         """Let another model answer all that is not yet being predicted; the old one is closed."""
         self.served, former = served, self.served
-        self._helper.give(former.close)  # after what it predicts now
+        self._worker.give(former.close)  # after what it predicts now
 
     def close(self, seconds: float) -> bool:
         """Answer what waits, stop; return whether that was done in time."""
         self._closing, until = True, time.monotonic() + seconds
         while self._loop and not self._loop.is_closed() and time.monotonic() < until:
             time.sleep(WAIT_SECONDS)
-        self._helper.give(self.served.close)
-        return self._helper.close(max(until - time.monotonic(), 0))
+        self._worker.give(self.served.close)
+        return self._worker.close(max(until - time.monotonic(), 0))
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let the thread predict some of what waits, if anything does."""
-        self._loop = loop if self._tickets else None
+        self._loop = loop if self._requests else None
         if self._loop is not None:
-            self._helper.give(partial(self._predict, self._batch(), loop))
+            self._worker.give(partial(self._predict, self._batch(), loop))
 
-    def _predict(self, tickets: list[Ticket], loop: asyncio.AbstractEventLoop) -> None:
-        results = self._results(tickets)
+    def _predict(self, requests: list[QueuedRequest], loop: asyncio.AbstractEventLoop) -> None:
+        results = self._results(requests)
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(self._tell, results, loop)
 
     def _tell(self, results: Sequence[Result], loop: asyncio.AbstractEventLoop) -> None:
         """Hand results to those who still wait for them, and what waits to the thread."""
         self._hand_over(loop)
-        for ticket, result in results:
-            if ticket.future.done():
+        for queued, result in results:
+            if queued.future.done():
                 continue
             if isinstance(result, Refused):
-                ticket.future.set_exception(result)
+                queued.future.set_exception(result)
             else:
-                ticket.future.set_result(result)
+                queued.future.set_result(result)
 
-    def _batch(self) -> list[Ticket]:
+    def _batch(self) -> list[QueuedRequest]:
         """Take requests of rows for one batch, one request at least."""
-        tickets, rows = list[Ticket](), 0
-        while self._tickets:
-            more = len(self._tickets[0].question.rows)
-            if tickets and rows + more > self._limits.batch:
+        requests, rows = list[QueuedRequest](), 0
+        while self._requests:
+            more = len(self._requests[0].question.rows)
+            if requests and rows + more > self._limits.batch:
                 break
-            tickets.append(self._tickets.popleft())
+            requests.append(self._requests.popleft())
             rows += more
         self.waiting -= rows
-        return tickets
+        return requests
 
-    def _results(self, tickets: Sequence[Ticket]) -> list[Result]:
+    def _results(self, requests: Sequence[QueuedRequest]) -> list[Result]:
         """Predict some requests together; return what each gets, in any order."""
-        results, alike = list[Result](), dict[object, list[Ticket]]()
+        results, alike = list[Result](), dict[object, list[QueuedRequest]]()
         served = self.served
-        for ticket in tickets:
-            if ticket.kind != served.reader.kind:
+        for queued in requests:
+            if queued.kind != served.reader.kind:
                 what = "the model was replaced by one that reads other rows"
-                results.append((ticket, Refused(503, what, retry=1)))
-            elif not ticket.future.done():
-                alike.setdefault(ticket.question.together, []).append(ticket)
+                results.append((queued, Refused(503, what, retry=1)))
+            elif not queued.future.done():
+                alike.setdefault(queued.question.together, []).append(queued)
         for some in alike.values():
-            answers = self._together(served, [ticket.question for ticket in some])
+            answers = self._together(served, [queued.question for queued in some])
             results += zip(some, answers, strict=True)
         return results
 

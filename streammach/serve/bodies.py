@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from streammach.errors import BudgetError, clean
 from streammach.machine import give_back, size_text
@@ -22,7 +21,7 @@ from streammach.prediction.explain import LINES
 from streammach.prediction.explain import WORK_BYTES as EXPLAINING_BYTES
 from streammach.rows.names import MAX_NAME
 from streammach.serve.limits import Refused, ServiceLimits, beyond
-from streammach.serve.messages import DEFAULT_K, FeatureRows, FieldRows
+from streammach.serve.messages import FeatureRows, FieldRows
 
 MAX_FLOAT32 = 3.4028235e38
 VALUE_BYTES = 330  # of a feature with a name, on its way to the model's ids
@@ -120,22 +119,20 @@ class RequestReader:
         except RecursionError:
             raise Refused(400, "the JSON is nested too deeply") from None
         k, limits, n = request.k, self._limits, len(request.rows)
-        k = DEFAULT_K if k is UNSET else k
         if k > limits.k:
             said = f"more than {MOST_K:,}" if k > MOST_K else f"{k:,}"
             raise beyond(422, f"k is {said}", limits.k, "k")
         if n > limits.rows_a_request:
             raise beyond(413, f"{n:,} rows", limits.rows_a_request, "rows")
-        explain = 0 if request.explain is UNSET else request.explain
-        if (given := 2 * explain * n * k) > limits.explained:
+        if (given := 2 * request.explain * n * k) > limits.explained:
             raise beyond(413, f"{given:,} features that explain", limits.explained, "explained")
         read = self._features if self.columns is None else self._cells
         rows = [read(number, row) for number, row in enumerate(request.rows)]
         return Question(
             rows=[row for row, _, _ in rows], unknown=[unknown for _, unknown, _ in rows],
             sizes=[size for _, _, size in rows], k=k,
-            probabilities=request.probabilities is True, threshold=_or_none(request.threshold),
-            only=_or_none(request.only), never=_or_none(request.never), explain=explain,
+            probabilities=request.probabilities, threshold=request.threshold,
+            only=request.only, never=request.never, explain=request.explain,
         )  # fmt: skip
 
     def _features(self, number: int, row: Any) -> tuple[Row, int, int]:
@@ -195,10 +192,6 @@ class RequestReader:
             if self._read.isdisjoint(names):
                 what = f"row {number:,} has none of the columns of the model, but {_some([*row])}"
                 raise Refused(422, what)
-
-
-def _or_none(value: Any) -> Any:
-    return None if value is UNSET else value
 
 
 def _size(name: str, value: object) -> int:

@@ -52,14 +52,14 @@ def serve(*, runs: tuple[str, ...], host: str, max_rows: int, given: Arguments) 
         from streammach.serve.models import Computing
         from streammach.serve.process import Port
         from streammach.serve.process import serve as answer
-        from streammach.serve.service import named_folders
+        from streammach.serve.service import name_folders
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
         raise UsageError(f"serve needs {', '.join(NEEDED)}", hint=f"Run: {INSTALL}") from None
 
     limits = ServiceLimits(rows=max_rows, **given.of(ServiceLimits))
-    folders, place = named_folders(runs), Port(host, given.port)
+    folders, place = name_folders(runs), Port(host, given.port)
     if not place.local:
         tell(
             f"streammach: warning: {host} may be reached from other machines; there is neither "

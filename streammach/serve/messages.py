@@ -17,17 +17,16 @@ DEFAULT_K = 5
 class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a request says beside its rows."""
 
-    # how many labels each row gets, 5 if nothing is said; all if there are fewer
-    k: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
-    probabilities: bool | msgspec.UnsetType = msgspec.UNSET  # whether scores are probabilities
+    # how many labels each row gets; all if there are fewer
+    k: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_K
+    probabilities: bool = False  # whether scores are probabilities
     # the least probability of a label that is given; scores are probabilities then
-    threshold: Share | msgspec.UnsetType = msgspec.UNSET
+    threshold: Share | None = None
     # labels that may be said alone, or may not be said; or a list of them for each row
-    only: list[str | int | list[str | int]] | msgspec.UnsetType = msgspec.UNSET
-    never: list[str | int | list[str | int]] | msgspec.UnsetType = msgspec.UNSET
-    # how many features that raise the score of a label, and that lower it, are given; 0 if nothing
-    # is said
-    explain: Annotated[int, msgspec.Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
+    only: list[str | int | list[str | int]] | None = None
+    never: list[str | int | list[str | int]] | None = None
+    # how many features that raise the score of a label, and that lower it
+    explain: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,8 +135,7 @@ def document(
     for record in (FeatureRows, FieldRows):
         fields = schemas[record.__name__]["properties"]
         fields["rows"]["maxItems"] = limits.rows_a_request
-        fields["k"] |= {"maximum": limits.k, "default": DEFAULT_K}
-        fields["probabilities"]["default"], fields["explain"]["default"] = False, 0
+        fields["k"]["maximum"] = limits.k
     paths = {e.path: {e.method.lower(): _described(e, models)} for e in endpoints}
     info = {"title": "streammach", "version": VERSION, "description": "The best classes of rows."}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from streammach.errors import ModelError, StreammachError, UsageError, clean
 from streammach.progress import tell
-from streammach.serve.batches import Helper, Lane, ServiceMetrics
+from streammach.serve.batches import ModelQueue, ServiceMetrics, Worker
 from streammach.serve.limits import Refused, ServiceLimits, mistake
 from streammach.serve.messages import About
 from streammach.serve.models import Computing, Loader
@@ -18,7 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAMING = "A name has letters, digits, dots, dashes and underscores: NAME=RUN."
 
 
-def named_folders(runs: Sequence[str]) -> dict[str, Path]:
+def name_folders(runs: Sequence[str]) -> dict[str, Path]:
     """Return folders by the names of their models, or raise UsageError."""
     found: dict[str, Path] = {}
     for run in runs:
@@ -41,14 +41,14 @@ class Service:
     ) -> None:
         self.folders, self.limits = dict(folders), limits
         self.metrics, self.stopping = ServiceMetrics(), False
-        self.lanes: dict[str, Lane] = {}
+        self.queues: dict[str, ModelQueue] = {}
         self._loader = Loader(limits, computing)
         self.room = self._loader.room  # the memory of requests
         # What takes long beside predictions: large bodies, models that are loaded again.
-        self.bodies, self.loading = Helper("serve-bodies"), Helper("serve-loading")
+        self.bodies, self.loading = Worker("serve-bodies"), Worker("serve-loading")
         try:
             for name, folder in self.folders.items():
-                self.lanes[name] = Lane(
+                self.queues[name] = ModelQueue(
                     self._loader.load(name, folder, self._takes), limits, self.metrics
                 )
                 self._settle()
@@ -59,43 +59,43 @@ class Service:
     @property
     def _takes(self) -> int:
         """Bytes that the models take."""
-        return sum(lane.served.takes for lane in self.lanes.values())
+        return sum(queue.served.takes for queue in self.queues.values())
 
     def _settle(self) -> None:
         """Leave to requests what the models do not take, and show their versions."""
         self._loader.settle(self._takes)
         self.metrics.versions.clear()
-        for name, lane in self.lanes.items():
-            self.metrics.versions.labels(name, lane.served.version).set(1)
+        for name, queue in self.queues.items():
+            self.metrics.versions.labels(name, queue.served.version).set(1)
 
     @property
     def models(self) -> list[About]:
         """The models, as they are now."""
-        return [lane.served.about for lane in self.lanes.values()]
+        return [queue.served.about for queue in self.queues.values()]
 
-    def lane(self, name: str | None) -> Lane:
+    def queue(self, name: str | None) -> ModelQueue:
         """Return the queue of a model, of the only one without a name, or raise Refused."""
-        if name is None and len(self.lanes) == 1:
-            return next(iter(self.lanes.values()))
-        known = ", ".join(self.lanes)
+        if name is None and len(self.queues) == 1:
+            return next(iter(self.queues.values()))
+        known = ", ".join(self.queues)
         if name is None:
             raise Refused(404, f"there are several models: /models/NAME/predict, of {known}")
-        if name not in self.lanes:
+        if name not in self.queues:
             raise Refused(404, f"there is no model '{clean(name, 60)}': {known}")
-        return self.lanes[name]
+        return self.queues[name]
 
     def reload(self, name: str) -> None:
         """Load a model again and let it answer; the one before goes on where that fails."""
         result = "failed"
         try:
-            folder, lane = self.folders[name], self.lanes[name]
+            folder, queue = self.folders[name], self.queues[name]
             served = self._loader.load(name, folder, self._takes)
-            if not served.reader.reads_rows_of(lane.served.reader):
+            if not served.reader.reads_rows_of(queue.served.reader):
                 served.close()
                 what = "it reads other rows than the former model"
                 hint = "Serve it under a name of its own, or start the service anew."
                 raise ModelError(what, path=folder, hint=hint)
-            lane.swap(served)
+            queue.swap(served)
             self._settle()
             result = "done"
         finally:
@@ -103,10 +103,10 @@ class Service:
 
     def reload_all(self) -> None:
         """Load all models again, and say what became of each."""
-        for name, lane in self.lanes.items():
+        for name, queue in self.queues.items():
             try:
                 self.reload(name)
-                tell(f"streammach: {name} was loaded again: version {lane.served.version}")
+                tell(f"streammach: {name} was loaded again: version {queue.served.version}")
             except (StreammachError, MemoryError) as error:
                 what: object = error if isinstance(error, StreammachError) else "out of memory"
                 tell(f"streammach: warning: the former model of '{name}' stays: {clean(what, 300)}")
@@ -116,5 +116,5 @@ class Service:
     def close(self, seconds: float) -> bool:
         """Answer what waits, stop; return whether that was done in so many seconds."""
         self.stopping, until = True, time.monotonic() + seconds
-        done = [lane.close(max(until - time.monotonic(), 0.1)) for lane in self.lanes.values()]
+        done = [queue.close(max(until - time.monotonic(), 0.1)) for queue in self.queues.values()]
         return all(done)

@@ -12,7 +12,7 @@ import pytest
 from streammach.errors import BudgetError, ModelError, UsageError
 from streammach.serve.limits import ServiceLimits
 from streammach.serve.models import Computing, Loader, version_of
-from streammach.serve.service import Service, named_folders
+from streammach.serve.service import Service, name_folders
 from tests.serve.conftest import Client
 
 pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
@@ -25,7 +25,7 @@ class Held:
 
     def __init__(self, service, monkeypatch, name="words"):
         self.sizes, self.begun, self._go = [], threading.Event(), threading.Event()
-        served = service.lanes[name].served
+        served = service.queues[name].served
         plain = served.predicted
 
         def predicted(questions):
@@ -69,7 +69,7 @@ def ask(client, body=ROW, name="words"):
 def test_what_waits_is_predicted_together(open_service, monkeypatch):
     service = open_service(batch=8)
     held, client = Held(service, monkeypatch), Client(service)
-    lane = service.lanes["words"]
+    queue = service.queues["words"]
 
     async def run():
         first = ask(client)
@@ -77,7 +77,7 @@ def test_what_waits_is_predicted_together(open_service, monkeypatch):
         others = [ask(client) for _ in range(6)]
         others.append(ask(client, {"rows": ROW["rows"] * 20}))
         others.append(ask(client))
-        await until(lambda: lane.waiting == 27)
+        await until(lambda: queue.waiting == 27)
         held.let_go()
         return await asyncio.gather(first, *others)
 
@@ -96,7 +96,7 @@ def test_a_full_queue_refuses(open_service, monkeypatch):
         first = ask(client)
         await until(held.begun.is_set)
         waiting = [ask(client) for _ in range(4)]
-        await until(lambda: service.lanes["words"].waiting == 4)
+        await until(lambda: service.queues["words"].waiting == 4)
         refused = await ask(client)
         held.let_go()
         return refused, await asyncio.gather(first, *waiting)
@@ -146,7 +146,7 @@ def test_a_bad_row_harms_no_other_request(open_service, monkeypatch):
         first = ask(client)
         await until(held.begun.is_set)
         others = [ask(client), ask(client, bad), ask(client)]
-        await until(lambda: service.lanes["words"].waiting == 4)
+        await until(lambda: service.queues["words"].waiting == 4)
         held.let_go()
         return await asyncio.gather(first, *others)
 
@@ -159,7 +159,7 @@ def test_a_mistake_is_one_answer_and_not_the_end(open_service, monkeypatch, caps
     service = open_service()
     client = Client(service)
     with monkeypatch.context() as patched:
-        patched.setattr(service.lanes["words"].served, "predicted", lambda questions: 1 / 0)
+        patched.setattr(service.queues["words"].served, "predicted", lambda questions: 1 / 0)
         answer = client.post("/predict", json=ROW)
     assert (answer.status_code, "ZeroDivisionError" in answer.json()["error"]) == (500, True)
     assert "streammach: error: ZeroDivisionError" in capsys.readouterr().err
@@ -241,7 +241,7 @@ def test_rows_of_another_kind_of_model_are_sent_again(runs, open_service, monkey
         first = ask(client, row, "books")
         await until(held.begun.is_set)
         waiting = ask(client, row, "books")
-        await until(lambda: service.lanes["books"].waiting == 1)
+        await until(lambda: service.queues["books"].waiting == 1)
         shutil.rmtree(folder)
         shutil.copytree(runs["table"], folder)
         await asyncio.to_thread(service.reload, "books")
@@ -287,7 +287,7 @@ def test_stopping_answers_what_waits(open_service, monkeypatch):
         first = ask(client)
         await until(held.begun.is_set)
         waiting = [ask(client) for _ in range(5)]
-        await until(lambda: service.lanes["words"].waiting == 5)
+        await until(lambda: service.queues["words"].waiting == 5)
         thread = threading.Thread(target=lambda: stopped.append(service.close(10)))
         thread.start()
         await until(lambda: service.stopping)
@@ -319,7 +319,7 @@ def test_a_stop_takes_no_longer_than_it_may(open_service, monkeypatch):
 def test_models_have_names_of_their_own(tmp_path):
     for name in ("a=b", "plain"):
         (tmp_path / name).mkdir()
-    found = named_folders(["runs/odp", "new=runs/other", f"{tmp_path}/a=b/../plain"])
+    found = name_folders(["runs/odp", "new=runs/other", f"{tmp_path}/a=b/../plain"])
     assert list(found) == ["odp", "new", "plain"]
     assert str(found["new"]) == "runs/other"
     for runs in (
@@ -331,7 +331,7 @@ def test_models_have_names_of_their_own(tmp_path):
         ["-x=run"],
     ):
         with pytest.raises(UsageError):
-            named_folders(runs)
+            name_folders(runs)
 
 
 def test_models_fit_the_memory_together(runs):

@@ -139,6 +139,6 @@ def test_a_row_counts_as_what_it_becomes(cell, said):
 
 
 def test_what_is_said_of_models_leaves_the_rest_to_requests(service):
-    takes = sum(lane.served.takes for lane in service.lanes.values())
+    takes = sum(queue.served.takes for queue in service.queues.values())
     left = 2_000_000_000 - service._loader._code - takes
     assert service.room.most == left > ServiceLimits().held_bytes

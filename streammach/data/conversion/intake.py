@@ -72,9 +72,9 @@ class Intake:
         n = workers.n_threads
         lock = Turn() if n > 1 else None
         self._names = [LocalNames(vocabulary, lock) for _ in range(n)]
-        self._desks: SimpleQueue[_Desk] = SimpleQueue()
+        self._parsers: SimpleQueue[_PieceParser] = SimpleQueue()
         for group, names in enumerate(self._names):
-            self._desks.put(_Desk(names, group, strict=not bad_rows.skip))
+            self._parsers.put(_PieceParser(names, group, strict=not bad_rows.skip))
         sizes = [source.n_bytes for source in sources]
         *self._before, self._total = itertools.accumulate(sizes, initial=0)  # bytes before each
         known = all(size or source.files() for size, source in zip(sizes, sources, strict=True))
@@ -129,26 +129,26 @@ class Intake:
                 self._make_room(one.large)
                 Flow(iter([one]), stations, 1).run(self._workers)
 
-    def _pieces(self) -> Iterator[Unread]:
+    def _pieces(self) -> Iterator[PendingPiece]:
         """Yield the pieces of all sources, and behind those of each that it is over."""
         first, begin = self.tally.source, self.tally.place
         for number, source in enumerate(self._sources[first:], first):
             source.take_over(self._sources[max(number - 1, 0)])
             states = source.states()
             for piece in source.pieces(begin):
-                yield Unread(number, source, states, piece)
-            yield Unread(number, source, states)
+                yield PendingPiece(number, source, states, piece)
+            yield PendingPiece(number, source, states)
             begin = START
 
-    def _read(self, one: Unread) -> Unread | Read:
-        """Read a piece into rows, at a desk at which no other thread is."""
+    def _read(self, one: PendingPiece) -> PendingPiece | ParsedPiece:
+        """Read a piece into rows, by a parser that no other thread uses."""
         if one.piece is None:
             return one
-        desk = self._desks.get()
+        parser = self._parsers.get()
         try:
-            return desk.read(one.source, one.number, one.piece)
+            return parser.read(one.source, one.number, one.piece)
         finally:
-            self._desks.put(desk)
+            self._parsers.put(parser)
 
     def put_aside(self) -> None:
         """Write the rows in memory, if there are any, as a spill, or raise DiskError."""
@@ -177,7 +177,7 @@ class Intake:
     def forget(self) -> None:
         """Give up the tables of names."""
         self.vocabulary, self._names = Vocabulary(), []
-        self._desks = SimpleQueue()
+        self._parsers = SimpleQueue()
 
     def groups(self) -> list[NDArray[np.int32]]:
         """Return the vocabulary's ids of the features of each group: int32 arrays."""
@@ -204,12 +204,12 @@ class Intake:
             wider[: len(narrower)] += narrower
         self._counts = new
 
-    def _take(self, one: Unread | Read) -> tuple[RowBuffer, slice, Read] | None:
+    def _take(self, one: PendingPiece | ParsedPiece) -> tuple[RowBuffer, slice, ParsedPiece] | None:
         """Count the rows of a piece, and find their places among those in memory.
 
         Where these have no room, or no room for such values, all threads stop and make some.
         """
-        if isinstance(one, Unread):
+        if isinstance(one, PendingPiece):
             self._end_source(one)
             return None
         tally, block, rows = self.tally, one.part.block, self.rows
@@ -244,13 +244,13 @@ class Intake:
         self._progress(self._before[one.number] + one.piece.n_read, self._total)
         return rows, filled, one
 
-    def _fill(self, taken: tuple[RowBuffer, slice, Read] | None) -> None:
+    def _fill(self, taken: tuple[RowBuffer, slice, ParsedPiece] | None) -> None:
         if taken is not None:
             rows, places, one = taken
             rows.fill(places, one.part.block)
             one.source.give_back(one.piece)
 
-    def _end_source(self, one: Unread) -> None:
+    def _end_source(self, one: PendingPiece) -> None:
         """Check a source that was read to its end, and turn to the next one."""
         tally, source = self.tally, one.source
         source.check_end(tally.source_rows, tally.source_bad, tally.lines)
@@ -268,7 +268,7 @@ class Intake:
         # A table that grows stands beside one of twice its size.
         return max(held + 2 * largest + NAME_BYTES * n, ORDER_BYTES * n)
 
-    def _in_the_end(self, done: Read) -> int:
+    def _in_the_end(self, done: ParsedPiece) -> int:
         """Bytes that names will take, if new ones come as they came since half of what was read."""
         words, share = self.vocabulary, self._share(done)
         met = words.n_labels + words.n_features - self._n_known
@@ -290,11 +290,11 @@ class Intake:
         names = int(times * n)
         return max(sum(found) + max(found) + NAME_BYTES * names, ORDER_BYTES * names)
 
-    def _share(self, done: Read) -> float:
+    def _share(self, done: ParsedPiece) -> float:
         read = self._before[self.tally.source] + done.piece.n_read
         return max(read / self._total, 1e-9) if self._total else 1.0
 
-    def _check_disk(self, done: Read) -> None:
+    def _check_disk(self, done: ParsedPiece) -> None:
         """Refuse to go on if spills and store will not fit the disk."""
         if not self.spills:
             return
@@ -326,7 +326,7 @@ class Intake:
 
 
 @dataclass(frozen=True)
-class Unread:
+class PendingPiece:
     """A piece of a source with a number; behind its last one none, and what its files were."""
 
     number: int
@@ -341,7 +341,7 @@ class Unread:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
+class ParsedPiece:
     """The rows of a piece, whose features have the ids of a group, and what they are."""
 
     number: int
@@ -354,7 +354,7 @@ class Read:
     largest: float
 
 
-class _Desk:
+class _PieceParser:
     """What one thread at a time reads pieces with: names, whose ids are a group's, and a reader."""
 
     def __init__(self, names: LocalNames, group: int, *, strict: bool) -> None:
@@ -362,7 +362,7 @@ class _Desk:
         self._source: Source[Any] | None = None
         self._reader: RowReader | None = None
 
-    def read(self, source: Source[Any], number: int, piece: AnyPiece) -> Read:
+    def read(self, source: Source[Any], number: int, piece: AnyPiece) -> ParsedPiece:
         """Return the rows of a piece; values of one feature are added up, what is 0 then is not."""
         if self._reader is None or self._source is not source:
             words, self._source = self._names.vocabulary, source
@@ -383,7 +383,7 @@ class _Desk:
             places = _leave_out_infinite(part)
             part.bad += [self._reader.bad_row(piece, place, TOO_LARGE) for place in places]
             part.bad.sort(key=lambda row: row.line)
-        return Read(
+        return ParsedPiece(
             number=number, source=source, piece=piece, part=part, group=self._group,
             duplicates=duplicates, integers=not facts[0], largest=float(largest),
         )  # fmt: skip

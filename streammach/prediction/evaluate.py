@@ -140,7 +140,7 @@ class Evaluation(Reported):
         return None if self.by_class is None else self.by_class.table()
 
     def json_fields(self) -> dict[str, Any]:
-        """Return what ``streammach evaluate --json`` prints of it; metrics of lists by their names.
+        """Return what the command ``evaluate`` prints as JSON; metrics of lists by their names.
 
         Those that rows with one label alone have are not among these.
         """

@@ -27,18 +27,19 @@ class LinearOptions:
     """How classifiers are learnt."""
 
     cost: float  # C: what an error costs
+    idf: bool = True  # whether features of few rows weigh more
     valued: bool = False  # whether values count; otherwise each feature of a row counts as 1
     least: float = 0.0  # magnitude below which a weight is left out
 
 
-def idf_of(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
-    """Return ``1 + ln((1 + n) / (1 + n_f))`` of each feature, which n_f of n rows have.
+def scale_features(rows: RowBlock, n_features: int, *, idf: bool = True) -> NDArray[np.float32]:
+    """Return ``1 + ln((1 + n) / (1 + n_f))`` of each feature, which n_f of n rows have, or 1.
 
     float32 (d,); 0 for features that no row has.
     """
     counts = np.bincount(rows.features, minlength=n_features)
-    idf = 1 + np.log((1 + rows.n_rows) / (1 + counts))
-    return np.where(counts > 0, idf, 0).astype(np.float16).astype(np.float32)
+    scale = 1 + idf * np.log((1 + rows.n_rows) / (1 + counts))
+    return np.where(counts > 0, scale, 0).astype(np.float16).astype(np.float32)
 
 
 def every_row(classes: NDArray[np.int32]) -> Examples:

@@ -12,7 +12,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.errors import BudgetError, UsageError
 from streammach.linear.kernel_map import KernelWeights
-from streammach.linear.learner import LinearLearner, LinearOptions, every_row, idf_of
+from streammach.linear.learner import LinearLearner, LinearOptions, every_row, scale_features
 from streammach.linear.weights import LinearScorer
 from streammach.planning.choose import plan
 from streammach.prediction.explain import LINES
@@ -141,6 +141,27 @@ def test_store_gives_the_model_of_rows_in_memory(rng, tmp_path, capsys):
     assert "linear classifiers, C 1" in capsys.readouterr().out
 
 
+def test_rare_values_weigh_no_more_where_that_is_wrong_more_often(rng):
+    """Rows of a class share a common value; rare ones, which many classes have, say little."""
+    n = 900
+    classes = rng.integers(0, 3, n)
+    frame = pd.DataFrame({
+        "kind": [f"k{c if rng.random() < 0.8 else rng.integers(3)}" for c in classes],
+        "owner": [f"o{i}" for i in rng.integers(0, 250, n)], "label": [f"c{c}" for c in classes],
+    })  # fmt: skip
+    (chosen,) = [r for r in sm.train(frame, "label").reasons if r.startswith("linear classifiers")]
+    assert "no idf: 5-fold cross-validated accuracy" in chosen
+
+
+def test_scale_of_features_is_the_formula_or_one(rng):
+    block = RowBlock(
+        indptr=np.array([0, 2, 3]), features=np.array([0, 2, 2], np.int32),
+        values=np.ones(3, np.float32), classes=np.zeros(2, np.int32),
+    )  # fmt: skip
+    np.testing.assert_allclose(scale_features(block, 3), [1 + np.log(3 / 2), 0, 1], rtol=1e-3)
+    np.testing.assert_array_equal(scale_features(block, 3, idf=False), [1, 0, 1])
+
+
 @pytest.mark.parametrize(
     "options", [{"epochs": 1}, {"n_buckets": 2, "n_repetitions": 2}, {"counts": "on"},
                 {"linear": "off"}, {"learning_rate": 0.5}],
@@ -196,7 +217,7 @@ def test_weights_of_rows_count_as_repeated_rows(rng):
         values=x.data, classes=np.array([int(label[1]) for label in y], np.int32),
     )  # fmt: skip
     heavy = np.arange(60) % 2 == 0
-    scale = idf_of(block, x.shape[1])
+    scale = scale_features(block, x.shape[1])
     twice = block.take(np.concatenate([np.arange(60), np.flatnonzero(heavy)]))
     weighed = RowBlock(
         indptr=block.indptr, features=block.features, values=block.values, classes=block.classes,

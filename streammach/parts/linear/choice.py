@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_rows, row_folds
 from streammach.figures import Reached, gain_text, scores_text
-from streammach.linear.learner import LinearLearner, LinearOptions, every_row, idf_of
+from streammach.linear.learner import LinearLearner, LinearOptions, every_row, scale_features
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.parts.base import Decision, PartSession
@@ -25,9 +26,13 @@ from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
 
-COSTS = (1.0, 10.0)  # C, of rows of length 1
-MANY_ROWS = 20_000  # from which on the smaller C was the better one, or as good
-LEAST = 0.05  # magnitude below which a weight is left out: held-out rows did not tell
+# What is tried in turn, each with the best of all others so far. C is for rows of length 1: 10 was
+# better than 1 only where rows are few; of many rows 5 was, without idf, for columns of categories.
+FIRST: dict[str, Any] = {"cost": 1.0, "least": 0.05}  # smaller weights did not matter
+WITHOUT_IDF: dict[str, Any] = {"idf": False}
+WITH_VALUES: dict[str, Any] = {"valued": True}
+FEW_ROWS_COST, MANY_ROWS_COST, MANY_ROWS = 10.0, 5.0, 20_000
+TOLD = 5  # rows of a class from which on its F1 says something
 FEW_ROWS, FEW_FOLDS, FOLDS = 2000, 5, 3
 FOLDED_WORK = 5_000_000  # values times classes up to which choices are made by cross-validation
 LOOKED_AT = 100_000  # values
@@ -68,6 +73,16 @@ class Judged:
 
         return rank
 
+    @cached_property
+    def score(self) -> float:
+        """Accuracy + macro F1 of classes with some rows, by which options are compared."""
+        n, ids, true = self.scores.shape[1], self.scores.argmax(axis=1), self.rows.classes
+        said, right = np.bincount(ids, minlength=n), np.bincount(true[ids == true], minlength=n)
+        own = np.bincount(true[true >= 0], minlength=n)
+        some = own >= min(TOLD, own.max())
+        f1 = float((2 * right / np.maximum(own + said, 1))[some].mean())
+        return float(np.average(ids == true, weights=self.rows.weights)) + f1
+
     @property
     def reached(self) -> Reached:
         """What they reach."""
@@ -80,14 +95,20 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
     tried: dict[LinearOptions, Judged] = {}
 
     def best() -> LinearOptions:
-        return max(tried, key=lambda options: tried[options].reached.selection_score)
+        return max(tried, key=lambda options: tried[options].score)
 
-    costs = COSTS if len(fitting.all_rows.classes) < MANY_ROWS else COSTS[:1]
-    for cost in (*costs, *[0.0] * fitting.has_values):  # 0 stands for the best so far
+    if len(fitting.all_rows.classes) < MANY_ROWS:
+        changes = [FIRST, {"cost": FEW_ROWS_COST}, WITHOUT_IDF]
+    else:
+        changes = [FIRST, WITHOUT_IDF, {"cost": MANY_ROWS_COST}]
+    changes += [WITH_VALUES] * fitting.has_values
+    for i, change in enumerate(changes):
         if tried and session.clock.left < 2 * session.clock.spent / (1 + len(tried)):
             break
-        session.at(len(tried), len(costs) + 1 + fitting.has_values)
-        options = LinearOptions(cost=cost, least=LEAST) if cost else replace(best(), valued=True)
+        if tried and change.get("cost") == MANY_ROWS_COST and best().idf:
+            continue
+        session.at(i, 1 + len(changes))
+        options = replace(best(), **change) if tried else LinearOptions(**change)
         tried[options] = fitting.judge(options)
     chosen = best()
     figures = scores_text((_said(options), one.reached) for options, one in tried.items())
@@ -108,7 +129,8 @@ def report_figure(session: PartSession, how: str, own: Reached, n: int) -> str:
 
 
 def _said(options: LinearOptions) -> str:
-    return f"C {options.cost:g}{' with values' if options.valued else ''}"
+    more = ("" if options.idf else ", no idf") + (" with values" if options.valued else "")
+    return f"C {options.cost:g}{more}"
 
 
 class _Fitting:
@@ -156,7 +178,8 @@ class _Fitting:
     def learn(self, options: LinearOptions, rows: RowBlock) -> LinearWeights:
         """Return the classifiers of rows."""
         threads = self._session.plan.config.placement.threads
-        learner = LinearLearner(rows, idf_of(rows, self._d), options, threads)
+        scale = scale_features(rows, self._d, idf=options.idf)
+        learner = LinearLearner(rows, scale, options, threads)
         most_each = max(self._most // self._k, 1)
         found = learner.learn(
             self._k, every_row(rows.classes), rows.n_rows, most_each=most_each,

@@ -230,19 +230,15 @@ def _summed(
     return builder.load(total)
 
 
-def _lanes_compared(relation: str) -> Callable[..., Any]:
-    """Return a function whose uint64 says in bit q how the sum of lane q stands to its limit."""
-
-    @intrinsic(types.uint64, *OF_LANES)
-    def compared(
-        builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
-        limits: Any,
-    ) -> Any:  # fmt: skip
-        total = _summed(builder, table, codes, first, n_repetitions, n_buckets)
-        limits = vector_in(builder, limits, START, BYTES)
-        return builder.bitcast(builder.icmp_unsigned(relation, total, limits), INDEX)
-
-    return compared
+@intrinsic(types.uint64, *OF_LANES)
+def lanes_within(
+    builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+    limits: Any,
+) -> Any:  # fmt: skip
+    """Return a uint64 whose bit q says whether the sum of lane q is within its limit."""
+    total = _summed(builder, table, codes, first, n_repetitions, n_buckets)
+    limits = vector_in(builder, limits, START, BYTES)
+    return builder.bitcast(builder.icmp_unsigned("<=", total, limits), INDEX)
 
 
 def _lanes_kept(better: str) -> Callable[..., Any]:
@@ -261,7 +257,6 @@ def _lanes_kept(better: str) -> Callable[..., Any]:
     return kept
 
 
-lanes_within, lanes_at_least = _lanes_compared("<="), _lanes_compared(">=")
 keep_smaller, keep_larger = _lanes_kept("umin"), _lanes_kept("umax")
 
 

@@ -10,8 +10,7 @@ real data give them; `whole` is a sparse row of 34 features, through softmax to 
   thread takes them;
 - numpy: the same probabilities gathered for all classes, summed and partitioned, a row at a time;
 - grown: memory that the model's codes and scratch take, beside its weights;
-- floor: reading the codes once for as many rows as share them (1; perm 4, tile 64), or, where that
-  takes longer, looking them up in a vector in the first cache, as fast as this machine does that.
+- floor: reading the codes once for as many rows as share them (1; tile 64).
 
 Runs are measured on the first rows of a store: one row at a time, and 4,096 together, with one and
 two threads, by the run's own way of ranking and by its hashed models alone. What is compared takes
@@ -28,7 +27,6 @@ import numpy as np
 from benchmarks.machine_facts import facts, parser, report
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cpu.decode_perm import four_within
 from streammach.backends.cpu.decoder import TILE_ROWS
 from streammach.data.store.dataset import Dataset
 from streammach.jit import kernel
@@ -36,7 +34,7 @@ from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
-from streammach.simd import LANES, aligned, table_width
+from streammach.simd import LANES, aligned
 from streammach.spec.estimators import SUM
 from streammach.spec.model_spec import ModelSpec
 
@@ -47,7 +45,7 @@ SHAPES = {  # K, B, R, features, queries of the median
 }
 BATCH, TOP, ROW_VALUES, RUN_ROWS = 64, 5, 34, 4096
 LONG_TURNS, MANY = 3, 1_000_000  # of runs and of so many classes
-SHARED = {"perm": 4, "tile": LANES, "one": 1}
+SHARED = {"tile": LANES, "one": 1}
 
 
 @kernel()
@@ -57,17 +55,6 @@ def read(words):
     for i in range(words.shape[0]):
         total += words[i]
     return total
-
-
-@kernel(fastmath=False)
-def look_up(width, tables, codes, limits, masks, n_repetitions, rounds):
-    """Look 2 blocks up in 4 tables, again and again."""
-    found = np.uint64(0)
-    for _ in range(rounds):
-        found += four_within(
-            width, tables, 0, n_repetitions * width, codes, 0, n_repetitions, limits, 0, masks
-        )
-    return found
 
 
 def spec_of(n_classes, n_buckets, n_repetitions, n_features):
@@ -145,21 +132,13 @@ class Decoding:
             self.rows(first, last)
 
 
-def floors(spec, way, turns):
-    """Seconds that reading all codes takes, and looking them up for a row where that is known."""
+def floor_of(spec, turns):
+    """Seconds that reading all codes takes."""
     width = 1 if spec.n_buckets <= 256 else 2
     words = aligned(spec.n_classes * spec.n_repetitions * width // 8 * 8)
     words[:] = 1
     words = words.view(np.uint64)
-    found = {"read": min(seconds_of(lambda: read(words)) for _ in range(turns + 1))}
-    if way == "perm":
-        r, wide = spec.n_repetitions, table_width(spec.n_buckets)
-        tables, codes, limits = aligned(4 * r * wide), aligned(2 * r * LANES), np.zeros(4, np.uint8)
-        tables[:] = 1
-        rounds = spec.n_classes // (2 * LANES)
-        given = (wide, tables, codes, limits, np.empty(8, np.uint64), r, rounds)
-        found["look up"] = min(seconds_of(lambda: look_up(*given)) for _ in range(turns + 1)) / 4
-    return found
+    return min(seconds_of(lambda: read(words)) for _ in range(turns + 1))
 
 
 def of_shape(name, turns, rng):
@@ -182,10 +161,10 @@ def of_shape(name, turns, rng):
     grown = held_mb() - before
     way = backend.decoder.way()
     alone = backend.decoder.way(1)
-    floor = floors(spec, way, turns)
+    floor = floor_of(spec, turns)
     figures = {
         "shape": [n_classes, n_buckets, n_repetitions], "ways": {"single": alone, "batch": way},
-        "grown_mb": grown, "floor_us": {k: 1e6 * v for k, v in floor.items()},
+        "grown_mb": grown, "floor_us": 1e6 * floor,
         "decode": {"single_us": spread(lambda i: decoding.rows(i % BATCH, i % BATCH + 1), queries)},
         "whole": {
             "single_us": spread(lambda i: backend.topk(parts[i % BATCH], TOP, "logsum"), queries)
@@ -202,7 +181,6 @@ def of_shape(name, turns, rng):
     for part in ("decode", "whole"):
         figures[part]["batch_us"] = 1e6 * min(taken[part])
     single, batch = figures["decode"]["single_us"]["p50"], figures["decode"]["batch_us"]
-    least = max(floor["read"] / SHARED[way], floor.get("look up", 0))
     figures |= {
         "numpy_us": 1e6 * min(taken["numpy"]),
         "times_numpy": {
@@ -210,8 +188,8 @@ def of_shape(name, turns, rng):
             "batch": 1e6 * min(taken["numpy"]) / batch,
         },
         "share_of_floor": {
-            "single": 1e6 * max(floor["read"], floor.get("look up", 0)) / single,
-            "batch": 1e6 * least / batch,
+            "single": 1e6 * floor / single,
+            "batch": 1e6 * floor / SHARED[way] / batch,
         },
     }
     backend.close()

@@ -273,35 +273,23 @@ def by_width(builder: Any, width: Any, generate: Callable[[int], None]) -> None:
 
 
 def looked_up(
-    builder: Any, tables: Any, codes: Any, places: tuple[Any, ...], width: int,
-    shape: tuple[int, int],
-) -> list[Any]:  # fmt: skip
-    """Return the sums of what tables have at blocks of 64 codes: a vector by table, then by block.
+    builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, width: int
+) -> Any:
+    """Return the sums of what a table of R * width bytes has at a block of 64 codes, from `first`.
 
-    `shape` is how many tables and blocks there are. The places are where the first table and the
-    first code are, how far tables are from one another, and R: a block has 64 codes for each of R
-    parts of a table. It needs a machine where `PERMUTES` is true.
+    The block has 64 codes for each of R parts of the table. It needs a machine where `PERMUTES` is
+    true.
     """
-    table, step, first, models = places
-    (n_tables, n_blocks), lanes = shape, ir.Constant(INDEX, LANES)
-    add, nothing = bytes_function(builder, "uadd.sat"), ir.Constant(BYTES, [0] * LANES)
-    sums = [cgutils.alloca_once_value(builder, nothing) for _ in range(n_tables * n_blocks)]
-    block = builder.mul(models, lanes)
-    with cgutils.for_range(builder, models) as loop:
+    add, lanes = bytes_function(builder, "uadd.sat"), ir.Constant(INDEX, LANES)
+    total = cgutils.alloca_once_value(builder, ir.Constant(BYTES, [0] * LANES))
+    with cgutils.for_range(builder, n_repetitions) as loop:
         at = builder.add(first, builder.mul(loop.index, lanes))
-        indices = []
-        for _ in range(n_blocks):
-            indices.append(vector_in(builder, codes, at, BYTES))
-            at = builder.add(at, block)
-        place = builder.add(table, builder.mul(loop.index, ir.Constant(INDEX, width)))
-        for q in range(n_tables):
-            starts = [builder.add(place, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
-            parts = [vector_in(builder, tables, x, BYTES) for x in starts]
-            for index, total in zip(indices, sums[q * n_blocks :], strict=False):
-                found = _permuted(builder, parts, index)
-                builder.store(builder.call(add, [builder.load(total), found]), total)
-            place = builder.add(place, step)
-    return [builder.load(total) for total in sums]
+        place = builder.mul(loop.index, ir.Constant(INDEX, width))
+        starts = [builder.add(place, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
+        parts = [vector_in(builder, table, x, BYTES) for x in starts]
+        found = _permuted(builder, parts, vector_in(builder, codes, at, BYTES))
+        builder.store(builder.call(add, [builder.load(total), found]), total)
+    return builder.load(total)
 
 
 def _permuted(builder: Any, parts: list[Any], indices: Any) -> Any:

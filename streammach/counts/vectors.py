@@ -123,10 +123,9 @@ def lanes_with_room(
     if not PERMUTES:
         return ir.Constant(INDEX, -1)
     found = cgutils.alloca_once(builder, INDEX)
-    places = START, START, first, n_repetitions
 
     def of(width: int) -> None:
-        (total,) = looked_up(builder, table, codes, places, width, (1, 1))
+        total = looked_up(builder, table, codes, first, n_repetitions, width)
         within = builder.icmp_unsigned("<=", total, vector_in(builder, rooms, START, BYTES))
         builder.store(builder.bitcast(within, INDEX), found)
 

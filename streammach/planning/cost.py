@@ -7,7 +7,6 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from streammach.backends.kinds import Rates
-from streammach.backends.registry import BACKENDS
 from streammach.parts.expected import RATES
 from streammach.parts.registry import planned
 from streammach.planning.speed import rates_of
@@ -27,13 +26,12 @@ VALUE = 220e-9  # a value of a row in a pass: decoding, batches, lists by featur
 # Of a dense step: a feature and a column; a column, by whether weights are exact.
 DENSE, COLUMN = 0.032e-9, {False: 14.7e-9, True: 4.5e-9}
 # Of finding the best classes of a row of many in a training: a row, and a class and a repetition;
-# the same for all estimators together, the median being the slowest, by whether 64 classes are
-# looked up to a vector.
+# the same for all estimators together, the median being the slowest.
 SCORE_ROW, SCORE = 11e-6, 0.025e-9
-RANK_ROW, RANK = 70e-6, {True: 0.05e-9, False: 0.13e-9}
+RANK_ROW, RANK = 70e-6, 0.13e-9
 # Of a query, on one thread: a feature and a column of a dense row; a column's exponential and
-# logarithm; a class and a repetition, by the same.
-QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, {True: 0.02e-9, False: 0.05e-9}
+# logarithm; a class and a repetition.
+QUERY_DENSE, QUERY_COLUMN, QUERY_CLASS = 0.05e-9, 9e-9, 0.05e-9
 # The same, whatever the threads.
 START, TRIAL = 2.5, 0.1  # opening; a trial
 # Of a device of its own, by its rates, as kernels reached them on an H200 (docs/gpu.md): bytes of
@@ -182,7 +180,7 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
     )
     seconds = shape.n_columns * (values + QUERY_COLUMN)
     scoring = [part.work(facts, config).scoring for part in planned(config)]
-    usual = shape.n_classes * (1 + shape.n_repetitions) * QUERY_CLASS[_in_vectors(config)]
+    usual = shape.n_classes * (1 + shape.n_repetitions) * QUERY_CLASS
     return (seconds + next((s for s in scoring if s is not None), usual)) / speed
 
 
@@ -194,7 +192,7 @@ def _hashed(facts: DataFacts, config: RunConfig, scale: float) -> tuple[float, f
     decoded = config.shape.n_classes * config.shape.n_repetitions
     device = rates_of(config.placement.device)
     if device is None:
-        ranked = RANK_ROW + RANK[_in_vectors(config)] * decoded
+        ranked = RANK_ROW + RANK * decoded
         return _step(facts, config), SCORE_ROW + SCORE * decoded, ranked
     read = 0.0 if config.placement.resident else facts.nnz / facts.n_rows * READ
     step, scored = _device_row(facts, config, device)
@@ -216,10 +214,6 @@ def _device_row(facts: DataFacts, config: RunConfig, device: Rates) -> tuple[flo
     step = values * (columns * MOVED * device.byte + device.key) + sent
     forward = values * (columns * MOVED_FORWARD * device.byte + SENT * device.copied)
     return step, forward + decoded
-
-
-def _in_vectors(config: RunConfig) -> bool:
-    return BACKENDS[config.placement.device].decoding(config.shape) == "perm"
 
 
 def _step(facts: DataFacts, config: RunConfig) -> float:

@@ -69,8 +69,8 @@ class Predictor:
     threads : int
         Threads that compute.
     decoding : str
-        How the best classes of many rows are found by the hashed models: ``perm`` (64 classes a
-        vector), ``tile`` (64 rows), ``one`` (class by class) or ``cuda``; empty without these.
+        How the best classes of many rows are found by the hashed models: ``tile`` (64 rows a
+        vector), ``one`` (class by class) or ``cuda``; empty without these.
 
     Raises
     ------

@@ -230,8 +230,6 @@ def _fixed(
         found["frequencies"] = FREQUENCY_BYTES * spec.n_classes
     if some_labels:
         found["some labels"] = Allowed.footprint(spec, held.names[0][1], threads)
-    elif "class blocks" in found and not held.counted and task != "add":
-        del found["tables"]  # the same codes, which nobody asks for class by class
     if held.counted:
         found["count scores"] = CountScorer.footprint(
             spec.n_classes, held.n_wide, spec.n_repetitions, threads, held.n_near

@@ -24,11 +24,6 @@ from streammach.training.events import read_log
 from streammach.training.run import Run, RunSettings
 from streammach.training.run_part import RunPart
 
-DECODINGS = {
-    "perm": "64 classes to a vector",
-    "tile": "64 rows to a vector, fewer than 4 rows class by class",
-}
-
 PLACED = {"P": "precision", "N": "nDCG", "R": "recall", "F1": "F1", "PSP": "PSP", "PSN": "PSnDCG"}
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 SHOWN_ROWS, SHOWN_CLASSES = 10, 5  # of predictions
@@ -150,7 +145,7 @@ def part_lines(part: RunPart) -> Lines:
 
 
 def decoding_of(model: Model) -> str:
-    """Return how the CPU of this machine finds the best classes of many rows."""
+    """Return how the CPU finds the best classes of many rows."""
     return BACKENDS[fallback()].decoding(model.spec)
 
 
@@ -164,9 +159,6 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
         ("model", f"{kind}, {spec.n_classes:,} classes, "
                   f"{spec.n_features:,} features, {size}{served} in memory{ranks}")
     ]  # fmt: skip
-    if not (spec.unhashed or spec.exact):
-        way = decoding_of(model)
-        lines.append(("decoding", f"{way} on the CPU of this machine: {DECODINGS[way]}"))
     if model.counts is not None:
         said = [f"{model.n_pairs:,} pairs, {size_text(model.counts_bytes)}"]
         alone, both = (model.validation.get(name) for name in ("logsum", "blend"))

@@ -5,11 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from streammach.backends.cpu import decoder as decoders
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.backends.cpu.decode_perm import codes_in_blocks, n_blocks
 from streammach.backends.cpu.decoder import Decoder
-from streammach.simd import PERMUTES
 from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
 from tests.builders import dense_block, drawn, spec_of, training
 from tests.reference.decoding import SHAPES, WAYS, by_way, differences, possible, values_like
@@ -28,8 +25,8 @@ MODELS = [  # K, B, R, rows, k
 
 def decoder_of(way, spec):
     if not possible(way, spec):
-        pytest.skip("machine or shape do not allow this way")
-    return by_way(Decoder(spec, by_class=False), way)
+        pytest.skip("the shape does not allow this way")
+    return by_way(Decoder(spec), way)
 
 
 def decode(found, p, kind, k):
@@ -134,7 +131,7 @@ def test_classes_of_other_buckets_are_not_looked_at(rng):
     best = true[77].astype(int)
     p[0, np.arange(8) * 500 + best] = 0.9
     near = (true == best).any(axis=1)
-    found = Tampered(spec, by_class=False)
+    found = Tampered(spec)
     found.codes = np.where(near[:, None], true, best.astype(true.dtype))
     by_way(found, "buckets")
     ids, scores = decode(found, p, "sum", 1)
@@ -147,7 +144,7 @@ def test_classes_of_other_buckets_are_not_looked_at(rng):
 def test_all_classes_are_looked_at_where_buckets_do_not_tell(rng):
     spec, p = spec_of(20_000, 4, 500, 8), values_like("flat", 3, 500, 8, rng)
     worst = spec.codes()[:, 0].astype(int) == p[0, :500].argmin()
-    found = Tampered(spec, by_class=False)
+    found = Tampered(spec)
     best = p[0].reshape(8, 500).argmax(axis=1).astype(np.uint16)
     found.codes = np.where(worst[:, None], best, spec.codes())
     by_way(found, "buckets")
@@ -190,40 +187,16 @@ def test_scores_that_are_no_numbers_are_told(rng):
             assert (np.delete(ids, 4, axis=0) >= 0).all()
 
 
-def test_the_way_follows_shape_machine_and_rows(monkeypatch):
-    few, many, exact = spec_of(500, 4, 16, 5), spec_of(900, 4, 300, 3), spec_of(9, 4, 9, 1)
-    monkeypatch.setattr(decoders, "PERMUTES", True)
-    assert [Decoder(few, by_class=False).way(n) for n in (1, 64)] == ["perm", "perm"]
-    assert [Decoder(few, by_class=True).way(n) for n in (1, 64)] == ["buckets", "tile"]
-    assert [Decoder(many, by_class=False).way(n) for n in (1, 64)] == ["buckets", "tile"]
-    assert [Decoder(exact, by_class=False).way(n) for n in (1, 64)] == ["one", "one"]
-    monkeypatch.setattr(decoders, "PERMUTES", False)
-    assert [Decoder(few, by_class=False).way(n) for n in (3, 4)] == ["buckets", "tile"]
+def test_the_way_follows_shape_and_rows():
+    hashed, exact = spec_of(500, 4, 16, 5), spec_of(9, 4, 9, 1)
+    assert [Decoder(hashed).way(n) for n in (1, 3, 4, 64)] == ["buckets", "buckets", "tile", "tile"]
+    assert [Decoder(exact).way(n) for n in (1, 64)] == ["one", "one"]
 
 
-def test_rows_come_in_parts(monkeypatch):
-    monkeypatch.setattr(decoders, "PERMUTES", True)
-    found = Decoder(spec_of(500, 4, 16, 5), by_class=False)
+def test_rows_come_in_parts():
+    found = Decoder(spec_of(500, 4, 16, 5))
     assert found.parts(200, 2) == [(0, 64), (64, 128), (128, 192), (192, 200)]
-    assert found.parts(40, 2) == [(0, 20), (20, 40)]
-    assert found.parts(1, 2) == [(0, 1)]
-    by_way(found, "tile")
-    assert found.parts(100, 2) == [(0, 64), (64, 100)]
-    by_way(found, "one")
     assert found.parts(2, 2) == [(0, 1), (1, 2)]
-
-
-def test_codes_in_blocks_are_those_of_the_classes(monkeypatch):
-    monkeypatch.setattr("streammach.backends.cpu.decode_perm.LAID_CLASSES", 128)
-    spec = spec_of(500, 4, 16, 5).with_added(np.arange(20, dtype=np.uint8).reshape(4, 5) % 16)
-    blocks = codes_in_blocks(spec).reshape(n_blocks(504), 5, 64)
-    codes = spec.codes()
-    by_class = blocks.transpose(0, 2, 1).reshape(-1, 5)
-    assert (by_class[:504] == codes).all()
-    assert not by_class[504:].any()
-    assert blocks.ctypes.data % 64 == 0
-    for first, last in ((0, 10), (490, 504), (499, 501), (501, 503)):
-        assert (spec.codes(first, last) == codes[first:last]).all()
 
 
 @pytest.mark.parametrize("estimator", ["mean", "min", "median", "logsum"])
@@ -266,9 +239,7 @@ def test_a_model_that_only_predicts_holds_its_codes_once(rng):
     weights = drawn(rng, spec)
     backend = CpuBackend(spec, dense=False, threads=1, weights=weights)
     backend.topk(dense_block(rng.random((9, 6))), 5, "logsum")
-    held = vars(backend.decoder)
-    assert (held["_codes"] is None) == PERMUTES
-    assert (held["_blocks"] is None) != PERMUTES
+    assert backend.codes is backend.decoder.codes
     assert (backend.codes == spec.codes()).all()
     backend.close()
 

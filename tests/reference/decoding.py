@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from streammach.backends.cpu.decoder import permutes
-
-WAYS = ("perm", "tile", "buckets", "one")  # to find the best classes
+WAYS = ("tile", "buckets", "one")  # to find the best classes
 
 
 def scores_of(p, codes, n_buckets, kind):
@@ -30,12 +28,12 @@ def topk(p, codes, n_buckets, kind, k):
 
 
 def possible(way, spec):
-    """Whether machine and shape allow a way."""
-    return (way != "perm" or permutes(spec)) and (way != "buckets" or not spec.exact)
+    """Whether the shape allows a way."""
+    return way != "buckets" or not spec.exact
 
 
 def by_way(decoder, way):
-    """Let a decoder go one way, whatever shape, machine and rows ask for."""
+    """Let a decoder go one way, whatever shape and rows ask for."""
     decoder.way = lambda n_rows=64: way
     return decoder
 

@@ -41,8 +41,6 @@ class CpuBackend(Forward, Backend):
         }
         dense_rows = LANES * (threads if predicts else 1) if config.dense else 0
         lines["scoring"] += 4 * dense_rows * shape.n_features
-        if predicts:
-            lines |= Decoder.footprint(shape, threads)
         if config.optimizer is not None:
             lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
             buffers = buffer_shapes(
@@ -90,7 +88,7 @@ class CpuBackend(Forward, Backend):
         """Take on a model of the same hashes and more classes: no weight changes."""
         assert (spec.hash_a, spec.hash_b) == (self.spec.hash_a, self.spec.hash_b), "its hashes"
         self.spec = spec
-        self.decoder = Decoder(spec, by_class=True)
+        self.decoder = Decoder(spec)
         self.codes = self.decoder.codes
 
     def unwhiten_weights(self) -> None:

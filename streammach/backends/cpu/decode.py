@@ -1,25 +1,8 @@
-"""Exact top-k classes from bucket probabilities: what all ways share, and the plain one.
+"""Exact top-k classes from bucket probabilities: every class is scored.
 
 The score of class i is ``sum_r P_r[h_r(i)]`` in float32, r = 0 .. R-1 in order (mean, and log-sum
-on logarithms), or the minimum or median over r. Ties go to the smaller class. Every way of
-computing it gives the ids and the bits of scoring all classes, which `decode_one` does.
-
-The others (`decode_tile`, `decode_perm`) scan all classes with 8-bit sums, 64 to a vector, and
-score exactly only those that such a sum does not rule out:
-
-- With theta the k-th best score so far, or a number below the k-th best score of all, ``slack``
-  the sum of the best values of all models plus twice the rounding error of R float32 additions,
-  and ``D = slack - theta``, the deficit of bucket b is ``floor((max P_r - P_r[b]) * unit)``, at
-  most 255, with ``unit = 254 / D``. A class with a score of at least theta lacks at most D in all,
-  so its deficits sum to at most ``D * unit``; the limit has a margin of 1e-6 for the rounding of
-  the products.
-- Theta only rises, and a class met later needs more than theta, since ties go to the smaller id.
-  So the limit falls, and the deficits are written again with a finer unit once D has shrunk enough.
-- Minimum: the deficit is 1 where ``P_r[b]`` is theta or less, and the limit 0. Median: the limit is
-  R // 2, since a median is no more than the larger of the values in the middle, rounded or not.
-- A first theta comes from the exact scores of some classes. A better one comes from 8-bit sums:
-  where k classes have sums of deficits of at most s < 255, each has a score of at least
-  ``slack - (s + R) / unit`` less these errors, and so has the k-th best.
+on logarithms), or the minimum or median over r. Ties go to the smaller class. `decode_tile` and
+`decode_buckets` give the ids and the bits of `decode_one` in less time.
 """
 
 from __future__ import annotations
@@ -34,57 +17,46 @@ from streammach.rows.arrays import sort_few
 from streammach.rows.candidate_lists import CandidateLists, offer_label
 from streammach.spec.estimators import MINIMUM, SUM, EstimatorKind
 
-FULL_UNIT, WORN_UNIT = 254.0, 160.0
-
 
 class CodedClasses(NamedTuple):
     """The buckets of all classes, and how a score is made of their values."""
 
-    codes: Array  # unsigned (K * R,), class by class; uint8 in blocks for `decode_perm`
+    codes: Array  # unsigned (K * R,), class by class
     n_repetitions: int  # R
     n_buckets: int  # B
     kind: int  # SUM, MINIMUM or MEDIAN
 
 
-@kernel(fastmath=False, inner=True)
-def aggregate(v: Array, kind: int) -> Any:
-    """Return the score from the values of one class, in their order; may sort `v` float32 (R,)."""
-    if kind == SUM:
-        s = v[0]
-        for r in range(1, v.shape[0]):
-            s += v[r]
-        return s
-    sort_few(v)
-    n = v.shape[0]
-    return v[0] if kind == MINIMUM else (v[n // 2] + v[(n - 1) // 2]) * np.float32(0.5)
-
-
 @kernel(inline=True)
-def total(p: Array, model: CodedClasses, first: int, step: int) -> Any:
-    """Return the sum of a class's values in order; its codes are ``codes[first + step * r]``."""
+def total(p: Array, model: CodedClasses, i: int) -> Any:
+    """Return the sum of the values of class `i`, in their order, for a row float32 (C,)."""
     # Indices without a sign cost no test for negative ones.
-    codes, at, column = model.codes, np.uint64(first), np.uint64(0)
-    more, width = np.uint64(step), np.uint64(model.n_buckets)
+    codes, at, column = model.codes, np.uint64(i * model.n_repetitions), np.uint64(0)
+    width = np.uint64(model.n_buckets)
     s = p[np.uint64(codes[at])]
     for _ in range(1, model.n_repetitions):
-        at += more
+        at += np.uint64(1)
         column += width
         s += p[column + np.uint64(codes[at])]
     return s
 
 
 @kernel(fastmath=False)
-def score(p: Array, model: CodedClasses, first: int, step: int, v: Array) -> Any:
-    """Return the exact score of a class, whose codes are ``codes[first + step * r]``, for a row."""
+def score(p: Array, model: CodedClasses, i: int, v: Array) -> Any:
+    """Return the exact score of class `i` for a row."""
     # `p` is float32 (C,), `v` float32 (R,) is scratch.
     if model.kind == SUM:
-        return total(p, model, first, step)
-    at, column = np.uint64(first), np.uint64(0)
+        return total(p, model, i)
+    at, column = np.uint64(i * model.n_repetitions), np.uint64(0)
     for r in range(v.shape[0]):
         v[r] = p[column + np.uint64(model.codes[at])]
-        at += np.uint64(step)
+        at += np.uint64(1)
         column += np.uint64(model.n_buckets)
-    return aggregate(v, model.kind)
+    sort_few(v)
+    n = v.shape[0]
+    if model.kind == MINIMUM:
+        return v[0]
+    return (v[n // 2] + v[(n - 1) // 2]) * np.float32(0.5)
 
 
 @kernel(fastmath=False, inner=True)
@@ -99,18 +71,6 @@ def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
         scores[j], ids[j] = scores[j - 1], ids[j - 1]
         j -= 1
     scores[j], ids[j] = s, i
-
-
-@kernel(fastmath=False, inner=True)
-def next_above(x: Number) -> Any:
-    """Return the next float32 above `x`."""
-    return np.nextafter(np.float32(x), np.float32(np.inf))
-
-
-@kernel(fastmath=False, inner=True)
-def next_below(x: Number) -> Any:
-    """Return the next float32 below the float32 nearest to `x`."""
-    return np.nextafter(np.float32(x), np.float32(-np.inf))
 
 
 @kernel(fastmath=False)
@@ -143,7 +103,7 @@ def decode_one(
                 at += np.uint64(1)
                 column += np.uint64(model.n_buckets)
             if below <= most:
-                offer(score(row, model, i * model.n_repetitions, 1, v), i, best, where)
+                offer(score(row, model, i, v), i, best, where)
 
 
 @kernel(fastmath=False, inner=True)
@@ -178,23 +138,8 @@ def best_sums(
             offer(w, i + 3, best, where)
         i += 4
     while i < last:
-        offer(total(row, model, i * model.n_repetitions, 1), i, best, where)
+        offer(total(row, model, i), i, best, where)
         i += 1
-
-
-@kernel(fastmath=False, inner=True)
-def limit_of(room: Number, unit: Number) -> Any:
-    """Return the largest sum of deficits that a score with `room` to the slack can have."""
-    return np.uint8(max(0.0, min(FULL_UNIT, room * unit * 1.000001)))
-
-
-@kernel(fastmath=False, inner=True)
-def raised(theta: Number, scores: Array, ids: Array) -> None:
-    """Have the k best of a row exceed a number that is below the k-th best score of all."""
-    j = scores.shape[0] - 1
-    while j >= 0 and scores[j] <= theta:
-        scores[j], ids[j] = theta, -1
-        j -= 1
 
 
 @kernel(fastmath=False)
@@ -217,8 +162,8 @@ def decode_some(
         best, where = scores[q], ids[q]
         best[:], where[:] = -np.inf, -1
         for z in range(lists.first[q], lists.last[q]):
-            at: Any = np.int64(lists.classes[z]) * model.n_repetitions
-            offer_label(score(p[q], model, at, 1, v), lists.labels[z], best, where)
+            i: Any = np.int64(lists.classes[z])
+            offer_label(score(p[q], model, i, v), lists.labels[z], best, where)
 
 
 def join_some(

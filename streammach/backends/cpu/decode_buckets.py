@@ -198,7 +198,7 @@ def score_bucket(
             prefetch(model.codes, i * more)
             prefetch(model.codes, i * more + more - 1)
         for i in some[:found]:
-            s = total(row, model, i * more, 1)
+            s = total(row, model, i)
             if s >= scores[k - 1]:
                 offer_any(s, i, scores, ids)
         n += found
@@ -269,7 +269,7 @@ def decode_buckets(
         best[:], where[:] = -np.inf, -1
         if model.kind == SUM:
             for i in range(max(first, walks.hashed), last):
-                offer_any(total(row, model, i * model.n_repetitions, 1), i, best, where)
+                offer_any(total(row, model, i), i, best, where)
             if found_in_buckets(row, model, first, min(last, walks.hashed), walks, best, where):
                 continue
         some = slice(q, q + 1)

@@ -1,13 +1,25 @@
 """Exact top-k classes of up to 64 rows, 64 rows to a vector: the sums of one class at a time.
 
-Beside the deficits of `decode` there is the surplus, by which peaked probabilities can be told
-apart more finely, since most buckets hold about nothing: that of bucket b is
-``floor((P_r[b] - min P_r) * unit) + 1``, at most 255. A class with a score of at least theta has
-sums of at least ``(theta - sum of the worst values) * unit`` less the errors. The unit that is
-finer for more of the rows is taken for all of them.
+All classes are scanned with 8-bit sums, and only those scored that such a sum does not rule out:
 
-Classes are compared by one instruction for deficits and surpluses: with a choice between two the
-loop over classes takes up to six times as long.
+- With theta the k-th best score so far, or a number below the k-th best score of all, ``slack``
+  the sum of the best values of all models plus twice the rounding error of R float32 additions,
+  and ``D = slack - theta``, the deficit of bucket b is ``floor((max P_r - P_r[b]) * unit)``, at
+  most 255, with ``unit = 254 / D``. A class with a score of at least theta lacks at most D in all,
+  so its deficits sum to at most ``D * unit``; the limit has a margin of 1e-6 for the rounding of
+  the products.
+- Peaked probabilities, where most buckets hold about nothing, are told apart more finely by the
+  surplus of a bucket, ``floor((P_r[b] - min P_r) * unit) + 1``, at most 255. A class with a score
+  of at least theta has sums of at least ``(theta - sum of the worst values) * unit`` less the
+  errors. The unit that is finer for more of the rows is taken for all of them. One instruction
+  compares both: a choice between two in the loop over classes takes up to six times as long.
+- Theta only rises, and a class met later needs more than theta, since ties go to the smaller id.
+  So limits move, and the table is written again with a finer unit once D has shrunk enough.
+- Minimum: the deficit is 1 where ``P_r[b]`` is theta or less, and the limit 0. Median: the limit is
+  R // 2, since a median is no more than the larger of the values in the middle, rounded or not.
+- A first theta comes from the exact scores of some classes. A better one comes from 8-bit sums:
+  where k classes have sums of deficits of at most s < 255, each has a score of at least
+  ``slack - (s + R) / unit`` less these errors, and so has the k-th best.
 """
 
 from __future__ import annotations
@@ -16,18 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.backends.cpu.decode import (
-    FULL_UNIT,
-    WORN_UNIT,
-    CodedClasses,
-    decode_one,
-    limit_of,
-    next_above,
-    next_below,
-    offer,
-    raised,
-    score,
-)
+from streammach.backends.cpu.decode import CodedClasses, decode_one, offer, score
 from streammach.jit import Array, Number, kernel
 from streammach.simd import LANES, aligned, keep_larger, keep_smaller, lanes_within, trailing_zeros
 from streammach.spec.estimators import MINIMUM, SUM
@@ -35,6 +36,7 @@ from streammach.spec.estimators import MINIMUM, SUM
 FIRST_CLASSES = 64  # scored exactly for a first theta
 FIRST_SCAN = 512  # classes scanned before the limits are looked at again; doubles each time
 SEED_CLASSES = 2048  # whose 8-bit sums give a better one
+FULL_UNIT, WORN_UNIT = 254.0, 160.0  # of the limit of a deficit, and when it is written again
 LOW_UNIT, AIM, HIGH_UNIT = 160.0, 220.0, 240.0  # of the limit of a surplus
 
 
@@ -64,6 +66,33 @@ class TileRoom(NamedTuple):
             *(np.empty(shape, np.float32) for shape in ((r, LANES), (r, LANES), r, LANES, LANES)),
             *(np.empty(LANES) for _ in range(3)), *(aligned(LANES) for _ in range(3)),
         )  # fmt: skip
+
+
+@kernel(fastmath=False, inner=True)
+def next_above(x: Number) -> Any:
+    """Return the next float32 above `x`."""
+    return np.nextafter(np.float32(x), np.float32(np.inf))
+
+
+@kernel(fastmath=False, inner=True)
+def next_below(x: Number) -> Any:
+    """Return the next float32 below the float32 nearest to `x`."""
+    return np.nextafter(np.float32(x), np.float32(-np.inf))
+
+
+@kernel(fastmath=False, inner=True)
+def limit_of(room: Number, unit: Number) -> Any:
+    """Return the largest sum of deficits that a score with `room` to the slack can have."""
+    return np.uint8(max(0.0, min(FULL_UNIT, room * unit * 1.000001)))
+
+
+@kernel(fastmath=False, inner=True)
+def raised(theta: Number, scores: Array, ids: Array) -> None:
+    """Have the k best of a row exceed a number that is below the k-th best score of all."""
+    j = scores.shape[0] - 1
+    while j >= 0 and scores[j] <= theta:
+        scores[j], ids[j] = theta, -1
+        j -= 1
 
 
 @kernel(inline=True)
@@ -208,7 +237,7 @@ def offer_lanes(
     while lanes:
         q = int(trailing_zeros(lanes))
         lanes &= lanes - np.uint64(1)
-        s = score(p[q], model, i * model.n_repetitions, 1, room.v)
+        s = score(p[q], model, i, room.v)
         if not s > scores[q, k - 1]:
             continue
         offer(s, i, scores[q], ids[q])

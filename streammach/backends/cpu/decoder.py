@@ -1,11 +1,10 @@
 """How best classes are found on the CPU: the way for a shape and a number of rows, and its tables.
 
-======= ================================================================================
-perm    64 classes a vector: at most 256 buckets, and a machine with AVX-512 VBMI
-tile    64 rows a vector: any shape; it pays from a few rows on
-buckets the classes of a row's best buckets alone: few rows, many buckets
+======= ==================================================================
+tile    64 rows a vector: it pays from a few rows on
+buckets the classes of a row's best buckets alone, as long as that pays
 one     every class of one row after another: where classes are the buckets
-======= ================================================================================
+======= ==================================================================
 
 All give the same ids and the same bits.
 """
@@ -21,53 +20,25 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import CodedClasses, decode_one
 from streammach.backends.cpu.decode_buckets import BucketWalk, decode_buckets
-from streammach.backends.cpu.decode_perm import PermRoom, codes_in_blocks, decode_perm, n_blocks
 from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
 from streammach.forks import Turn
 from streammach.rows.arrays import SORTED_CELLS, best_first, many
-from streammach.simd import LANES, PERMUTES, WIDEST, table_width
-from streammach.spec.model_spec import ModelShape, ModelSpec
+from streammach.simd import LANES
+from streammach.spec.model_spec import ModelSpec
 
-PERM, TILE, BUCKETS, ONE = "perm", "tile", "buckets", "one"
+TILE, BUCKETS, ONE = "tile", "buckets", "one"
 TILE_ROWS = 4  # from which on all rows of a vector cost less than each for itself
 SHARED_CODES = 1 << 24  # so many that threads share the classes of few rows
 Run = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
 
 
-def usual_way(shape: ModelShape) -> str:
-    """Return how the best classes of many rows are found."""
-    if shape.unhashed:
-        return ""
-    return PERM if permutes(shape) else ONE if shape.exact else TILE
-
-
-def permutes(shape: ModelShape) -> bool:
-    """Return whether this machine looks buckets of such a model up in vectors."""
-    return PERMUTES and not shape.unhashed and shape.n_buckets <= WIDEST and not shape.exact
-
-
 class Decoder:
     """Finds the best classes of rows from what the R models say of their buckets."""
 
-    # With `by_class` codes are there class by class in any case: those in blocks would be beside.
-    def __init__(self, spec: ModelSpec, *, by_class: bool) -> None:
-        self.spec, self._usual = spec, usual_way(spec)
-        if by_class and self._usual == PERM:
-            self._usual = TILE
-        self._codes: NDArray[Any] | None = spec.codes() if by_class else None
-        self._blocks: NDArray[np.uint8] | None = None
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self._codes: NDArray[Any] | None = None
         self._scratch, self._lock = threading.local(), Turn()
-
-    @staticmethod
-    def footprint(shape: ModelShape, threads: int) -> dict[str, int]:
-        """Return the bytes that predicting takes beside codes class by class and tiles, by name."""
-        if not permutes(shape):
-            return {}
-        rows = shape.n_repetitions * LANES
-        return {
-            "class blocks": n_blocks(shape.n_classes) * rows,
-            "decode tables": threads * rows * table_width(shape.n_buckets),
-        }
 
     @property
     def codes(self) -> NDArray[Any]:
@@ -79,15 +50,13 @@ class Decoder:
 
     def way(self, n_rows: int = LANES) -> str:
         """Return how the best classes of so many rows are found."""
-        return BUCKETS if self._usual == TILE and n_rows < TILE_ROWS else self._usual
+        if self.spec.exact:
+            return ONE
+        return BUCKETS if n_rows < TILE_ROWS else TILE
 
     def parts(self, n_rows: int, threads: int) -> list[tuple[int, int]]:
         """Return rows in parts of at most 64, each for one thread."""
-        way, step = self.way(n_rows), LANES
-        if way in (ONE, BUCKETS) and not self.spec.exact:
-            step = 1
-        elif way == PERM and n_rows < LANES * threads:  # four share what is loaded
-            step = max(4, -(-n_rows // (4 * threads)) * 4)
+        step = 1 if self.way(n_rows) == BUCKETS else LANES
         return [(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
     def decode_shared(
@@ -117,15 +86,6 @@ class Decoder:
                 self._decode_ranges(p[some], branch, scores[some], ids[some], _one_by_one, LANES)
             return
         r, b = spec.n_repetitions, spec.n_buckets
-        if way == PERM:
-            with self._lock:
-                if self._blocks is None:
-                    self._blocks = codes_in_blocks(self.spec)
-            model = CodedClasses(self._blocks, r, b, branch)
-            least = np.empty(-(-k // LANES) * LANES, np.uint8)
-            room = self._room(PERM, lambda: PermRoom.of(r, b))._replace(least=least)
-            decode_perm(p, model, first, last, room, scores, ids)
-            return
         model = CodedClasses(self.codes.reshape(-1), r, b, branch)
         if way == ONE:
             v = self._room(ONE, lambda: np.empty(r, np.float32))

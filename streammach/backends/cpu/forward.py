@@ -90,7 +90,7 @@ class Forward(Ranked):
     ) -> None:  # fmt: skip
         self.spec, self.dense, self._blas_threads, self.logistic = spec, dense, threads, logistic
         self._predicts = weights is not None and not self.in_training
-        self.decoder = Decoder(spec, by_class=not self._predicts)
+        self.decoder = Decoder(spec)
         self.weights: Any  # an array, or packed rows, which only predict
         if weights is None:
             self.weights = np.zeros((spec.n_hashed_features, spec.n_columns), np.float32)

@@ -33,9 +33,9 @@ def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines
 
 
 def _decoding(shape: ModelShape) -> str:
-    from streammach.backends.cpu.decoder import usual_way
-
-    return usual_way(shape)
+    if shape.unhashed:
+        return ""
+    return "one" if shape.exact else "tile"
 
 
 CPU = BackendKind(

@@ -20,7 +20,7 @@ from streammach.errors import BudgetError, DataError, UsageError, clean
 from streammach.files.raw_text import text_lines
 from streammach.machine import size_text
 from streammach.model.model import Model
-from streammach.prediction.ranking import CandidateRanking, Ranking, Top
+from streammach.prediction.ranking import ListRanking, Top
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists, places_of
@@ -107,11 +107,11 @@ class Allowed:
                for lists in (self.only, self.never)]  # fmt: skip
         return replace(self, only=own[0], never=own[1])
 
-    def best(self, rows: RowBlock, k: int, rank: Ranking, score: CandidateRanking) -> Top:
+    def best(self, rows: RowBlock, k: int, rank: ListRanking) -> Top:
         """Return the k best labels of each row and their scores, exactly; -1 for no more."""
         k, n, asked = min(k, self.n_labels), rows.n_rows, self.n_ranked(k)
         if self.only is not None:
-            return score(rows, k, self._own(self.only))
+            return rank(rows, k, self._own(self.only))
         ids, scores = np.full((n, k), -1), np.zeros((n, k), np.float32)
         if SHARE * self.n_classes > len(self.classes):
             ids, scores = self.packed(*rank(rows, asked), k)
@@ -123,7 +123,7 @@ class Allowed:
             if not len(some):
                 continue
             own = self.part(slice(some[0], some[0] + 1))
-            ids[some], scores[some] = score(rows.take(some), k, own._shared(len(some)))
+            ids[some], scores[some] = rank(rows.take(some), k, own._shared(len(some)))
         return ids, scores
 
     def packed(

@@ -13,20 +13,18 @@ from streammach.backends.protocol import Backend
 from streammach.counts.scores import CountScorer
 from streammach.errors import DataError, UsageError
 from streammach.linear.scorer import open_scorer
+from streammach.linear.weights import LinearScorer
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed, KnownLabels
-from streammach.prediction.late_ranking import LateRanking
 from streammach.prediction.ranking import (
-    CandidateRanking,
+    ListRanking,
     Ranking,
     Top,
     by_counts,
     by_hashes,
     by_linear,
-    candidates_by_counts,
-    candidates_by_hashes,
-    candidates_by_linear,
+    ranked_again,
 )
 from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
@@ -50,8 +48,8 @@ class BestLabels:
         self._model, self._backend, self._scorer, self._named = model, backend, scorer, named
         self._workers = Workers(threads, "labels")
         self._linear = None if model.linear is None else open_scorer(model.linear, threads)
-        self._rankings: dict[Ranker, tuple[Ranking, CandidateRanking]] = {}
-        self._late = None if model.late is None else LateRanking(model.late, threads)
+        self._rankings: dict[Ranker, ListRanking] = {}
+        self._late = None if model.late is None else LinearScorer(model.late.classifiers, threads)
 
     def ranking(
         self, *, threshold: float | None = None, probabilities: bool = False,
@@ -68,9 +66,8 @@ class BestLabels:
             check_options({"threshold": "float"}, {"threshold": threshold})
             if not 0 <= threshold <= 1:
                 raise UsageError(f"{threshold} is no share from 0 to 1: --threshold")
-            return partial(self.likely_ids, threshold=threshold, allowed=allowed)
-        if probabilities:
-            return partial(self._probable_ids, allowed=allowed)
+        if probabilities or threshold is not None:
+            return partial(self._probable_ids, threshold=threshold, allowed=allowed)
         return partial(self.topk_ids, estimator=estimator, allowed=allowed)
 
     def topk_ids(
@@ -78,42 +75,34 @@ class BestLabels:
         allowed: Allowed | None = None,
     ) -> Top:  # fmt: skip
         """Return class ids int64 (n, k) and scores, best first, or raise DataError."""
-        rank, score = self._of(estimator or self._named or self._model.estimator)
+        rank = self._of(estimator or self._named or self._model.estimator)
         allowed = allowed or self.known.usual
-        if allowed is None:
-            return rank(block, k)
-        return allowed.best(block, k, rank, score)
+        return rank(block, k) if allowed is None else allowed.best(block, k, rank)
 
     def ranked(self, name: Ranker, block: RowBlock, k: int) -> Top:
         """Return the k best of all classes by an estimator."""
-        return self._of(name)[0](block, k)
+        return self._of(name)(block, k)
 
-    def likely_ids(
-        self, block: RowBlock, k: int, threshold: float, allowed: Allowed | None = None
-    ) -> Top:
-        """Return the labels of each row with at least a probability, and these."""
-        ids, p = self._probable_ids(block, k, allowed)
-        likely = p >= threshold
-        return np.where(likely, ids, -1), np.where(likely, p, np.float32(0))
-
-    def _probable_ids(self, block: RowBlock, k: int, allowed: Allowed | None = None) -> Top:
+    def _probable_ids(
+        self, block: RowBlock, k: int, threshold: float | None = None,
+        allowed: Allowed | None = None,
+    ) -> Top:  # fmt: skip
         """Return the k best class ids by the calibrated ranking and their probabilities.
 
         A label has the probability that it has among all of them, whichever may be said. Classes
-        are ranked once, as many as any of these asks for.
+        are ranked once, as many as any of these asks for. With a threshold less likely labels are
+        left out.
         """
         model, usual, n = self._model, self.known.usual, max(k, CANDIDATES)
-        every, score = self._of(model.calibrated)
+        every = self._of(model.calibrated)
         asked = [n, *(one.n_ranked(m) for one, m in ((usual, n), (allowed, k)) if one is not None)]
         top = every(block, max(asked))
 
-        def rank(_: RowBlock, n: int) -> Top:
-            return top[0][:, :n], top[1][:, :n]
+        def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
+            return (top[0][:, :k], top[1][:, :k]) if lists is None else every(rows, k, lists)
 
-        ids, scores = rank(block, n) if usual is None else usual.best(block, n, rank, score)
-        found, own = ids[:, :k], scores
-        if allowed is not None:
-            found, own = allowed.best(block, k, rank, score)
+        ids, scores = rank(block, n) if usual is None else usual.best(block, n, rank)
+        found, own = (ids[:, :k], scores) if allowed is None else allowed.best(block, k, rank)
         if model.listed:
             best = scores if usual is None else top[1][:, :CANDIDATES]
             p = label_probabilities(own, model.calibration, best)
@@ -123,7 +112,11 @@ class BestLabels:
                 n = min(CANDIDATES, ids.shape[1])
                 first, own = allowed.packed(ids[:, :n], p[:, :n], found.shape[1])
                 p = np.where(first >= 0, own, left[:, None])
-        return found, np.where(found >= 0, p[:, : found.shape[1]], 0).astype(np.float32)
+        said = np.where(found >= 0, p[:, : found.shape[1]], 0).astype(np.float32)
+        if threshold is None:
+            return found, said
+        likely = said >= threshold
+        return np.where(likely, found, -1), np.where(likely, said, np.float32(0))
 
     def of_classes(self, block: RowBlock, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of rows' best classes, where labels have `scores` of some of them.
@@ -132,35 +125,25 @@ class BestLabels:
         """
         if self.known.usual is None:
             return scores
-        return self._of(self._model.calibrated)[0](block, CANDIDATES)[1]
+        return self._of(self._model.calibrated)(block, CANDIDATES)[1]
 
-    def _of(self, name: Ranker) -> tuple[Ranking, CandidateRanking]:
-        """Return how all classes are ranked, and how listed ones."""
+    def _of(self, name: Ranker) -> ListRanking:
+        """Return how classes are ranked."""
         if name not in self._rankings:
-            transform, backend = self._model.training.transform, self._backend
-            if name == BLEND and self._model.linear is not None:
-                assert self._linear is not None
-                made = by_linear(self._linear), candidates_by_linear(self._linear)
-            elif name == BLEND:
-                assert self._scorer is not None
-                made = (
-                    by_counts(backend, self._scorer, transform),
-                    candidates_by_counts(backend, self._scorer, transform),
-                )
+            model, backend = self._model, self._backend
+            transform = model.training.transform
+            if name != BLEND:
+                ranking = by_hashes(backend, name, transform, self._each)
+            elif self._linear is not None:
+                ranking = by_linear(self._linear)
             else:
-                made = (
-                    by_hashes(backend, name, transform),
-                    candidates_by_hashes(backend, name, transform, self._each),
-                )
-            ranking, some = _all_numbers(made[0]), made[1]
-            if self._late is not None and name == self._model.calibrated:
-                ranking = self._late.all_classes(ranking)
-                some = self._late.some_classes(ranking, some)
-            some = _some_numbers(some)
-            without = WithoutFeatures.of(self._model, name)
-            if without is not None:
-                ranking, some = without.all_classes(ranking), without.some_classes(some)
-            self._rankings[name] = ranking, some
+                assert self._scorer is not None
+                ranking = by_counts(backend, self._scorer, transform)
+            ranking = _check_numbers(ranking)
+            if model.late is not None and self._late is not None and name == model.calibrated:
+                ranking = ranked_again(ranking, model.late, self._late)
+            without = WithoutFeatures.of(model, name)
+            self._rankings[name] = ranking if without is None else without.change(ranking)
         return self._rankings[name]
 
     def _each(self, work: Callable[[int, int], None], n: int) -> None:
@@ -176,28 +159,21 @@ class BestLabels:
             self._late.close()
 
 
-def _all_numbers(ranking: Ranking) -> Ranking:
+def _check_numbers(ranking: ListRanking) -> ListRanking:
     """Return a ranking that raises DataError where scores are no numbers."""
 
-    # Weights and values that are finite may have sums that are not: no class is the best then.
-    def rank(block: RowBlock, k: int) -> Top:
-        ids, scores = ranking(block, k)
+    # Weights and values that are finite may have sums that are not: no class is the best then. Of
+    # lists that are shorter than k the rest scores 0.
+    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
+        ids, scores = ranking(rows, k, lists)
+        if lists is not None:
+            wrong = (lists.last > lists.first) & (ids[:, 0] < 0)
+            if wrong.any():
+                _refuse(rows, wrong)
+            return ids, np.where(ids < 0, np.float32(0), scores)
         if ids.min(initial=0) < 0 or np.isnan(scores).any():
-            _refuse(block, (ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
+            _refuse(rows, (ids < 0).any(axis=1) | np.isnan(scores).any(axis=1))
         return ids, scores
-
-    return rank
-
-
-def _some_numbers(ranking: CandidateRanking) -> CandidateRanking:
-    """Return the same for listed classes; where these are fewer than k, the rest score 0."""
-
-    def rank(block: RowBlock, k: int, lists: CandidateLists) -> Top:
-        ids, scores = ranking(block, k, lists)
-        wrong = (lists.last > lists.first) & (ids[:, 0] < 0)
-        if wrong.any():
-            _refuse(block, wrong)
-        return ids, np.where(ids < 0, np.float32(0), scores)
 
     return rank
 

@@ -7,15 +7,17 @@ which ``ln n_i``, of the rows of a label, weighs least: how much of it is let go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import CodedClasses, decode_some, join_some
 from streammach.backends.protocol import Ranked
-from streammach.counts.scores import CountScorer, Hashed
+from streammach.counts.scores import CountScorer, Hashed, best_once
+from streammach.linear.late import BEST, LateLabels, rank_again
 from streammach.linear.scorer import Scorer
+from streammach.linear.weights import LinearScorer
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists, offer_listed
@@ -28,59 +30,27 @@ TILTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight
 
 Top = tuple[NDArray[np.int64], NDArray[np.float32]]  # class ids (n, k) and scores, best first
 Ranking = Callable[[RowBlock, int], Top]  # of rows before their transform, and k
-# The same of some classes alone; the id is -1 where there are no more.
-CandidateRanking = Callable[[RowBlock, int, CandidateLists], Top]
 Run = Callable[[Callable[[int, int], None], int], None]  # calls it with ranges of n, on threads
 
 
-def by_hashes(backend: Ranked, estimator: Estimator, transform: Transform) -> Ranking:
-    """Return the ranking of an estimator."""
-    return lambda rows, k: backend.topk(transformed(rows, transform), k, estimator)
+class ListRanking(Protocol):
+    """Ranks all classes of rows, or those that are listed for each of them, exactly.
+
+    Of lists the labels are ranked that their classes have; the id is -1 where there are no more.
+    """
+
+    def __call__(self, rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
+        """Return the k best of rows before their transform."""
 
 
-def by_counts(backend: Ranked, scorer: CountScorer, transform: Transform) -> Ranking:
-    """Return the ranking by counts and hashed models together, exact over all classes."""
-    hashes = None if backend.spec.unhashed else _Hashes(backend, transform)
-
-    def rank(rows: RowBlock, k: int) -> Top:
-        if hashes is None:
-            return scorer.topk(rows, k)
-        if rows.n_rows <= hashes.most:
-            return scorer.topk(rows, k, hashes.of(rows))
-        k = min(k, backend.spec.n_classes)
-        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        for some, part, hashed in hashes.parts(rows):
-            ids[some], scores[some] = scorer.topk(part, k, hashed)
-        return ids, scores
-
-    return rank
+def _on_this_thread(work: Callable[[int, int], None], n: int) -> None:
+    work(0, n)
 
 
-def by_linear(scorer: Scorer) -> Ranking:
-    """Return the ranking of linear classifiers; all classes are scored."""
-
-    def rank(rows: RowBlock, k: int) -> Top:
-        scores = scorer.scores(rows)
-        return best_first(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, k)
-
-    return rank
-
-
-def candidates_by_linear(scorer: Scorer) -> CandidateRanking:
-    """Return the ranking of listed classes by linear classifiers."""
-
-    def rank(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
-        ids, best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        offer_listed(scorer.scores(rows), lists, best, ids)
-        return ids, best
-
-    return rank
-
-
-def candidates_by_hashes(
-    backend: Ranked, estimator: Estimator, transform: Transform, run: Run
-) -> CandidateRanking:
-    """Return the ranking of listed classes by an estimator; `run` shares rows among threads."""
+def by_hashes(
+    backend: Ranked, estimator: Estimator, transform: Transform, run: Run = _on_this_thread
+) -> ListRanking:
+    """Return the ranking of an estimator; `run` shares rows with lists among threads."""
     kind, spec = ESTIMATORS[estimator], backend.spec
     step = max(1, LOGS_BYTES // (4 * max(spec.n_columns, 1)))
 
@@ -98,9 +68,11 @@ def candidates_by_hashes(
 
         run(piece, len(p))
 
-    def rank(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
-        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
         rows = transformed(rows, transform)
+        if lists is None:
+            return backend.topk(rows, k, estimator)
+        ids, scores = _empty(rows.n_rows, k)
         for start in range(0, rows.n_rows, step):
             some = slice(start, min(start + step, rows.n_rows))
             part = rows.part(some.start, some.stop)
@@ -110,22 +82,75 @@ def candidates_by_hashes(
     return rank
 
 
-def candidates_by_counts(
-    backend: Ranked, scorer: CountScorer, transform: Transform
-) -> CandidateRanking:
-    """Return the ranking of listed classes by counts and hashed models together."""
-    hashes = None if backend.spec.unhashed else _Hashes(backend, transform)
+def by_counts(
+    backend: Ranked | None, scorer: CountScorer, transform: Transform = "raw"
+) -> ListRanking:
+    """Return the ranking by counts and hashed models together, or by counts alone."""
+    hashes = None
+    if backend is not None and not backend.spec.unhashed:
+        hashes = _Hashes(backend, transform)
 
-    def rank(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+    def best(
+        rows: RowBlock, k: int, lists: CandidateLists | None, hashed: Hashed | None = None
+    ) -> Top:
+        if lists is None:
+            return scorer.topk(rows, k, hashed)
+        return scorer.best_of(rows, k, lists, hashed)
+
+    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
         if hashes is None:
-            return scorer.best_of(rows, k, lists)
-        ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+            return best(rows, k, lists)
+        if rows.n_rows <= hashes.most:
+            return best(rows, k, lists, hashes.of(rows))
+        ids, scores = _empty(rows.n_rows, min(k, scorer.weights.n_classes) if lists is None else k)
         for some, part, hashed in hashes.parts(rows):
-            own = lists.part(some.start, some.stop)
-            ids[some], scores[some] = scorer.best_of(part, k, own, hashed)
+            own = None if lists is None else lists.part(some.start, some.stop)
+            ids[some], scores[some] = best(part, k, own, hashed)
         return ids, scores
 
     return rank
+
+
+def by_linear(scorer: Scorer) -> ListRanking:
+    """Return the ranking of linear classifiers; all classes are scored."""
+
+    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
+        scores = scorer.scores(rows)
+        if lists is None:
+            return best_first(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, k)
+        ids, best = _empty(rows.n_rows, k)
+        offer_listed(scores, lists, best, ids)
+        return ids, best
+
+    return rank
+
+
+def ranked_again(ranking: ListRanking, late: LateLabels, scorer: LinearScorer) -> ListRanking:
+    """Return a ranking by the sum of its scores and of what `scorer`, classifiers, adds.
+
+    Of a row the first :data:`streammach.linear.late.BEST` classes have the sum; others keep their
+    scores, but for what these are above the lowest sum.
+    """
+
+    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
+        most = BEST if lists is not None else max(k, BEST)
+        ids, sums = rank_again(rows, ranking(rows, most), scorer, late.weight)
+        if lists is None:
+            return ids[:, :k], sums[:, :k]
+        n, m = ids.shape
+        at = lists.places(np.repeat(np.arange(n), m), ids.reshape(-1)).reshape(n, m)
+        labels = np.where(at >= 0, np.append(lists.labels, -1)[at], -1)
+        others, scores = ranking(rows, k + m, lists)
+        scores = np.minimum(scores, sums[:, -1:])  # a label has its best one
+        both = np.concatenate([labels, others], axis=1).astype(np.int64)
+        ids, scores = best_once(both, np.concatenate([sums, scores], axis=1))
+        return ids[:, :k], np.where(ids < 0, np.float32(0), scores)[:, :k]
+
+    return rank
+
+
+def _empty(n: int, k: int) -> Top:
+    return np.empty((n, k), np.int64), np.empty((n, k), np.float32)
 
 
 def hashed_means(

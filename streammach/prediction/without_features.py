@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.model.model import Model
-from streammach.prediction.ranking import CandidateRanking, Ranking, Top
+from streammach.prediction.ranking import ListRanking, Top
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
@@ -63,25 +63,18 @@ class WithoutFeatures:
         """All classes, best first: int64 (K,)."""
         return np.argsort(-self.scores, kind="stable")
 
-    def all_classes(self, ranking: Ranking) -> Ranking:
+    def change(self, ranking: ListRanking) -> ListRanking:
         """Return a ranking with these scores of rows without features."""
 
-        def rank(block: RowBlock, k: int) -> Top:
-            ids, scores = ranking(block, k)
-            empty = block.empty
-            if len(empty):
-                ids[empty] = self.order[: ids.shape[1]]
-                scores[empty] = self.scores[ids[empty]]
-            return ids, scores
-
-        return rank
-
-    def some_classes(self, ranking: CandidateRanking) -> CandidateRanking:
-        """Return the same of listed classes."""
-
-        def rank(block: RowBlock, k: int, lists: CandidateLists) -> Top:
-            ids, scores = ranking(block, k, lists)
-            for i in block.empty:
+        def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
+            ids, scores = ranking(rows, k, lists)
+            empty = rows.empty
+            if lists is None:
+                if len(empty):
+                    ids[empty] = self.order[: ids.shape[1]]
+                    scores[empty] = self.scores[ids[empty]]
+                return ids, scores
+            for i in empty:
                 some = slice(lists.first[i], lists.last[i])
                 own = self.scores[lists.classes[some]]
                 labels, own = best_first(lists.labels[None, some], own[None], len(own))

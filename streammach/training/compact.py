@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streammach.counts.scores import CountScorer
 from streammach.figures import Reached, words
 from streammach.linear.late import LateLabels
-from streammach.linear.weights import LinearWeights
+from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.machine import parse_size, size_text
 from streammach.model.calibration import CANDIDATES, Calibration, fit_calibration
 from streammach.model.document import Width
@@ -32,9 +32,8 @@ from streammach.model.shrink import (
     spare_after,
 )
 from streammach.planning.cost import FORMS
-from streammach.prediction.late_ranking import LateRanking
 from streammach.prediction.narrowed import Narrowed
-from streammach.prediction.ranking import Ranking, by_counts, by_hashes
+from streammach.prediction.ranking import Ranking, by_counts, by_hashes, ranked_again
 from streammach.prediction.selection_metrics import (
     log_each_row,
     measure_each_row,
@@ -207,6 +206,7 @@ class Judge:
 
     def _ranking(self, form: Form, ranker: Ranker, closing: ExitStack) -> Ranking:
         threads, transform = self.session.plan.config.placement.threads, self.spec.transform
+        hashed = None
         if not self.model.unhashed:
             hashed = Narrowed(
                 self.model.first(form.n_repetitions), self._trained, form.weights,
@@ -215,15 +215,16 @@ class Judge:
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:
+            assert hashed is not None, "a model ranks by something"
             return by_hashes(hashed, ranker, transform)
         scorer = CountScorer(self._counts_of(form), threads)
         closing.callback(scorer.close)
-        found = scorer.topk if self.model.unhashed else by_counts(hashed, scorer, transform)
+        found = by_counts(hashed, scorer, transform)
         if self.late is None:
             return found
-        late = LateRanking(self.late, threads)
+        late = LinearScorer(self.late.classifiers, threads)
         closing.callback(late.close)
-        return late.all_classes(found)
+        return ranked_again(found, self.late, late)
 
     def kept(self, least_rows: int) -> NDArray[np.bool_]:
         """Return the features that so many rows hold which were trained on: bool (d,)."""

@@ -13,6 +13,7 @@ from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.scores import CountScorer
 from streammach.data.holdout import masked_rows
 from streammach.figures import Reached, scores_text, words
+from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.counts import alone, saved
@@ -26,8 +27,7 @@ from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.prediction.late_ranking import LateRanking
-from streammach.prediction.ranking import Ranking, by_counts, by_hashes
+from streammach.prediction.ranking import ListRanking, by_counts, by_hashes, ranked_again
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -78,12 +78,12 @@ class CountsDecision(Decision):
         super().__init__(reasons=(*counted.reasons, *reasons), figures=figures)
         self._session, self._table, self._weights = session, counted.table, best
         self._transform, self._norms = transform, np.zeros(0, np.float32)
-        self.ranking = ranking = self._ranked_by(weigh(self._table, self._weights))
+        ranking = self._ranked_by(weigh(self._table, self._weights))
         near = neighbours(session, ranking, self._scorer.each)
         if near is not None:
             rows, self._norms, fit = near
             self._scorer.close()
-            self.ranking = self._ranked_by(replace(self.counts, near=rows))
+            ranking = self._ranked_by(replace(self.counts, near=rows))
             self.figures["blend"] = fit.with_them
             self.reasons += (
                 f"labels of similar training rows weigh {rows.weight:g}: held-out "
@@ -91,24 +91,25 @@ class CountsDecision(Decision):
                 f"{fit.without.text} without",
             )
             session.measured("neighbours", fit.with_them)
-        tilt = last_tilt(session, self.ranking, class_logarithms(self._table)[0])
+        tilt = last_tilt(session, ranking, class_logarithms(self._table)[0])
         if tilt is not None:
             self._weights = replace(best, prior=best.prior + tilt.back)
             self._scorer.close()
             again = replace(weigh(self._table, self._weights), near=self.counts.near)
-            self.ranking = self._ranked_by(again)
+            ranking = self._ranked_by(again)
             self.figures["blend"] = tilt.with_it
             self.reasons += (
                 f"labels weigh {tilt.back:g} ln n more, by their n rows: held-out "
                 f"{words(session.dataset.listed).both} {tilt.with_it.text} with, "
                 f"{tilt.without.text} without",
             )
-        self._late: LateRanking | None = None
-        late = late_labels(session, self.ranking)
+        self._late: LinearScorer | None = None
+        late = late_labels(session, ranking)
         if late is not None:
             self.late, own = late
-            self._late = LateRanking(self.late, session.plan.config.placement.threads)
-            self.ranking = self._late.all_classes(self.ranking)
+            threads = session.plan.config.placement.threads
+            self._late = LinearScorer(self.late.classifiers, threads)
+            ranking = ranked_again(ranking, self.late, self._late)
             self.figures["blend"] = own.with_them
             self.reasons += (
                 f"classifiers of labels, learnt last, weigh {self.late.weight:g}: held-out "
@@ -116,12 +117,13 @@ class CountsDecision(Decision):
                 f"{own.without.text} without",
             )
             session.measured(LATE, own.with_them)
+        self.ranking = ranking
 
-    def _ranked_by(self, counts: CountWeights) -> Ranking:
+    def _ranked_by(self, counts: CountWeights) -> ListRanking:
         session, self.counts = self._session, counts
         self._scorer = CountScorer(counts, session.plan.config.placement.threads)
         if self._transform is None:
-            return self._scorer.topk
+            return by_counts(None, self._scorer)
         return by_counts(session.backend, self._scorer, self._transform)
 
     def learn_held_out(self) -> None:

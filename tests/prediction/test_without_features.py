@@ -49,9 +49,10 @@ def test_classes_come_by_frequency_through_every_door(rng, shape, counts, listed
     with Predictor(model, threads=2) as predictor:
         names = [] if shape == "alone" else estimators()
         for name in names + [BLEND] * (counts != "none"):
-            way = by_hashes(predictor._backend, name, "raw")
             if name == BLEND:
                 way = by_counts(predictor._backend, predictor._scorer, "raw")
+            else:
+                way = by_hashes(predictor._backend, name, "raw")
             ids, scores = predictor.topk_ids(rows, K, name)
             own = way(rows, K)
             assert np.array_equal(ids[full], own[0][full])

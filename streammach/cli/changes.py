@@ -99,13 +99,12 @@ def _projected(run: Path, given: Arguments) -> int:
     """Return the bytes of the work, which fits the memory."""
     from streammach.model.calibration import CANDIDATES
     from streammach.model.size import size_in_file  # loads on demand
-    from streammach.prediction.room import room_before, shrinking_lines
-    from streammach.spec.byte_lines import bytes_in
+    from streammach.prediction.room import changing_bytes, room_before
 
     if given.on is None:
-        return bytes_in(shrinking_lines(size_in_file(run), given.memory), "host")
+        return changing_bytes(size_in_file(run), given.memory)
     asked = given.of(room_before)
-    return room_before(run, "evaluate", given.on, CANDIDATES, smaller=True, **asked).projected_bytes
+    return room_before(run, "change", given.on, CANDIDATES, **asked).projected_bytes
 
 
 @command("streammach add runs/odp new.vw --out more --on test.zarr")

@@ -31,7 +31,7 @@ from streammach.rows.names import NameIndex
 from streammach.spec.byte_lines import Line, bytes_in
 from streammach.spec.config import RunConfig
 
-Task = Literal["add", "evaluate", "predict", "report", "rows"]
+Task = Literal["add", "change", "evaluate", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room
 LEAST_VALUES = 1 << 12
 VALUE_BYTES = 64  # of a value: as it was read, with the model's ids, transformed, and work
@@ -42,7 +42,8 @@ AHEAD_BYTES = 24  # of a value of rows that are read while others are ranked
 AHEAD_ROW_BYTES = 96  # of such a row, its tag, and its place
 LABEL_BYTES = 96  # of a label: its rows, its gain, how often it is there, found and said, its place
 CLASS_BYTES = 8  # of a class: its rows, and how many of them are right
-MEASURES: tuple[Task, ...] = ("evaluate", "report")
+MEASURES: tuple[Task, ...] = ("change", "evaluate", "report")
+CHANGES: tuple[Task, ...] = ("add", "change")  # make another model of one
 CHUNK_BYTES = 12 << 20  # of a store that are decoded together
 PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
@@ -55,7 +56,7 @@ NOTHING: Mapping[str, int] = {}
 def room_before(
     run: str | os.PathLike[str], task: Task, path: str | os.PathLike[str], k: int, *,
     memory: str | int | None, device: str = "auto", threads: int | None = None,
-    options: SourceOptions = GUESSED, smaller: bool = False,
+    options: SourceOptions = GUESSED,
     beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
     some_labels: bool = False,
 ) -> Room:  # fmt: skip
@@ -71,7 +72,7 @@ def room_before(
     kind = _kind(held, task, given, device, threads, some_labels=some_labels)
     room = partial(
         room_for, held, task, given, k, device=device, threads=threads, budget=budget,
-        beside={**beside, **(held.smaller if smaller else NOTHING)}, some_labels=some_labels,
+        beside=beside, some_labels=some_labels,
     )  # fmt: skip
     if device == "cpu" and compiler_bytes(*kind) and CACHE_DIR:
         kept = room(compiling=0)  # which is refused where it is too little in any case
@@ -90,13 +91,13 @@ def device_for(wanted: str, held: ModelSize) -> str:
     return choose_device(wanted, work)[0]
 
 
-def shrinking_lines(held: ModelSize, memory: str | int | None) -> tuple[Line, ...]:
-    """Return what making a smaller model takes, by name, or raise BudgetError."""
-    found = {"code": CODE_BYTES, "model": held.n_bytes, **held.smaller}
+def changing_bytes(held: ModelSize, memory: str | int | None) -> int:
+    """Return the bytes that making another model of one takes, or raise BudgetError."""
+    found = {"code": CODE_BYTES, "model": held.changed}
     lines, budget = _sorted_lines(found), budget_of(memory)
     if bytes_in(lines, "host") > budget.most:
         raise _refused(lines, budget)
-    return lines
+    return bytes_in(lines, "host")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +191,9 @@ def _kind(
 ) -> tuple[object, ...]:
     """Return what decides which kernels are called."""
     return (
-        task, given.is_store, held.dense, held.counted, held.spec.exact, device, threads > 1,
-        held.spec.n_buckets > 256, held.coded, *(["some labels"] if some_labels else []),
+        "evaluate" if task == "change" else task, given.is_store, held.dense, held.counted,
+        held.spec.exact, device, threads > 1, held.spec.n_buckets > 256, held.coded,
+        *(["some labels"] if some_labels else []),
     )  # fmt: skip
 
 
@@ -221,7 +223,7 @@ def _fixed(
     backend, _ = BACKENDS[device].footprint(config, None)
     found = {
         "code": CODE_BYTES,
-        "model": held.n_bytes,
+        "model": held.changed if task in CHANGES else held.n_bytes,
         **{name: n for name, n in backend.items() if name != "weights"},
         "names": given.names + (NameIndex.footprint(*held.names[1]) if task == "rows" else 0),
         "pieces": given.pieces,

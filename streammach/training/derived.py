@@ -29,12 +29,11 @@ from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.ranked_rows import lists_of_labels
-from streammach.prediction.room import Input, Task, device_for, room_for, shrinking_lines
+from streammach.prediction.room import Input, Task, changing_bytes, device_for, room_for
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.spec.annotated import check_options
-from streammach.spec.byte_lines import bytes_in
 from streammach.training.run import Run
 
 ROW_BYTES = 4 << 20  # of rows of new classes, at least
@@ -77,7 +76,7 @@ def shrink(
     check_options(shrink.__annotations__, locals())
     inputs = [folder_of(run), *([] if store is None else [located(store)])]
     Destination(Path(out), not_a_model, force=force, inputs=inputs)
-    bytes_in(shrinking_lines(size_in_file(run), memory), "host")  # refuses what does not fit
+    changing_bytes(size_in_file(run), memory)  # refuses what does not fit
     small = smaller(
         Model.load(run), Path(run), size=size, weights=weights, repetitions=repetitions,
         pairs=pairs, min_count=min_count, store=store,
@@ -244,13 +243,11 @@ def _room(
     task: Task = "add"
     k, device = CLASSES, fallback()
     if on is not None:  # one after the other: the larger of both would do
-        task, k, device = "evaluate", CANDIDATES, device_for("auto", held)
+        task, k, device = "change", CANDIDATES, device_for("auto", held)
         given = given.beside(Input.of(on, held))
-    larger = held.smaller.copy()
-    larger["model with more classes"] = larger.pop("smaller model")
-    larger["rows of new classes"] = ROW_BYTES + 3 * MEANS_BYTES
     room = room_for(
-        held, task, given, k, device=device, threads=threads, budget=budget, beside=larger
-    )
+        held, task, given, k, device=device, threads=threads, budget=budget,
+        beside={"rows of new classes": ROW_BYTES + 3 * MEANS_BYTES},
+    )  # fmt: skip
     most = budget.n_bytes if budget.named else budget.limit
     return room, ROW_BYTES + max(0, most - room.projected_bytes)

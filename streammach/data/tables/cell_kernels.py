@@ -13,7 +13,6 @@ from streammach.jit import Array, kernel
 from streammach.simd import HIGH, load8
 
 QUOTED, RETURN = 34, 13
-START, BARE, INSIDE, CLOSED = range(4)  # of a cell; inside quotes; behind the closing one
 LETTERS, CELLS, PAIRED = range(3)  # what quotes are: letters, or around cells; where they pair up
 OPEN = 2  # it cannot be told yet
 ODD, WIDE = 1, 2  # marks of cells
@@ -46,10 +45,13 @@ def pairs_up(text: Array, p: int, stop: int, delimiter: int) -> Any:
 
 
 @kernel(fastmath=False)
-def whole_records(
-    text: Array, p: int, stop: int, delimiter: int, quotes: int, most: int, ended: bool
-) -> Any:
-    """Return where the last whole record in ``text[p:stop]`` ends, and how many there are.
+def read_records(
+    text: Array, p: int, stop: int, delimiter: int, quotes: int, most: int, ended: bool,
+    starts: Array, stops: Array, found: Array, lines: Array, odd: Array,
+) -> Any:  # fmt: skip
+    """Read records, or count them; return where the last whole one ends, and how many there are.
+
+    Blank lines are no records. Doubled quotes of a cell that is read become one in the text.
 
     Parameters
     ----------
@@ -64,104 +66,75 @@ def whole_records(
         How many are wanted at most; 0: all.
     ended : bool
         Whether nothing follows.
-    """
-    cut, n, start, where = p, 0, p, START
-    for q in range(p, stop):
-        byte = text[q]
-        if where == INSIDE:
-            if byte == QUOTED:
-                where = CLOSED
-        elif byte == NEWLINE:
-            blank = q == start or (q == start + 1 and text[start] == RETURN)
-            n += not blank
-            cut = start = q + 1
-            where = START
-            if n == most and most:
-                break
-        elif byte == QUOTED and quotes != LETTERS and where in (CLOSED, START):
-            where = INSIDE if where == CLOSED or quotes == CELLS else BARE
-            if where == BARE:
-                found = pairs_up(text, q + 1, stop, delimiter)
-                where = BARE if found == 0 or (found == OPEN and ended) else INSIDE
-        elif byte == delimiter:
-            where = START
-        else:
-            where = BARE
-    return cut, n
-
-
-@kernel(fastmath=False)
-def read_records(
-    text: Array, p: int, stop: int, delimiter: int, quotes: int, starts: Array, stops: Array,
-    found: Array, lines: Array, odd: Array,
-) -> Any:  # fmt: skip
-    """Read whole records; return their number, blank lines aside.
-
-    Doubled quotes of a cell become one in the text.
-
-    Parameters
-    ----------
-    text, p, stop : uint8, int, int
-        The text; where the first record starts and the last one ends.
-    delimiter, quotes : int
-        As for :func:`whole_records`.
-    starts, stops : int64 (rows, columns)
-        Receive where each cell lies; of those that a record lacks nothing is written.
-    found, lines : int64 (rows,)
-        Receive how many cells a record has, and its line, from 1.
+    starts, stops : int64 (columns, rows)
+        Receive where each cell lies of records that have all columns, one behind another; there is
+        room for one more of these.
+    found, lines : int64 (records,)
+        Receive how many cells a record has, and its line, from 1. Without room for any, records are
+        counted and nothing is written.
     odd : int64 (4,)
         Receives how many cells span lines and the line of the first; the same of cells whose first
         quote is a letter for it has no pair.
     """
-    n, line, columns = 0, 1, starts.shape[1]
+    n, kept, line, columns, cut, reads = 0, 0, 1, starts.shape[0], p, len(found) > 0
     odd[:] = 0
-    while p < stop:
-        if text[p] == NEWLINE or (text[p] == RETURN and text[p + 1] == NEWLINE):
-            p += 1 if text[p] == NEWLINE else 2
+    while p < stop and (most == 0 or n < most):
+        size = 1 + (text[p] == RETURN and p + 1 < stop)
+        if text[p + size - 1] == NEWLINE:
+            p += size
+            cut = p
             line += 1
             continue
-        lines[n] = line
-        column, last = 0, False
+        first, column, last = line, 0, False
         while not last:
             start = end = p
-            quoted = text[p] == QUOTED and quotes != LETTERS
-            if quoted and quotes == PAIRED and pairs_up(text, p + 1, stop, delimiter) != 1:
-                quoted = False
-                odd[UNPAIRED] += 1
-                if odd[UNPAIRED] == 1:
-                    odd[UNPAIRED + 1] = line
+            quoted = p < stop and text[p] == QUOTED and quotes != LETTERS
+            if quoted and quotes == PAIRED:
+                paired = pairs_up(text, p + 1, stop, delimiter)
+                quoted = paired == 1 or (paired == OPEN and not ended)
+                if not quoted:
+                    odd[UNPAIRED] += 1
+                    if odd[UNPAIRED] == 1:
+                        odd[UNPAIRED + 1] = line
             if quoted:
-                first = line
+                opened = line
                 start = end = p = p + 1
                 while p < stop:
                     if text[p] == QUOTED:
-                        if text[p + 1] != QUOTED:
-                            p += 1
-                            break
                         p += 1
+                        if p == stop or text[p] != QUOTED:
+                            break
                     line += text[p] == NEWLINE
-                    text[end] = text[p]
+                    if reads:
+                        text[end] = text[p]
                     end += 1
                     p += 1
-                if line > first:
+                if line > opened:
                     odd[SPANNING] += 1
                     if odd[SPANNING] == 1:
-                        odd[SPANNING + 1] = first
+                        odd[SPANNING + 1] = opened
+            shift = (p - end) * reads
             while p < stop and text[p] != delimiter and text[p] != NEWLINE:
-                text[end] = text[p]
-                end += 1
+                if shift > 0:
+                    text[p - shift] = text[p]
                 p += 1
+            end = p - shift
             last = p >= stop or text[p] == NEWLINE
             if last and end > start and text[end - 1] == RETURN:
                 end -= 1
-            p += 1
             if column < columns:
-                starts[n, column], stops[n, column] = start, end
+                starts[column, kept], stops[column, kept] = start, end
             column += 1
+            p += 1
+        if p > stop and not reads:  # it is not whole
+            break
         line += 1
-        found[n] = column
+        if reads:
+            found[n], lines[n] = column, first
+        kept += column == columns
         n += 1
-    return n
+        cut = p
+    return min(cut, stop), n
 
 
 @kernel(fastmath=False)

@@ -25,7 +25,6 @@ from streammach.data.tables.cell_kernels import (
     SPANNING,
     UNPAIRED,
     read_records,
-    whole_records,
 )
 from streammach.data.tables.cells import NOT_UTF8, BadCell, CellRows, Cells, PythonRows, TableRows
 from streammach.data.tables.head import HEAD_BYTES, HEAD_ROWS, HEAD_TEXT
@@ -48,7 +47,7 @@ ODD = {  # what is said of cells whose quotes are odd
     "line {:,} (--quotes on reads cells that span lines)",
 }
 COMMA, SEMICOLON = ord(","), ord(";")
-READ_CELLS = 1 << 21  # of records that are read together, 16 bytes each
+NO_CELLS, NO_ROWS = np.zeros((0, 0), np.int64), np.zeros(0, np.int64)
 MOST_KEYS = 1 << 13  # of the first objects: a cell of each in each row takes 64 MB
 MOST_VALUES = 1 << 20  # of an object, with its commas: decoded they take 64 MB
 MANY_VALUES = f"'{{}}' holds more than {MOST_VALUES:,} values"
@@ -90,20 +89,24 @@ class TextTable(Table, TextFile):
         for piece in super().pieces(begin):
             text, skipped = piece.buffer.text, 0
             if piece.start:
-                _, skipped = self._whole(text, 0, piece.start)
+                _, skipped = self._count(text, 0, piece.start)
             piece.first_line = self._lines + _lines(text[: piece.start])
             piece.first_row = self._before + skipped - self.header_rows
             piece.n_rows = self._through - self._before - skipped
             yield piece
 
-    def _whole(
+    def _count(
         self, text: NDArray[np.uint8], start: int, stop: int, *, most: int = 0, ended: bool = True
     ) -> tuple[int, int]:
-        cut, n = whole_records(text, start, stop, self.delimiter, self.quotes, most, ended)
+        """Return where the last whole record ends, and how many there are."""
+        cut, n = read_records(
+            text, start, stop, self.delimiter, self.quotes, most, ended, NO_CELLS, NO_CELLS,
+            NO_ROWS, NO_ROWS, np.zeros(4, np.int64),
+        )  # fmt: skip
         return int(cut), int(n)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
-        cut, n = self._whole(text, 0, size, ended=ended)
+        cut, n = self._count(text, 0, size, ended=ended)
         if ended and cut < size:
             raise DataError(
                 f"a cell in quotes is not closed, in row {self._through + n - 1:,} (counted from "
@@ -133,31 +136,23 @@ def _lines(text: NDArray[np.uint8]) -> int:
 
 
 class Records(NamedTuple):
-    """Records of a text: cells of whole ones, how many each has, its line, and odd cells.
-
-    As :func:`streammach.data.tables.cell_kernels.read_records` gives them, but that `starts` and
-    `stops` are those of records that have all columns; `whole` int64 (rows,) has their numbers.
-    """
+    """Records of a text, as :func:`streammach.data.tables.cell_kernels.read_records` gives them."""
 
     text: NDArray[np.uint8]
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
-    whole: NDArray[np.int64]
     found: NDArray[np.int64]
     lines: NDArray[np.int64]
     odd: NDArray[np.int64]
 
-    def cell(self, row: int, column: int) -> bytes:
-        """Return the bytes of a cell."""
-        return self.text[self.starts[row, column] : self.stops[row, column]].tobytes()
-
     def rows(self, names: Sequence[str], first: int = 0) -> CellRows:
-        """Return whole records from number `first` on."""
-        some = slice(int(np.searchsorted(self.whole, first)), None)
-        starts, stops = (np.asfortranarray(ends[some]) for ends in (self.starts, self.stops))
-        cells = {n: Cells.spans(self.text, starts[:, i], stops[:, i]) for i, n in enumerate(names)}
-        rows = CellRows(cells, len(starts))
-        rows.places = self.whole[some]
+        """Return the records that have all columns, from number `first` on."""
+        places = np.flatnonzero(self.found == len(names))
+        some = slice(int(np.searchsorted(places, first)), len(places))
+        spans = zip(names, self.starts[:, some], self.stops[:, some], strict=True)
+        cells = {name: Cells.spans(self.text, starts, stops) for name, starts, stops in spans}
+        rows = CellRows(cells, some.stop - some.start)
+        rows.places = places[some]
         return rows
 
 
@@ -213,39 +208,25 @@ class DelimitedSource(TextTable):
         if not self._names:
             return text[:0]
         whole = np.append(text, np.full(PADDING, NEWLINE, np.uint8))
-        n = self._whole(text, 0, len(text))[1]
+        n = self._count(text, 0, len(text))[1]
         read = self._records(whole, 0, len(text), n, len(self._names))
-        ends = zip(read.starts[:, 0].tolist(), read.stops[:, -1].tolist(), strict=True)
+        n = int(np.count_nonzero(read.found == len(self._names)))
+        ends = zip(read.starts[0, :n].tolist(), read.stops[-1, :n].tolist(), strict=True)
         return np.concatenate([text[:0], *(text[a : b + 1] for a, b in ends)])
 
     def _records(
-        self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int, *,
-        every: bool = False,
-    ) -> Records:  # fmt: skip
-        """Return records, with cells of `every` one or of those with so many."""
-        # Doubled quotes are changed in the text. Records are read some at a time: those that lack
-        # columns may be many, and have no place in what is kept.
+        self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int
+    ) -> Records:
+        """Return so many records; doubled quotes are changed in the text."""
+        # A record that has all columns takes a byte for each.
+        most = min(n_rows, (stop - start) // max(n_columns, 1)) + 1
+        starts, stops = np.empty((2, n_columns, most), np.int64)
         found, lines, odd = (np.zeros(n, np.int64) for n in (n_rows, n_rows, 4))
-        kept, whole = [np.zeros((2, 0, n_columns), np.int64)], [np.zeros(0, np.int64)]
-        n, before, most = 0, 0, max(1, READ_CELLS // max(n_columns, 1))
-        while n < n_rows:
-            end = min(n + most, n_rows)
-            cut = stop if end == n_rows else self._whole(text, start, stop, most=most)[0]
-            ends, own = np.empty((2, end - n, n_columns), np.int64), np.zeros(4, np.int64)
-            read_records(
-                text, start, cut, self.delimiter, self.quotes, ends[0], ends[1], found[n:end],
-                lines[n:end], own,
-            )  # fmt: skip
-            some = np.arange(end - n) if every else np.flatnonzero(found[n:end] == n_columns)
-            kept.append(ends if len(some) == end - n else ends[:, some])
-            whole.append(n + some)
-            lines[n:end] += before
-            for place in ODD:
-                odd[place + 1] = odd[place + 1] if odd[place] else own[place + 1] + before
-                odd[place] += own[place]
-            start, n, before = cut, end, before + (_lines(text[start:cut]) if end < n_rows else 0)
-        starts, stops = kept[1] if len(kept) == 2 else np.concatenate(kept, axis=1)
-        return Records(text, starts, stops, np.concatenate(whole), found, lines, odd)
+        read_records(
+            text, start, stop, self.delimiter, self.quotes, n_rows, True, starts, stops, found,
+            lines, odd,
+        )  # fmt: skip
+        return Records(text, starts, stops, found, lines, odd)
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
         """Say which columns no row had, and what quotes were met."""
@@ -257,12 +238,12 @@ class DelimitedSource(TextTable):
         """Return the first records of a text, up to so many; those that end there."""
         raw = np.frombuffer(text + b"\n" * PADDING, np.uint8).copy()
         size = len(text) + whole
-        cut, n = self._whole(raw, 0, size, most=most, ended=whole)
+        cut, n = self._count(raw, 0, size, most=most, ended=whole)
         if whole and cut < size and n < most:
             cut, n = size, n + 1
         columns = 1 + int(np.count_nonzero(raw[:cut] == self.delimiter)) if most == 1 else 0
         columns = min(columns or len(self._names), MOST_COLUMNS + 1)
-        return self._records(raw, 0, cut, n, columns, every=most == 1)
+        return self._records(raw, 0, cut, n, columns)
 
     def _header(self, text: bytes, whole: bool) -> Records | None:
         """Return the first record of a text, None where there is no whole one."""
@@ -273,14 +254,15 @@ class DelimitedSource(TextTable):
         read = find_in_head(self.path, self._raw, FIRST_BYTES, self._header)
         if read is None:
             return list(self.options.layout.columns)
-        if self.delimiter == COMMA and int(read.found[0]) == 1 and b";" in read.cell(0, 0):
+        n_cells = int(read.found[0])
+        ends = zip(read.starts[:n_cells, 0], read.stops[:n_cells, 0], strict=True)
+        cells = [read.text[start:stop].tobytes() for start, stop in ends]
+        if self.delimiter == COMMA and n_cells == 1 and b";" in cells[0]:
             self.delimiter = SEMICOLON
             return self._read_names()
-        n_cells = int(read.found[0])
         if n_cells > MOST_COLUMNS:
             what = f"its first row has {n_cells:,} cells, at most {MOST_COLUMNS:,} are read"
             raise DataError(what, path=self.path, line=1)
-        cells = [read.cell(0, i) for i in range(n_cells)]
         try:
             names = [cell.decode() for cell in cells] if self.header_rows else []
         except UnicodeDecodeError:
@@ -292,7 +274,7 @@ class DelimitedSource(TextTable):
         return names
 
     def _first_row(self, text: NDArray[np.uint8], size: int) -> tuple[int, int]:
-        stop = self._whole(text, 0, size, most=1)[0] if self.header_rows else 0
+        stop = self._count(text, 0, size, most=1)[0] if self.header_rows else 0
         return stop, _lines(text[:stop])
 
 

@@ -141,7 +141,6 @@ def test_rows_that_are_read_in_parts_are_the_same(form, cells, tmp_path, monkeyp
     made = []
     for most in (1 << 19, cells):
         monkeypatch.setattr("streammach.data.tables.cells.MOST_CELLS", most)
-        monkeypatch.setattr("streammach.data.tables.text_tables.READ_CELLS", most)
         with warnings.catch_warnings(record=True, action="always") as said:
             found = blocks_of(path)
         made.append((found, [str(one.message) for one in said]))

@@ -17,14 +17,7 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables import arrow_files
-from streammach.data.tables.cell_kernels import (
-    CELLS,
-    PAIRED,
-    SPANNING,
-    UNPAIRED,
-    read_records,
-    whole_records,
-)
+from streammach.data.tables.cell_kernels import CELLS, PAIRED, SPANNING, UNPAIRED, read_records
 from streammach.errors import Interrupted, UsageError
 from tests.data.tables.builders import FORMATS, ROLES, converted, features, rows_of, table_of, write
 
@@ -224,18 +217,20 @@ def test_records_are_those_of_pythons_csv(rows, crlf, quotes):
     csv.writer(file, lineterminator="\r\n" if crlf else "\n").writerows(rows)
     raw = file.getvalue().encode()
     text = np.frombuffer(raw + b"\n" * 40, np.uint8).copy()
-    cut, n = whole_records(text, 0, len(raw), ord(","), quotes, 0, True)
-    assert (cut, n) == (len(raw), len(rows))
-    starts, stops = np.zeros((n + 1, 3), np.int64), np.zeros((n + 1, 3), np.int64)
-    found, lines, odd = (np.zeros(m, np.int64) for m in (n + 1, n + 1, 4))
-    given = starts, stops, found, lines, odd
-    assert read_records(text, 0, len(raw), ord(","), quotes, *given) == n
-    assert odd[SPANNING] == sum("\n" in cell for row in rows for cell in row)
+    none, n, odd = np.zeros(0, np.int64), len(rows), np.zeros(4, np.int64)
+    how = text, 0, len(raw), ord(","), quotes, 0, True
+    no_cells = none.reshape(0, 0), none.reshape(0, 0)
+    assert read_records(*how, *no_cells, none, none, odd) == (len(raw), n)
+    assert text[: len(raw)].tobytes() == raw
+    starts, stops = np.zeros((2, 3, n + 1), np.int64)
+    found, lines = np.zeros((2, n), np.int64)
+    read_records(*how, starts, stops, found, lines, odd)
+    assert odd[SPANNING] == (sum("\n" in cell for row in rows for cell in row) if n else 0)
     assert not odd[UNPAIRED]
     assert [
-        [text[starts[i, c] : stops[i, c]].tobytes().decode() for c in range(3)] for i in range(n)
+        [text[starts[c, i] : stops[c, i]].tobytes().decode() for c in range(3)] for i in range(n)
     ] == rows
-    assert found[:n].tolist() == [3] * n
+    assert found.tolist() == [3] * n
 
 
 def test_columns_of_tables_belong_to_tables(tmp_path):

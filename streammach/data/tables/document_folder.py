@@ -89,7 +89,7 @@ class DocumentFolder(Table):
             return None
         texts = "\n".join(row.get(COLUMNS[0], "") for row in rows)
         data = np.frombuffer(texts.encode(), np.uint8)
-        return of_text(data, self._recipe, objects=False, ends=b"\n")
+        return of_text(data, self._recipe)
 
     def _document(self, name: str) -> tuple[dict[str, Any], tuple[str, str] | None]:
         """Return a document as a row; an empty one, the reason and the file if it is a bad row."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from streammach.data.source import Large
 from streammach.data.tables.arrow_rows import BYTES, VIEWS, ArrowRows, arrow, is_of
-from streammach.data.tables.cells import MAX_CELL
 from streammach.spec.recipe import Recipe
 
 CHUNK = 1 << 18
@@ -19,7 +18,6 @@ COPY_BYTES = 10  # for a byte of a cell: decoded, normalised, and joined to othe
 VALUE_BYTES = 60  # for a feature of a text or a list while its row is read
 ITEM_BYTES = 100  # for an item of a list
 OBJECT_BYTES = 64  # for a value of JSON, beside its bytes
-REFUSED_BYTES = 4  # for a byte of a cell that is refused
 MARKS = list(b",:[{")
 # What may stand between words, or begin one of its own.
 BREAKS = np.array([not chr(b).isalnum() if b < 128 else b >= 0xC0 for b in range(256)])
@@ -27,40 +25,21 @@ MOST_METADATA = 64 << 20
 DICTIONARY, RECORDS = 2, 3  # kinds of Arrow's messages
 
 
-def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool, ends: bytes) -> Large:
+def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool = False) -> Large:
     """Return what rows in a text, uint8 (bytes,), may take: cells, or objects of JSON."""
-    counts, before, last = np.zeros(256, np.int64), 0, -1
-    for first in range(0, len(text), CHUNK):
-        within = np.isin(text[first : first + CHUNK], np.frombuffer(ends, np.uint8), kind="table")
-        places = first + np.flatnonzero(within)
-        gaps = np.diff(places, prepend=last)
-        for i in np.flatnonzero(gaps > MAX_CELL).tolist():
-            counts += _counts(text[before : places[i] - gaps[i] + 1])
-            before = int(places[i])
-        last = int(places[-1]) if len(places) else last
-    counts += _counts(text[before:])
+    counts = _count_bytes(text)
     marks = int(counts[MARKS].sum())
     items = marks if objects or len(recipe.texts) < len(recipe.columns) else 0
-    found = _large(recipe, int(counts.sum()), int(counts[BREAKS].sum()) + 1, items)
-    more = REFUSED_BYTES * (len(text) - int(counts.sum())) + OBJECT_BYTES * marks * objects
-    return found._replace(n_bytes=found.n_bytes + more)
+    found = _large(recipe, len(text), int(counts[BREAKS].sum()) + 1, items)
+    return found._replace(n_bytes=found.n_bytes + OBJECT_BYTES * marks * objects)
 
 
 def of_row(rows: ArrowRows, recipe: Recipe) -> Large:
     """Return what a row of Arrow may take."""
-    n_bytes = rows.batch.nbytes
-    words = items = 0
-    for name in recipe.names:
-        cells = rows.strings(name) if name in recipe.texts else None
-        if cells is None:
-            items += sum(items_of(rows.batch.column(name)).tolist())
-            continue
-        for i in range(len(cells.starts)):
-            text = cells.data[cells.starts[i] : cells.stops[i]]
-            if len(text) > MAX_CELL:  # it is refused
-                continue
-            n_bytes, words = n_bytes + len(text), words + int(_counts(text)[BREAKS].sum()) + 1
-    return _large(recipe, n_bytes, words, items)
+    texts = [rows.strings(name).data for name in recipe.texts if name in rows.names]
+    words = sum(int(_count_bytes(text)[BREAKS].sum()) + 1 for text in texts)
+    items = sum(int(items_of(column).sum()) for column in rows.batch.columns)
+    return _large(recipe, rows.batch.nbytes + sum(map(len, texts)), words, items)
 
 
 def items_of(column: Any) -> NDArray[np.int64]:
@@ -97,7 +76,7 @@ def _cell_sizes(column: Any) -> Any:
     return column.nbytes // max(len(column), 1)
 
 
-def _counts(text: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _count_bytes(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     counts = np.zeros(256, np.int64)
     for first in range(0, len(text), CHUNK):
         counts += np.bincount(text[first : first + CHUNK], minlength=256)

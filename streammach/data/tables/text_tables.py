@@ -122,13 +122,7 @@ class TextTable(Table, TextFile):
         return cut
 
     def _large(self, text: NDArray[np.uint8]) -> Large:
-        ends = bytes([self.delimiter, NEWLINE]) if self.names_known else b'"\n'
-        text = self._readable(text)
-        return of_text(text, self.recipe, objects=not self.names_known, ends=ends)
-
-    @abstractmethod
-    def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the text of a large piece without rows that are refused by their cells' number."""
+        return of_text(text, self.recipe, objects=not self.names_known)
 
 
 def _lines(text: NDArray[np.uint8]) -> int:
@@ -203,16 +197,6 @@ class DelimitedSource(TextTable):
         rows.lines = read.lines + piece.n_lines_before
         rows.n_lines = _lines(text[piece.start : piece.stop]) + piece.n_lines_before
         return rows
-
-    def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if not self._names:
-            return text[:0]
-        whole = np.append(text, np.full(PADDING, NEWLINE, np.uint8))
-        n = self._count(text, 0, len(text))[1]
-        read = self._records(whole, 0, len(text), n, len(self._names))
-        n = int(np.count_nonzero(read.found == len(self._names)))
-        ends = zip(read.starts[0, :n].tolist(), read.stops[-1, :n].tolist(), strict=True)
-        return np.concatenate([text[:0], *(text[a : b + 1] for a, b in ends)])
 
     def _records(
         self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int
@@ -294,11 +278,6 @@ class JsonSource(TextTable):
         rows = PythonRows(*objects_of(short))
         check_keys(rows.names, self.path)
         return rows, len(found)
-
-    def _readable(self, text: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        lines = text.tobytes().splitlines(keepends=True)
-        some = [line for line in lines if line.count(b",") <= MOST_VALUES]
-        return np.frombuffer(b"".join(some), np.uint8)
 
     def rows_of(self, piece: TextPiece) -> PythonRows:
         """Return the objects of a piece; note their keys."""

@@ -101,29 +101,6 @@ def test_hostile_rows_take_bounded_memory(name, tmp_path):
         assert "\n" not in str(caught)
 
 
-REFUSED = {
-    "csv": (b"text,label\na,b\n", b"," * 5_000_000 + b"\n"),
-    "jsonl": (b'{"label":"a","n":["x"]}\n', b'{"label":"a","n":[' + b'"x",' * 1_100_000 + b"1]}\n"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("form", REFUSED)
-def test_rows_that_are_refused_count_for_no_budget(form, tmp_path):
-    good, bad = REFUSED[form]
-    path = tmp_path / f"rows.{form}"
-    path.write_bytes(good + bad + good.splitlines(keepends=True)[-1])
-    source = open_source(path, SourceOptions(form=form))
-    assert source.recipe.label == "label"
-    tracemalloc.start()
-    try:
-        large = [piece.large for piece in source.pieces() if piece.large is not None]
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert [one.n_values < 100 and one.n_bytes < 10_000 for one in large] == [True]
-    assert peak < 100 << 20
-
-
 TABLES = {
     "csv": b"label,a,tag,t\nx,1,one,w v\ny,2\n\nx,,two,\"v\nu\"\n"
     b"y,3,three,z\nz\n,4,four,\nx,5,,w\n",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -25,7 +24,6 @@ from streammach.data.identity import (
 from streammach.files.reading import sha256
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
-from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
 
 TEXT_PIECE_BYTES = 24 << 20  # of a piece of text with the rows in it
@@ -94,21 +92,6 @@ class PieceRows:
     # int64 (m, 2): where rows of importance 0 start and end, which are left out: of a training, and
     # of what looks at labels. Other rows are placed as if they were not there
     left: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-
-    @classmethod
-    def joined(cls, parts: list[PieceRows]) -> PieceRows:
-        """Return the rows of a piece that was read in parts."""
-        block = RowBlock.concat([part.block for part in parts])
-        if any(part.block.tags for part in parts):
-            tags = (part.block.tags or Texts.of([b""] * part.block.n_rows) for part in parts)
-            block = replace(block, tags=Texts.of(chain.from_iterable(t.raws() for t in tags)))
-        unknown = [part.unknown for part in parts if part.unknown is not None]
-        return cls(
-            block, [row for part in parts for row in part.bad],
-            unknown_values=sum(part.unknown_values for part in parts),
-            unknown=np.concatenate(unknown) if unknown else None,
-            left=np.concatenate([part.left for part in parts]),
-        )  # fmt: skip
 
     def places(self) -> NDArray[np.int64]:
         """Return the places of the rows as if those that are left out were not there."""

@@ -109,37 +109,40 @@ class TextFile(Source[TextPiece]):
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the lines in their order, in pieces of about a megabyte."""
+        with text_errors(self.path):
+            self._raw = self._raw if is_piped(self.path) and self._raw else self.opened()
+        with self._raw:
+            yield from self._pieces(self._raw, begin)
+
+    def _pieces(self, raw: RawFile, begin: Place) -> Iterator[TextPiece]:
         # Text before `begin` is read too: its digest is compared, and the fingerprint is that of
         # the whole file.
         done = crc = before = 0
         with text_errors(self.path, lambda: done):
-            raw = self._raw if is_piped(self.path) and self._raw else self.opened()
-            self._raw = raw
-            with raw:
-                for buffer, size, base in self._whole_lines(raw):
-                    done = base + size
-                    start = max(0, begin.at - base)
-                    if base < begin.at <= done:
-                        self._check_before(
-                            begin, google_crc32c.extend(crc, buffer.text[:start].tobytes())
-                        )
-                    crc = google_crc32c.extend(crc, buffer.text[:size].tobytes())
-                    if base == 0:
-                        first, lines = self._first_row(buffer.text, size)
-                        start, before = max(start, first), lines if start < first else 0
-                    if start >= size:
-                        self._free.append(buffer)
-                        continue
-                    yield TextPiece(
-                        buffer=buffer, start=start, stop=size, base=base, n_lines_before=before,
-                        n_read=raw.n_bytes, crc=crc,
-                        large=self._large(buffer.text[start:size]) if size > LARGE_TEXT else None,
-                    )  # fmt: skip
-                    before = 0
-                if done < begin.at:
-                    self._check_before(begin, -1)
+            for buffer, size, base in self._whole_lines(raw):
+                done = base + size
+                start = max(0, begin.at - base)
+                if base < begin.at <= done:
+                    self._check_before(
+                        begin, google_crc32c.extend(crc, buffer.text[:start].tobytes())
+                    )
+                crc = google_crc32c.extend(crc, buffer.text[:size].tobytes())
+                if base == 0:
+                    first, lines = self._first_row(buffer.text, size)
+                    start, before = max(start, first), lines if start < first else 0
+                if start >= size:
+                    self._free.append(buffer)
+                    continue
+                yield TextPiece(
+                    buffer=buffer, start=start, stop=size, base=base, n_lines_before=before,
+                    n_read=raw.n_bytes, crc=crc,
+                    large=self._large(buffer.text[start:size]) if size > LARGE_TEXT else None,
+                )  # fmt: skip
+                before = 0
+            if done < begin.at:
+                self._check_before(begin, -1)
 
-    def _large(self, text: NDArray[np.uint8]) -> Large:
+    def _large(self, text: NDArray[np.uint8]) -> Large | None:
         """Return what a piece with a long row takes."""
         blanks, commas = (int(np.count_nonzero(text == byte)) for byte in b" ,")
         values = blanks + int(np.count_nonzero(text == TAB))
@@ -169,18 +172,19 @@ class TextFile(Source[TextPiece]):
         Newlines stand behind the lines. A last line without one gets one.
         """
         file = raw.text(BLOCK_BYTES)
-        buffer, have, base, ended = self._buffer(), 0, 0, False
-        while not ended:
-            buffer = buffer.with_room_for(have + BLOCK_BYTES // 2 + 1, have)
-            room = len(buffer.text) - PADDING - 1
-            got = file.readinto(buffer.text[have:room].data) or 0
-            ended = not got
-            have += got
-            if ended and have and buffer.text[have - 1] != NEWLINE:
-                buffer.text[have] = NEWLINE
-                have += 1
-            if not ended and have < room // 2 and not (file is raw and raw.pauses()):
-                continue  # a pipe gives a little at a time
+        buffer, have, base, cut, ended = self._buffer(), 0, 0, 0, False
+        while have or not ended:
+            if not ended and (not cut or have < BLOCK_BYTES // 2):
+                buffer = buffer.with_room_for(have + BLOCK_BYTES // 2 + 1, have)
+                room = len(buffer.text) - PADDING - 1
+                got = file.readinto(buffer.text[have:room].data) or 0
+                ended = not got
+                have += got
+                if ended and have and buffer.text[have - 1] != NEWLINE:
+                    buffer.text[have] = NEWLINE
+                    have += 1
+                if not ended and have < room // 2 and not (file is raw and raw.pauses()):
+                    continue  # a pipe gives a little at a time
             cut = self._cut(buffer.text, have, ended=ended)
             if cut:
                 following = self._buffer().with_room_for(have - cut + BLOCK_BYTES // 2 + 1, 0)
@@ -194,7 +198,10 @@ class TextFile(Source[TextPiece]):
         self._free.append(buffer)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
-        """Return where the last whole row in the first bytes ends, 0 without one."""
+        """Return where the last whole row in the first bytes ends, 0 without one.
+
+        A table may have it end before: what is behind comes with the next piece.
+        """
         del ended
         return text[:size].tobytes().rfind(b"\n") + 1
 

@@ -91,6 +91,7 @@ class RawFile(io.RawIOBase):
         standard = path == STANDARD_INPUT
         self._file = io.FileIO(0 if standard else path, "rb", closefd=not standard, opener=opener)
         self._path, self._head = path, b""
+        self._seen: bytearray | None = None  # what was read and is read again, if there is any
         self._prompt = prompt
         self.ended = False  # whether the end was met
         self.n_bytes = 0  # bytes that were read
@@ -129,9 +130,22 @@ class RawFile(io.RawIOBase):
         else:
             got = 0 if self.ended else self._file.readinto(buffer) or 0
             self.ended = not got
+        text = bytes(memoryview(buffer)[:got])
         self.n_bytes += got
-        self.crc.update(bytes(memoryview(buffer)[:got]))
+        self.crc.update(text)
+        if self._seen is not None:
+            self._seen += text
         return got
+
+    @contextmanager
+    def rewinding(self) -> Iterator[None]:
+        """Read the first bytes in a block; behind it they are read again."""
+        self._seen = bytearray()
+        try:
+            yield
+        finally:
+            self._head, self._seen = bytes(self._seen) + self._head, None
+            self.n_bytes, self.crc = 0, google_crc32c.Checksum()
 
     def close(self) -> None:
         """Close the file; standard input stays open."""
@@ -192,22 +206,17 @@ def _tells(head: bytes) -> bool:
     return len(lines) > 1 or (len(lines) == 1 and not lines[0].replace(b" ", b"").strip().isdigit())
 
 
-def first_texts(path: Path, raw: RawFile | None, n_bytes: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the first bytes of a text, more each time, and whether no more are read."""
-    whole = False
-    while not whole:
-        text, ended = _first_bytes(path, raw, n_bytes)
-        whole = ended or n_bytes >= MAX_LINE
-        yield text, whole
-        n_bytes *= GROWS
-
-
 def find_in_head(
-    path: Path, raw: RawFile | None, n_bytes: int, found: Callable[[bytes, bool], T | None]
+    path: Path, raw: RawFile | None, n_bytes: int, look: Callable[[bytes, bool], T | None]
 ) -> T | None:
     """Return what is found in the first bytes of a text; it reads more where it must."""
-    results = (found(text, whole) for text, whole in first_texts(path, raw, n_bytes))
-    return next((result for result in results if result is not None), None)
+    found, whole = None, False
+    while found is None and not whole:
+        text, ended = _first_bytes(path, raw, n_bytes)
+        whole = ended or n_bytes >= MAX_LINE
+        found = look(text, whole)
+        n_bytes *= GROWS
+    return found
 
 
 def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, bool]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +22,7 @@ from streammach.simd import PADDING
 
 NO_BYTES = np.zeros(0, np.uint8)
 MAX_CELL = 8 << 20  # bytes of a cell of text
-MOST_CELLS = 1 << 19  # of rows that are read together, some thirty bytes each
+MOST_CELLS = 1 << 19  # of Python rows that are read together, some thirty bytes each
 NO_NUMBER = "'{}' is not a number"
 NOT_FINITE = "'{}' is not a finite float32"
 NO_LIST = "'{}' is no list"
@@ -162,10 +161,6 @@ class TableRows(ABC):
     lines: NDArray[np.int64] | None = None  # of text: each row's, from 1; None: rows have numbers
     n_lines: int = 0  # of the piece of text
 
-    def parts(self) -> Iterator[TableRows]:
-        """Yield the rows, some at a time where rows times columns are many."""
-        yield self
-
     @abstractmethod
     def values(self, name: str) -> list[Any]:
         """Return the values of a column."""
@@ -230,22 +225,6 @@ class PythonRows(TableRows):
             if row.keys() - names.keys():
                 names.update(dict.fromkeys(row))
         self.names = list(names)
-
-    def parts(self) -> Iterator[TableRows]:
-        """Yield rows that have few cells together, those that they lack too."""
-        first, names = 0, set[str]()
-        for i, row in enumerate(self._rows if self.n_rows * len(self.names) > MOST_CELLS else ()):
-            names |= row.keys()
-            if i > first and (i + 1 - first) * len(names) > MOST_CELLS:
-                yield self._part(first, i)
-                first, names = i, set(row)
-        yield self._part(first, self.n_rows) if first else self
-
-    def _part(self, first: int, stop: int) -> PythonRows:
-        a, b = (bisect_left(self.refused, row, key=lambda cell: cell.row) for row in (first, stop))
-        part = PythonRows(self._rows[first:stop], self.refused[a:b])
-        part.places = np.arange(first, stop)
-        return part
 
     def values(self, name: str) -> list[Any]:
         return [row.get(name) for row in self._rows]

@@ -17,7 +17,6 @@ from streammach.data.tables.cells import BadCell, Listed, TableRows
 from streammach.errors import DataError, clean
 
 HEAD_ROWS, HEAD_BYTES = 1000, 8 << 20  # that are looked at, at most
-HEAD_TEXT = 4 << 20  # bytes of a text that are read for it at first
 SHORT, SHORT_BYTES = 32, 8  # a cell of so many bytes, such as any number, counts so many
 
 

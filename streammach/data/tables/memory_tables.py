@@ -16,7 +16,7 @@ from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.arrow_files import BatchPiece, slices, some_rows
 from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
-from streammach.data.tables.cells import PythonRows, TableRows
+from streammach.data.tables.cells import MOST_CELLS, PythonRows, TableRows
 from streammach.data.tables.head import HEAD_ROWS
 from streammach.data.tables.memory_objects import arrow_column
 from streammach.data.tables.table_source import Table, distinct
@@ -101,8 +101,9 @@ class MemorySource(Table):
         if not self._listed:
             yield from map(ArrowRows, self._batches(self.recipe.names))
             return
-        for first in range(0, len(self._table), SOME_ROWS):
-            some = self._table[first : first + SOME_ROWS]
+        step = min(SOME_ROWS, max(1, MOST_CELLS // len(self.recipe.names)))
+        for first in range(0, len(self._table), step):
+            some = self._table[first : first + step]
             yield PythonRows(_dictionaries(some, self.recipe.texts))
 
     @cached_property

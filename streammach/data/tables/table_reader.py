@@ -90,8 +90,7 @@ class TableReader:
         """Return the rows of a piece."""
         rows = self._rows_of(piece)
         self._lines = rows.lines
-        parts = [self.rows(some, piece.first_row) for some in rows.parts()]
-        found = parts[0] if len(parts) == 1 else PieceRows.joined(parts)
+        found = self.rows(rows, piece.first_row)
         found.n_lines = rows.n_lines
         return found
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +24,22 @@ from streammach.data.tables.cell_kernels import (
     UNPAIRED,
     read_records,
 )
-from streammach.data.tables.cells import NOT_UTF8, BadCell, CellRows, Cells, PythonRows, TableRows
-from streammach.data.tables.head import HEAD_BYTES, HEAD_ROWS, HEAD_TEXT
+from streammach.data.tables.cells import (
+    MOST_CELLS,
+    NOT_UTF8,
+    BadCell,
+    CellRows,
+    Cells,
+    PythonRows,
+    TableRows,
+)
+from streammach.data.tables.head import HEAD_ROWS
 from streammach.data.tables.large import of_text
 from streammach.data.tables.table_source import Table, distinct
 from streammach.data.tables.values import is_utf8
 from streammach.data.text import TextFile, TextPiece
 from streammach.errors import DataError, clean
-from streammach.files.raw_text import RawFile, find_in_head, first_texts
+from streammach.files.raw_text import MAX_LINE, RawFile, find_in_head, is_piped, text_errors
 from streammach.simd import PADDING
 from streammach.spec.recipe import MOST_COLUMNS
 
@@ -53,7 +59,6 @@ MOST_VALUES = 1 << 20  # of an object, with its commas: decoded they take 64 MB
 MANY_VALUES = f"'{{}}' holds more than {MOST_VALUES:,} values"
 NO_JSON = "'{}' is not JSON"
 NO_OBJECT = "'{}' is no JSON object"
-LINE = re.compile(rb"^[^\S\n]*[^\s][^\n]*(\n?)", re.MULTILINE)  # that is not blank
 NOTHING: dict[str, Any] = {}
 
 
@@ -67,26 +72,39 @@ class TextTable(Table, TextFile):
     ) -> None:
         Table.__init__(self, options)
         TextFile.__init__(self, path, form, raw)
+        self._most = 0  # records of a piece; 0: any number
         # Records and lines before the present block, and up to its end.
         self._before = self._through = self._lines = self._lines_through = 0
 
     def first_rows(self) -> Iterator[TableRows]:
-        seen = 0
-        for text, whole in first_texts(self.path, self._raw, HEAD_TEXT):
-            more = HEAD_ROWS
-            while more == HEAD_ROWS:
-                rows, more = self._first(text, seen, whole=whole)
-                seen += more
-                yield rows
+        self._most = HEAD_ROWS
+        piped = self._raw if is_piped(self.path) else None
+        with text_errors(self.path):
+            raw = piped or self.opened()
+        with raw.rewinding() if piped else raw:
+            for piece in self._pieces(raw, START):
+                yield self._rows(piece)
+                if piece.end.at >= MAX_LINE:
+                    return
+
+    def rows_of(self, piece: TextPiece) -> TableRows:
+        return self._rows(piece)
 
     @abstractmethod
-    def _first(self, text: bytes, seen: int, *, whole: bool) -> tuple[TableRows, int]:
-        """Return the next rows of the first text, up to `HEAD_ROWS`, and how many records are."""
+    def _rows(self, piece: TextPiece) -> TableRows:
+        """Return the rows of a piece, of which nothing is counted yet."""
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
-        """Yield the records in their order, in pieces of about a megabyte."""
+        """Yield the records in their order, in pieces of about a megabyte.
+
+        Objects have a cell of each column when they are read, few of them perhaps in the text.
+        """
+        self._most = 0 if self.names_known else max(1, MOST_CELLS // len(self.recipe.names))
+        return super().pieces(begin)
+
+    def _pieces(self, raw: RawFile, begin: Place) -> Iterator[TextPiece]:
         self._before = self._through = self._lines = self._lines_through = 0
-        for piece in super().pieces(begin):
+        for piece in super()._pieces(raw, begin):
             text, skipped = piece.buffer.text, 0
             if piece.start:
                 _, skipped = self._count(text, 0, piece.start)
@@ -106,8 +124,9 @@ class TextTable(Table, TextFile):
         return int(cut), int(n)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
-        cut, n = self._count(text, 0, size, ended=ended)
-        if ended and cut < size:
+        most = self._most and self._most + self.header_rows * (not self._through)
+        cut, n = self._count(text, 0, size, most=most, ended=ended)
+        if ended and cut < size and not 0 < most == n:
             raise DataError(
                 f"a cell in quotes is not closed, in row {self._through + n - 1:,} (counted from "
                 "0) or before",
@@ -121,7 +140,9 @@ class TextTable(Table, TextFile):
         self._lines_through += _lines(text[:cut])
         return cut
 
-    def _large(self, text: NDArray[np.uint8]) -> Large:
+    def _large(self, text: NDArray[np.uint8]) -> Large | None:
+        if self._recipe is None:  # it is looked for
+            return None
         return of_text(text, self.recipe, objects=not self.names_known)
 
 
@@ -139,14 +160,13 @@ class Records(NamedTuple):
     lines: NDArray[np.int64]
     odd: NDArray[np.int64]
 
-    def rows(self, names: Sequence[str], first: int = 0) -> CellRows:
-        """Return the records that have all columns, from number `first` on."""
+    def rows(self, names: Sequence[str]) -> CellRows:
+        """Return the records that have all columns."""
         places = np.flatnonzero(self.found == len(names))
-        some = slice(int(np.searchsorted(places, first)), len(places))
-        spans = zip(names, self.starts[:, some], self.stops[:, some], strict=True)
+        spans = zip(names, self.starts[:, : len(places)], self.stops[:, : len(places)], strict=True)
         cells = {name: Cells.spans(self.text, starts, stops) for name, starts, stops in spans}
-        rows = CellRows(cells, some.stop - some.start)
-        rows.places = places[some]
+        rows = CellRows(cells, len(places))
+        rows.places = places
         return rows
 
 
@@ -174,12 +194,11 @@ class DelimitedSource(TextTable):
     def columns_there(self) -> list[str]:
         return self._names
 
-    def _first(self, text: bytes, seen: int, *, whole: bool) -> tuple[CellRows, int]:
-        before = self.header_rows + seen
-        read = self._first_records(text, whole, before + HEAD_ROWS)
-        return read.rows(self._names, before), len(read.found[before:])
+    def first_rows(self) -> Iterator[TableRows]:
+        yield CellRows({name: Cells.none(0) for name in self._names}, 0)
+        yield from super().first_rows()
 
-    def rows_of(self, piece: TextPiece) -> CellRows:
+    def _rows(self, piece: TextPiece) -> CellRows:
         """Return the rows of a piece; note its odd cells."""
         text, n = piece.buffer.text, len(self._names)
         read = self._records(text, piece.start, piece.stop, piece.n_rows, n)
@@ -218,21 +237,15 @@ class DelimitedSource(TextTable):
         for place, (n, line) in self._odd.items():
             warnings.warn(ODD[place].format(n, line) + f": {clean(self.path, 300)}", stacklevel=2)
 
-    def _first_records(self, text: bytes, whole: bool, most: int) -> Records:
-        """Return the first records of a text, up to so many; those that end there."""
-        raw = np.frombuffer(text + b"\n" * PADDING, np.uint8).copy()
-        size = len(text) + whole
-        cut, n = self._count(raw, 0, size, most=most, ended=whole)
-        if whole and cut < size and n < most:
-            cut, n = size, n + 1
-        columns = 1 + int(np.count_nonzero(raw[:cut] == self.delimiter)) if most == 1 else 0
-        columns = min(columns or len(self._names), MOST_COLUMNS + 1)
-        return self._records(raw, 0, cut, n, columns)
-
     def _header(self, text: bytes, whole: bool) -> Records | None:
         """Return the first record of a text, None where there is no whole one."""
-        read = self._first_records(text, whole, 1)
-        return read if len(read.found) else None
+        raw = np.frombuffer(text + b"\n" * PADDING, np.uint8).copy()
+        size = len(text) + whole
+        cut, n = self._count(raw, 0, size, most=1, ended=whole)
+        if whole and cut < size and not n:  # its last cell is not closed
+            cut, n = size, 1
+        columns = min(1 + int(np.count_nonzero(raw[:cut] == self.delimiter)), MOST_COLUMNS + 1)
+        return self._records(raw, 0, cut, 1, columns) if n else None
 
     def _read_names(self) -> list[str]:
         read = find_in_head(self.path, self._raw, FIRST_BYTES, self._header)
@@ -267,31 +280,30 @@ class JsonSource(TextTable):
 
     names_known = False
 
-    def _first(self, text: bytes, seen: int, *, whole: bool) -> tuple[PythonRows, int]:
-        """Return objects of lines, those too long to be looked at left out, if there are others."""
-        found = [
-            line[0]
-            for line in islice(LINE.finditer(text), seen, seen + HEAD_ROWS)
-            if whole or line[1]
-        ]
-        short = [one for one in found if len(one) <= HEAD_BYTES] or found[:1]
-        rows = PythonRows(*objects_of(short))
-        check_keys(rows.names, self.path)
-        return rows, len(found)
+    def first_rows(self) -> Iterator[TableRows]:
+        names = set[str]()
+        for rows in super().first_rows():
+            names.update(rows.names)
+            check_keys(names, self.path)
+            yield rows
 
-    def rows_of(self, piece: TextPiece) -> PythonRows:
+    def rows_of(self, piece: TextPiece) -> TableRows:
         """Return the objects of a piece; note their keys."""
+        rows = self._rows(piece)
+        known, needed = self.counts.names, {*self.recipe.names}
+        known.update(name for name in rows.names if name in needed or len(known) < MOST_KEYS)
+        return rows
+
+    def _rows(self, piece: TextPiece) -> PythonRows:
         every = piece.buffer.text[piece.start : piece.stop].tobytes().split(b"\n")[:-1]
         lines = np.array([i for i, line in enumerate(every) if line not in (b"", b"\r")], np.int64)
         rows = PythonRows(*objects_of([every[i] for i in lines]))
-        known, needed = self.counts.names, {*self.recipe.names}
-        known.update(name for name in rows.names if name in needed or len(known) < MOST_KEYS)
         rows.lines = lines + 1 + piece.n_lines_before
         rows.n_lines = len(every) + piece.n_lines_before
         return rows
 
 
-def check_keys(names: Sequence[str], path: Path) -> None:
+def check_keys(names: Collection[str], path: Path) -> None:
     """Raise DataError where the first objects have so many keys that these are no columns."""
     if len(names) > MOST_KEYS:
         what = f"its first objects have {len(names):,} different keys, {MOST_KEYS:,} are read"

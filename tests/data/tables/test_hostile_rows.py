@@ -117,7 +117,7 @@ def test_rows_that_are_read_in_parts_are_the_same(form, cells, tmp_path, monkeyp
     path.write_bytes(TABLES[form])
     made = []
     for most in (1 << 19, cells):
-        monkeypatch.setattr("streammach.data.tables.cells.MOST_CELLS", most)
+        monkeypatch.setattr("streammach.data.tables.text_tables.MOST_CELLS", most)
         with warnings.catch_warnings(record=True, action="always") as said:
             found = blocks_of(path)
         made.append((found, [str(one.message) for one in said]))
@@ -127,7 +127,7 @@ def test_rows_that_are_read_in_parts_are_the_same(form, cells, tmp_path, monkeyp
 
 
 def test_cells_that_are_looked_for_grow_with_the_keys_that_are_there(tmp_path, monkeypatch):
-    monkeypatch.setattr("streammach.data.tables.cells.MOST_CELLS", 2000)
+    monkeypatch.setattr("streammach.data.tables.text_tables.MOST_CELLS", 2000)
     seen, values = [], PythonRows.values
 
     def counted(self, name):

@@ -70,7 +70,7 @@ class BatchSource(Table):
     def _batch_bytes(self) -> int:
         """Return the bytes that a batch takes while it is read, about at most."""
 
-    def _checked(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
+    def _check_batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
         """Yield what `_batches` does, no batch of many rows; DataError where one is damaged."""
         for batch, n_read in self._batches(columns, begin):
             check_stored(batch.num_rows, self.n_bytes, self.path, "a batch of rows")
@@ -90,14 +90,14 @@ class BatchSource(Table):
             super().show(head)
 
     def first_rows(self) -> Iterator[TableRows]:
-        return some_rows(batch for batch, _ in self._checked(self._names, 0))
+        return some_rows(batch for batch, _ in self._check_batches(self._names, 0))
 
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the rows in their order, in pieces of about a megabyte."""
         names = [name for name in self._names if name in set(self.recipe.names)]
         first = 0
         with self._errors():
-            for batch, n_read in gathered(self._checked(names, begin.at)):
+            for batch, n_read in join_small_batches(self._check_batches(names, begin.at)):
                 for some, size in slices(batch):
                     stop = first + some.num_rows
                     if stop > begin.at:
@@ -258,21 +258,21 @@ def _index_of(schema: Any) -> frozenset[str]:
         return frozenset()
 
 
-def gathered(batches: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
+def join_small_batches(batches: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
     """Yield small batches joined into some of about a megabyte, with what was read by then."""
     held: list[Any] = []
     n_bytes = read = 0
     for batch, n_read in batches:
         if n_bytes + batch.nbytes >= PIECE_BYTES:
-            yield from ((some, read) for some in _joined(held))
+            yield from ((some, read) for some in _combine(held))
             held, n_bytes = [], 0
         held.append(batch)
         n_bytes, read = n_bytes + batch.nbytes, n_read
         del batch  # the next one is decoded
-    yield from ((some, read) for some in _joined(held))
+    yield from ((some, read) for some in _combine(held))
 
 
-def _joined(batches: list[Any]) -> list[Any]:
+def _combine(batches: list[Any]) -> list[Any]:
     if len(batches) < 2:
         return batches
     joined: list[Any] = arrow().Table.from_batches(batches).combine_chunks().to_batches()

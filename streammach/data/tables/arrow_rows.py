@@ -166,10 +166,10 @@ def _plain(column: Any, metadata: dict[bytes, bytes]) -> Any:
         inner = pa.array(TEXTS[name](inner, json.loads(facts or b"{}")), "string")
     elif name == b"arrow.bool8":
         inner = inner.cast("bool")
-    return _decoded(column, inner) if coded else inner
+    return _decode_words(column, inner) if coded else inner
 
 
-def _decoded(column: Any, words: Any) -> Any:
+def _decode_words(column: Any, words: Any) -> Any:
     if is_of(words.type, *VIEWS):  # older releases take none of them
         words = words.cast(arrow().large_binary())
     return words.take(column.indices)
@@ -207,7 +207,7 @@ def texts_of(column: Any) -> Cells:
     types, kind = pa.types, column.type
     there = _there(column)
     if types.is_dictionary(kind):
-        return texts_of(_decoded(column, column.dictionary))
+        return texts_of(_decode_words(column, column.dictionary))
     if types.is_float16(kind):
         return strings_of([*column.to_numpy(zero_copy_only=False)])
     if types.is_date(kind) or types.is_timestamp(kind):

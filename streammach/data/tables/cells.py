@@ -192,7 +192,7 @@ class TableRows(ABC):
         for row, value in enumerate(self.values(name)):
             listed[row] = isinstance(value, Listed)
             items = value if listed[row] else (value,)
-            texts.append([t for item in items for t in _taken(row, item, wrong)])
+            texts.append([t for item in items for t in _item_of(row, item, wrong)])
         return Cells.of(texts, wrong=wrong), listed
 
     def pairs(self, name: str) -> Cells:
@@ -260,7 +260,7 @@ class CellRows(TableRows):
 
     def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
         cells = self._columns[name]
-        if any(cells.item(i)[:1] == b"[" for i in range(len(cells.starts))):
+        if (cells.data[cells.starts] == ord("[")).any():
             return super().lists(name)
         return cells, np.zeros(self.n_rows, np.bool_)
 
@@ -268,20 +268,20 @@ class CellRows(TableRows):
 def strings_of(values: Sequence[Any]) -> Cells:
     """Return values as one string each."""
     wrong: list[BadCell] = []
-    texts = [_taken(row, value, wrong) for row, value in enumerate(values)]
+    texts = [_item_of(row, value, wrong) for row, value in enumerate(values)]
     return Cells.of(texts, wrong=wrong)
 
 
-def _taken(row: int, value: Any, wrong: list[BadCell]) -> tuple[bytes, ...]:
+def _item_of(row: int, value: Any, wrong: list[BadCell]) -> tuple[bytes, ...]:
     """Return a value as an item, or as none; say what is wrong with it."""
     try:
         text = text_of(value)
     except UnicodeEncodeError:
-        wrong.append(BadCell(row, NOT_UTF8, _shown(value)))
+        wrong.append(BadCell(row, NOT_UTF8, _excerpt(value)))
     except Unnamed as error:
-        wrong.append(BadCell(row, str(error), _shown(value)))
+        wrong.append(BadCell(row, str(error), _excerpt(value)))
     except ValueError:  # a whole number of thousands of digits
-        wrong.append(BadCell(row, NO_TEXT, _shown(value)))
+        wrong.append(BadCell(row, NO_TEXT, _excerpt(value)))
     else:
         return () if text is None else (text,)
     return ()
@@ -295,9 +295,9 @@ def _each(
         try:
             found = read(value)
         except _BadListError as error:
-            wrong.append(BadCell(row, str(error), _shown(value)))
+            wrong.append(BadCell(row, str(error), _excerpt(value)))
         except (ValueError, TypeError, OverflowError):
-            wrong.append(BadCell(row, reason, _shown(value)))
+            wrong.append(BadCell(row, reason, _excerpt(value)))
         else:
             yield row, found
 
@@ -332,5 +332,5 @@ def _vector(value: Any, width: int) -> Sequence[float]:
     return [number_of(v) for v in value]
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     return value[:80] if isinstance(value, str) else repr(value)[:80]

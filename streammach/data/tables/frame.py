@@ -93,7 +93,7 @@ def split(cells: Cells, separator: bytes) -> tuple[Cells, NDArray[np.bool_]]:
     return Cells.of(texts, wrong=cells.wrong), np.ones(cells.n_rows, np.bool_)
 
 
-def joined(
+def join_cells(
     every: Sequence[Cells], named: Sequence[tuple[str, str]], wrong: Wrong,
     changes: tuple[Change | None, Change | None] = (None, None),
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:  # fmt: skip
@@ -142,7 +142,7 @@ def joined(
                 continue
             if role == "text":
                 texts = True
-                text = normalised(text if tokens is None else tokens(text))
+                text = normalize(text if tokens is None else tokens(text))
                 put(first + i, (text if stemmed is None else stemmed(text)).encode())
         first += len(cells.starts)
     more = np.frombuffer(b"".join(tail) + bytes(PADDING), np.uint8)
@@ -150,7 +150,7 @@ def joined(
     return np.concatenate([data, more]), starts, stops, kinds
 
 
-def normalised(text: str) -> str:
+def normalize(text: str) -> str:
     """Return text in one case and one form: NFKC, folded, NFKC."""
     if text.isascii():
         return text.lower()

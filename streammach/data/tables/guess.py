@@ -55,7 +55,7 @@ def recipe_of(
 ) -> Recipe:  # fmt: skip
     """Return the recipe of a table, or raise UsageError."""
     names = list(head)
-    given = _given(options, names, path)
+    given = _named_roles(options, names, path)
     label, weight, tag = options.label, options.weight, options.tag
     for option, name in (("label", label), ("weight", weight), ("tag", tag)):
         if name is not None and name not in names:
@@ -68,7 +68,7 @@ def recipe_of(
         for n in names
         if n not in taken and n not in (label, weight, tag)
     }
-    guessed = _guessed(head, looks, every_text=options.text == (EVERY,), named=bool(given))
+    guessed = _guess_roles(head, looks, every_text=options.text == (EVERY,), named=bool(given))
     given |= guessed
     if label is None and labelled and options.features:
         left = [n for n in names if n not in (*given, *taken) and n.casefold() not in LEFT_OUT]
@@ -123,7 +123,9 @@ def _is_name(name: str) -> bool:
     return 0 < len(name.encode("utf-8", "replace")) <= MAX_COLUMN_NAME
 
 
-def _given(options: TableOptions, names: list[str], path: str | Path | None) -> dict[str, Role]:
+def _named_roles(
+    options: TableOptions, names: list[str], path: str | Path | None
+) -> dict[str, Role]:
     """Return the roles that the user gave to columns."""
     found: dict[str, Role] = {}
     roles: tuple[Role, ...] = ("text", "category", "number", "date", "names")
@@ -141,7 +143,7 @@ def _given(options: TableOptions, names: list[str], path: str | Path | None) -> 
     return found
 
 
-def _guessed(
+def _guess_roles(
     head: Head, looks: Mapping[str, Role | None], *, every_text: bool, named: bool
 ) -> dict[str, Role]:
     """Return the roles that columns look like, if none is named or all texts are asked for.

@@ -88,7 +88,7 @@ def as_rows(rows: Any) -> Any:
         matrix = given_rows(rows.X.to_memory() if hasattr(rows.X, "to_memory") else rows.X).matrix
         return Given(matrix, column_names(rows.var_names, matrix.shape[1], PLACE, "var_names"))
     if isinstance(rows, type) or not any(hasattr(rows, name) for name in (STREAM, ARRAY, *CELLS)):
-        raise _refused(rows)
+        raise _no_rows(rows)
     if len(getattr(rows, "shape", (0,))) == 1 and not hasattr(rows, "schema"):
         cells = cells_of(rows, None)
         if cells is not None:
@@ -100,7 +100,7 @@ def as_rows(rows: Any) -> Any:
         if hasattr(rows, ARRAY) and not hasattr(rows, "columns"):
             found = np.asarray(rows)
     if found is None:
-        raise _refused(rows)
+        raise _no_rows(rows)
     return _of_array(found, rows)
 
 
@@ -118,7 +118,7 @@ def _of_list(rows: Sequence[Any], came: Any = None) -> Any:
     try:
         array = np.asarray(rows)
     except (TypeError, ValueError):  # such as of rows of several lengths
-        raise _refused(came) from None
+        raise _no_rows(came) from None
     return _of_array(array, came)
 
 
@@ -134,8 +134,11 @@ def _of_array(rows: NDArray[Any], came: Any = None) -> Any:
         hint = "Give a list of rows, for one row: [row]. Reshape your data otherwise."
         raise DataError(what, path=PLACE, hint=hint)
     if rows.dtype.kind == "O" and came is not None:
-        raise _refused(came)
-    rows = np.asarray(unmasked(rows))
+        raise _no_rows(came)
+    plain: Any = rows
+    if np.ma.is_masked(rows):
+        plain = plain.astype(np.float64).filled(np.nan)
+    rows = np.asarray(plain)
     return rows if rows.ndim == 2 else rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
 
 
@@ -159,7 +162,7 @@ def _n_cells(cells: Any) -> int:
     return -1 if one or not hasattr(cells, "__len__") else len(cells)
 
 
-def _refused(rows: Any) -> DataError:
+def _no_rows(rows: Any) -> DataError:
     """Return what is said of an object that has no rows, or none yet."""
     method = next((name for name in LAZY if callable(getattr(rows, name, None))), None)
     hint = f"{FORMS[0].upper()}{FORMS[1:]}."
@@ -323,11 +326,6 @@ def _moved(columns: list[Any]) -> bool:
     """Return whether columns have numbers that are not their places."""
     whole = all(isinstance(name, int | np.integer) for name in columns)
     return whole and len({*columns}) == len(columns) and columns != [*range(len(columns))]
-
-
-def unmasked(rows: Any) -> Any:
-    """Return rows with NaN where a mask says that a value is missing."""
-    return rows.astype(np.float64).filled(np.nan) if np.ma.is_masked(rows) else rows
 
 
 def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:

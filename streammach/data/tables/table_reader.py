@@ -17,7 +17,7 @@ from streammach.data.formats import parsed
 from streammach.data.formats.parsed import Parsed, block_of, room_for
 from streammach.data.source import PieceRows
 from streammach.data.tables.cells import BadCell, Cells, TableRows
-from streammach.data.tables.frame import Wrong, cells_of, joined, note, split, too_long
+from streammach.data.tables.frame import Wrong, cells_of, join_cells, note, split, too_long
 from streammach.data.tables.frame_kernels import (
     BIN,
     FIRST_NUMBER,
@@ -104,11 +104,11 @@ class TableReader:
         refused = {cell.row: cell for cell in rows.refused}
         again = np.flatnonzero(np.isin(numbers, list(refused))).tolist() if refused else []
         wrong = {row: refused[int(numbers[row])] for row in again}
-        frame, tags = self._framed(rows, wrong)
+        frame, tags = self._make_frame(rows, wrong)
         refused |= {int(numbers[row]): cell for row, cell in wrong.items()}
         left = np.flatnonzero((frame.importance == 0) & ~frame.bad)
         frame.bad[left] = True
-        out = self._parsed(frame)
+        out = self._parse(frame)
         if len(self._keys[1]) > MOST_KEPT:  # the next row may be read by another thread
             self._forget()
         good = np.flatnonzero(~frame.bad)
@@ -124,7 +124,7 @@ class TableReader:
             left=first_row + left[:, None] + np.arange(2),
         )
 
-    def _framed(self, rows: TableRows, wrong: Wrong) -> tuple[Frame, Texts | None]:
+    def _make_frame(self, rows: TableRows, wrong: Wrong) -> tuple[Frame, Texts | None]:
         """Return rows as the kernel reads them, and their tags."""
         recipe, n, there = self._recipe, rows.n_rows, {*rows.names}
         # A column that is missing in all rows has no features, unless these are scaled or its gaps.
@@ -136,7 +136,7 @@ class TableReader:
         every = [*columns, self._labels(rows, wrong)]
         importance, tags = self._importance(rows, wrong), self._tags(rows, wrong)
         named = [*((c.name, c.role) for c in own), (recipe.label or "", "label")]
-        data, starts, stops, kinds = joined(every, named, wrong, self._changes)
+        data, starts, stops, kinds = join_cells(every, named, wrong, self._changes)
         firsts = np.cumsum([0, *(len(cells.starts) for cells in columns)])
         weights = [np.ones(1)]
         if any(cells.weights is not None for cells in every):
@@ -230,7 +230,7 @@ class TableReader:
         self._scratch = self._scratch_for(1 << 16, 1 << 12)
         self._keys = np.empty((1 << 12, 2), np.uint64), np.empty(1 << 12, np.int64)
 
-    def _parsed(self, frame: Frame) -> Parsed:
+    def _parse(self, frame: Frame) -> Parsed:
         words, n = self._vocabulary, len(frame.bad)
         values = len(frame.data) // BYTES_FOR_VALUE + n * (frame.numbers.shape[1] + 1)
         labels = int(frame.offsets[-1, -1] - frame.offsets[-1, 0])

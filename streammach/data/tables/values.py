@@ -57,11 +57,11 @@ def canonical(raw: bytes) -> bytes:
     a time at midnight; one of a time zone is that of UTC, with ``Z``. The ends of an interval are
     such names. Any other text stays as it is.
     """
-    return raw if len(raw) > MAX_VALUE else _named(raw)
+    return raw if len(raw) > MAX_VALUE else _name_of(raw)
 
 
 @lru_cache(KNOWN)
-def _named(raw: bytes) -> bytes:
+def _name_of(raw: bytes) -> bytes:
     if raw in WORDS:
         return WORDS[raw]
     if found := WHOLE.fullmatch(raw):

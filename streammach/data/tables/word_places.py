@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from streammach.data.tables.frame import IDEOGRAPHS, normalised
+from streammach.data.tables.frame import (
+    ALONE,
+    ASCII,
+    LAST_CODE,
+    PART,
+    kinds_of_characters,
+    normalize,
+)
 from streammach.data.tokenizers import Change, changes_of
 from streammach.spec.recipe import CHARS, Recipe
 
@@ -45,17 +51,15 @@ def words_in(
         for word in tokens(text).split():
             if (at := text.find(word, start)) >= 0:
                 start = at + len(word)
-                yield stem(normalised(word)), at, start
+                yield stem(normalize(word)), at, start
         return
-    for i, character in enumerate(text + " "):
-        part = character.isalnum() or unicodedata.category(character)[0] == "M"
-        alone = part and any(first <= ord(character) < stop for first, stop in IDEOGRAPHS)
-        if (not part or alone) and start < i:
-            yield stem(normalised(text[start:i])), start, i
-        if alone:
-            yield normalised(character), i, i + 1
-        if not part or alone:
-            start = i + 1
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    kinds = kinds_of_characters(ASCII if text.isascii() else LAST_CODE)[codes]
+    alone, part = kinds == ALONE, np.pad(kinds == PART, 1)
+    starts = np.flatnonzero(alone | (part[1:-1] & ~part[:-2]))
+    stops = np.flatnonzero(alone | (part[1:-1] & ~part[2:])) + 1
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield stem(normalize(text[start:stop])), start, stop
 
 
 def _cells(rows: Any, name: str, n_rows: int) -> list[Any]:

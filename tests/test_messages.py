@@ -13,7 +13,7 @@ import pytest
 
 from streammach import errors
 from streammach.cli.main import main
-from streammach.data.matrix_tree import _listed
+from streammach.data.matrices.matrix_layout import list_names
 from streammach.data.tables.guess import some_of
 from streammach.errors import StreammachError, joined
 from tests.test_errors import KINDS, TREES
@@ -211,7 +211,7 @@ def test_no_number_is_printed_as_minus_zero():
     assert f"{-1e-9:z.3f} {-0.0:+z.3g} {-1e-9:z.1%} {-2.5:z.1f}" == "0.000 +0 0.0% -2.5"
 
 
-@pytest.mark.parametrize("said", [some_of([]), _listed(set())])
+@pytest.mark.parametrize("said", [some_of([]), list_names(set())])
 def test_no_list_of_nothing_is_filled_in(said):
     assert said == "none"
 

@@ -13,7 +13,9 @@ from streammach.data.convert import convert
 from streammach.data.formats import parsed
 from streammach.data.formats.registry import TEXT_FORMATS, TextFormat, guess_format
 from streammach.data.label_arrays import Labels
-from streammach.data.matrix import Dense, MatrixSource, OpenMatrix
+from streammach.data.matrices.matrix import DenseMatrix
+from streammach.data.matrices.matrix_source import MatrixSource, OpenMatrix
+from streammach.data.matrices.named_arrays import MemoryArray
 from streammach.data.sources import MATRIX_SOURCES
 from streammach.errors import DeviceError, ModelError, UsageError
 from streammach.parts.base import Decision, Part
@@ -92,12 +94,12 @@ class TableSource(MatrixSource):
     magic = b"TABLE"
 
     @contextmanager
-    def opened(self):
+    def open_matrix(self):
         head, *lines = (line.split() for line in self.path.read_text().splitlines())
         x = np.array([line[1:] for line in lines], np.float64)
         labels = Labels.of(np.array([line[0] for line in lines]), self.path, "the labels")
         names = Names.of([name.encode() for name in head[1:]])
-        yield OpenMatrix(Dense(lambda a, b: x[a:b], x.shape), labels, names)
+        yield OpenMatrix(DenseMatrix(MemoryArray(x)), labels, names)
 
 
 @pytest.mark.parametrize("form", [None, "table"])

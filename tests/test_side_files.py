@@ -11,7 +11,7 @@ import pytest
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.class_weights import weighed
-from streammach.data.numpy_files import load_labels
+from streammach.data.matrices.matrix_files import load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
 from streammach.errors import BudgetError, StreammachError

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.folder import ConversionMemory
-from streammach.data.matrix import MatrixSource
+from streammach.data.matrices.matrix_source import MatrixSource
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agreed, open_sources

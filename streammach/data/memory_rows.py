@@ -34,7 +34,9 @@ from streammach.data.given import (
 )
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import Labels, LabelSets
-from streammach.data.matrix import Dense, Matrix, MatrixSource, OpenMatrix, Sparse
+from streammach.data.matrices.matrix import DenseMatrix, Matrix, SparseMatrix
+from streammach.data.matrices.matrix_source import MatrixSource, OpenMatrix
+from streammach.data.matrices.named_arrays import MemoryArray
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
@@ -100,13 +102,12 @@ class GivenSource(MatrixSource):
         """The rows as what is read in pieces."""
         m = self._rows.matrix
         if not self._rows.sparse:
-            return Dense(lambda a, b: m[a:b], m.shape)
-        sizes = (len(m.indices), len(m.data))
-        read = (lambda a, b: m.indices[a:b]), (lambda a, b: m.data[a:b])
-        return Sparse(m.indptr, *read, sizes, m.shape, PLACE)
+            return DenseMatrix(MemoryArray(m))
+        data, indices, indptr = map(MemoryArray, (m.data, m.indices, m.indptr))
+        return SparseMatrix((data, indices, indptr), m.shape, PLACE)
 
     @contextmanager
-    def opened(self) -> Iterator[OpenMatrix]:
+    def open_matrix(self) -> Iterator[OpenMatrix]:
         rows = self._rows
         yield OpenMatrix(
             self.matrix, self._labels, rows.names, spaced=rows.spaced, weights=self._weights
@@ -165,7 +166,7 @@ class Labelled:
         rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
         rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if self.labels.listed else 0
         threads = self._request().n_threads
-        pieces = (2 * threads + 1) * self.source.matrix.held.piece
+        pieces = (2 * threads + 1) * self.source.matrix.reading_bytes.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
         copies = AHEAD * threads * COPIED_BYTES * copied
         names = NAME_BYTES * (min(self.rows.shape[1], nnz) + (n_labels or n))

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from streammach.data.formats.registry import TEXT_FORMATS, guess_format
-from streammach.data.matrix import MatrixSource
+from streammach.data.matrices.matrix_files import MATRIX_SOURCES
 from streammach.data.matrix_text import MatrixText, matrix_shape
-from streammach.data.numpy_files import NpySource
 from streammach.data.source import START, Place, Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
 from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
@@ -21,17 +20,12 @@ from streammach.data.tables.guess import no_label
 from streammach.data.tables.table_source import Table, recipe_for
 from streammach.data.tables.text_tables import DELIMITERS, DelimitedSource, JsonSource, TextTable
 from streammach.data.text import TextPiece, TextSource
-from streammach.data.tree_files import Hdf5Source, NpzSource
-from streammach.data.zarr_folders import AnnDataSource
 from streammach.errors import DataError, UsageError, check_word, clean
 from streammach.files.raw_text import RawFile, find_in_head, is_piped
 from streammach.files.reading import disk_errors
 from streammach.spec.recipe import Recipe
 from streammach.spec.types import Multilabel
 
-MATRIX_SOURCES: dict[str, type[MatrixSource]] = {
-    known.form: known for known in (Hdf5Source, NpzSource, NpySource, AnnDataSource)
-}
 PIPED_TABLES: dict[str, type[TextTable]] = {
     "csv": DelimitedSource, "tsv": DelimitedSource, "jsonl": JsonSource,
 }  # fmt: skip

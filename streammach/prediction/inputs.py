@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
+from streammach.data.matrices.zarr_folders import is_matrix_folder
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.sources import open_source, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import check_recipe
 from streammach.data.tables.document_folder import is_document_folder
-from streammach.data.zarr_folders import is_matrix_folder
 from streammach.errors import UsageError
 from streammach.files.raw_text import is_piped
 from streammach.files.urls import Url

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-import streammach.data.matrix
+import streammach.data.matrices.matrix
 import streammach.data.text
 from streammach.data.conversion import intake
 from streammach.data.conversion.folder import ConversionMemory
@@ -208,7 +208,7 @@ class Sources:
         def work():
             os.chdir(where)
             streammach.data.text.BLOCK_BYTES = BLOCK_BYTES
-            streammach.data.matrix.PIECE_VALUES = PIECE_VALUES
+            streammach.data.matrices.matrix.PIECE_VALUES = PIECE_VALUES
             ConversionMemory.room = lambda *_: ROOM_BYTES
             if cut_off:
                 _cut_off_after(RUNS_KEPT)

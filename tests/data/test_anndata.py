@@ -13,8 +13,8 @@ from numcodecs import Blosc, GZip, Zlib, Zstd
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from streammach.data.convert import convert
+from streammach.data.matrices.zarr_folders import open_zarr
 from streammach.data.store.dataset import Dataset
-from streammach.data.zarr_folders import ZarrArray, read_node
 from streammach.errors import DataError, UsageError
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from tests.data.test_matrix_sources import LABELS, X, stored, wanted
@@ -37,7 +37,7 @@ def put(group, name, values, **options):
 
 
 def opened(folder):
-    return ZarrArray(folder, read_node(folder).document)
+    return open_zarr(folder).arrays[""]
 
 
 def categorical(group, name, values):
@@ -177,7 +177,7 @@ def test_codes_in_hdf5_are_never_labels_by_themselves(tmp_path):
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 @pytest.mark.parametrize("form", [2, 3])
 def test_many_chunks_and_pieces(form, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 3)
+    monkeypatch.setattr("streammach.data.matrices.matrix.PIECE_VALUES", 3)
     x, chunks = (sp.csr_array(X), (2,)) if kind == "sparse" else (X, (2, 3))
     convert(made(tmp_path / "a", x, form, chunks=chunks), tmp_path / "o")
     assert stored(tmp_path / "o") == named(X, LABELS)

@@ -83,7 +83,7 @@ def test_matrices_say_their_rows(tmp_path, monkeypatch):
         assert (found.rows, found.nnz, found.sample_features, found.exact) == (5, 7, 3, True)
         assert (found.label_kind, found.value_kind) == ("integer", "float32")
         assert found.sources[0].note != ""
-    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 3)
+    monkeypatch.setattr("streammach.data.matrices.matrix.PIECE_VALUES", 3)
     monkeypatch.setattr(module, "SAMPLE_VALUES", 2)
     found = explore(npz)
     assert (found.sample_rows, found.sources[0].rows, found.exact) == (3, 5, False)

@@ -33,7 +33,7 @@ def test_dense_rows_are_guessed_and_said(tmp_path):
 
 @pytest.mark.parametrize("chunks", [(1, 2), (2, 4), (5, 1)])
 def test_chunks_and_filters(chunks, tmp_path, monkeypatch):
-    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 9)
+    monkeypatch.setattr("streammach.data.matrices.matrix.PIECE_VALUES", 9)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("X", data=X, chunks=chunks, compression="gzip", shuffle=True)
         file.create_dataset("y", data=LABELS.reshape(-1, 1))
@@ -42,7 +42,7 @@ def test_chunks_and_filters(chunks, tmp_path, monkeypatch):
 
 def test_sparse_rows(tmp_path, monkeypatch):
     check(tmp_path, made(tmp_path / "a.h5", m=sp.csr_array(X), label=LABELS))
-    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 2)
+    monkeypatch.setattr("streammach.data.matrices.matrix.PIECE_VALUES", 2)
     check(tmp_path, tmp_path / "a.h5")
 
 

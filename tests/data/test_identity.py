@@ -51,7 +51,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(change, number, tiny)
 
 
 def test_a_matrix_or_its_labels_that_change_are_refused(tiny, rng, monkeypatch):
-    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 500)
+    monkeypatch.setattr("streammach.data.matrices.matrix.PIECE_VALUES", 500)
     matrix = scipy.sparse.random(600, 40, 0.2, "csr", np.float32, rng)
     path, labels = tiny.folder / "m.npz", tiny.folder / "y.npy"
     scipy.sparse.save_npz(path, matrix)
@@ -87,7 +87,7 @@ def test_an_interrupted_conversion_of_other_content_starts_anew(changed, tiny, m
 
 
 def test_an_interrupted_conversion_of_a_matrix_compares_its_rows(tiny, rng, monkeypatch):
-    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 500)
+    monkeypatch.setattr("streammach.data.matrices.matrix.PIECE_VALUES", 500)
     monkeypatch.setattr(folder.ConversionMemory, "room", lambda self, *others: 20_000)
     x = rng.integers(0, 3, (400, 30)).astype(np.float32)
     path = tiny.folder / "x.npy"

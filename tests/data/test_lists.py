@@ -259,7 +259,7 @@ def test_a_matrix_of_labels_that_promises_more_than_it_holds_is_refused(tiny, rn
     with zipfile.ZipFile(tiny.folder / "bad.npz", "w") as bad:
         for name, data in (members | {"indices.npy": header}).items():
             bad.writestr(name, data)
-    with pytest.raises(DataError, match="indices holds 0 bytes"):
+    with pytest.raises(DataError, match="indices has 0 bytes"):
         convert(tiny.folder / "X.npy", tiny.folder / "o", labels=tiny.folder / "bad.npz")
 
 

@@ -107,7 +107,7 @@ def test_images_are_rows_of_their_cells(tmp_path, order):
 
 
 def test_columns_first_and_many_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("streammach.data.matrix.PIECE_VALUES", 6)
+    monkeypatch.setattr("streammach.data.matrices.matrix.PIECE_VALUES", 6)
     np.save(tmp_path / "X.npy", np.asfortranarray(X))
     np.save(tmp_path / "y.npy", LABELS.reshape(-1, 1))
     check(tmp_path, tmp_path / "X.npy")
@@ -177,7 +177,7 @@ def test_columns_without_names_that_are_more_or_fewer_are_refused(tmp_path):
     piece=st.integers(1, 9),
 )  # fmt: skip
 def test_any_rows_survive(rows, piece, tmp_path):
-    import streammach.data.matrix as matrix
+    import streammach.data.matrices.matrix as matrix
 
     labels = np.array([label for label, _ in rows])
     indptr = np.cumsum([0] + [len(r) for _, r in rows])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.matrix import check_stored
+from streammach.data.matrices.named_arrays import check_stored
 from streammach.data.source import START, Large, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers

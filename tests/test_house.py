@@ -20,7 +20,25 @@ ROOT = Path(__file__).parent.parent
 # These only fall. What a feature needs is named where it is raised.
 PACKAGE_LINES = 64_829
 PARTICIPLES = 406  # functions that are named by one
-VERBS = {"len", "open", "read", "often", "speed", "widen", "seed", "feed", "embed", "need"}
+VERBS = {
+    "len",
+    "open",
+    "read",
+    "reopen",
+    "screen",
+    "often",
+    "speed",
+    "widen",
+    "seed",
+    "feed",
+    "embed",
+    "need",
+}
+LEADING = {  # verbs that names begin with: their last word is part of the object
+    "add", "answer", "check", "count", "decode", "describe", "drop", "fill", "find", "keep", "load",
+    "measure", "merge", "offer",
+    "open", "read", "replace", "score", "take", "warn", "with",
+}  # fmt: skip
 IRREGULAR = {
     "begun", "bound", "built", "chosen", "done", "drawn", "found", "given", "gone", "grown",
     "held", "kept", "known", "learnt", "left", "lent", "lost", "made", "meant", "said", "seen",
@@ -70,14 +88,16 @@ def test_the_package_does_not_grow():
 
 
 def is_participle(name):
-    """Whether the last word of a name is a participle, as far as its letters tell."""
-    word = name.strip("_").split("_")[-1]
-    return word not in VERBS and (word in IRREGULAR or word.endswith(("ed", "en")))
+    """Whether a name ends in a participle and begins with no verb, as far as its letters tell."""
+    words = name.strip("_").split("_")
+    if len(words) > 1 and words[0] in LEADING:
+        return False
+    return words[-1] not in VERBS and (words[-1] in IRREGULAR or words[-1].endswith(("ed", "en")))
 
 
 def test_a_participle_is_known_by_its_letters():
     assert all(map(is_participle, ["held", "_ranked", "rows_given", "taken"]))
-    assert not any(map(is_participle, ["read", "open_rows", "rank", "check_folder", "__len__"]))
+    assert not any(map(is_participle, ["read", "open_rows", "rank", "check_stored", "__len__"]))
 
 
 def test_functions_are_named_by_verbs():

@@ -105,7 +105,7 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
     for i, change in enumerate(changes):
         if tried and session.clock.left < 2 * session.clock.spent / (1 + len(tried)):
             break
-        if tried and change.get("cost") == MANY_ROWS_COST and best().idf:
+        if change.get("cost") == MANY_ROWS_COST and not _idf_is_wrong(list(tried.values())):
             continue
         session.at(i, 1 + len(changes))
         options = replace(best(), **change) if tried else LinearOptions(**change)
@@ -117,6 +117,12 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
         report_figure(session, fitting.how, tried[chosen].reached, fitting.n_judges),
     )
     return LinearDecision(lambda: fitting.learn(chosen, fitting.all_rows), tried[chosen], reasons)
+
+
+def _idf_is_wrong(tried: list[Judged]) -> bool:
+    """Return whether the second of two trials, without idf, is better by half a standard error."""
+    first, second = (one.reached for one in tried)
+    return second.accuracy > first.accuracy + first.error(tried[0].rows.n_rows) / 2
 
 
 def report_figure(session: PartSession, how: str, own: Reached, n: int) -> str:

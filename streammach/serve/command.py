@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from streammach.serve.messages import About
 
 NEEDED = ("prometheus_client", "starlette", "uvicorn")
-INSTALL = 'pip install "streammach[serve]"'
 
 
 @command("streammach serve runs/odp --port 8000")
@@ -39,7 +38,7 @@ INSTALL = 'pip install "streammach[serve]"'
               show_default=True, metavar="SECONDS",
               help="Time in which what was taken is answered at the end.")  # fmt: skip
 @options.shared(options.memory_option, options.device_option, options.threads_option)
-def serve(*, runs: tuple[str, ...], host: str, max_rows: int, given: Arguments) -> None:
+def serve(*, runs: tuple[str, ...], host: str, given: Arguments) -> None:
     """Answer requests for predictions over HTTP.
 
     RUN is the folder of a run or of a model, or NAME=FOLDER; a model is called by its name, or by
@@ -48,17 +47,16 @@ def serve(*, runs: tuple[str, ...], host: str, max_rows: int, given: Arguments) 
     hangup (SIGHUP) loads the models again.
     """
     try:
-        from streammach.serve.limits import ServiceLimits  # loads on demand
-        from streammach.serve.models import Computing
+        from streammach.serve.messages import ServeOptions  # loads on demand
         from streammach.serve.process import Port
         from streammach.serve.process import serve as answer
         from streammach.serve.service import name_folders
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
-        raise UsageError(f"serve needs {', '.join(NEEDED)}", hint=f"Run: {INSTALL}") from None
+        hint = 'Run: pip install "streammach[serve]"'
+        raise UsageError(f"serve needs {', '.join(NEEDED)}", hint=hint) from None
 
-    limits = ServiceLimits(rows=max_rows, **given.of(ServiceLimits))
     folders, place = name_folders(runs), Port(host, given.port)
     if not place.local:
         tell(
@@ -78,4 +76,4 @@ def serve(*, runs: tuple[str, ...], host: str, max_rows: int, given: Arguments) 
             say(f"{place.url} is ready; Ctrl-C stops it")
         sys.stdout.flush()
 
-    answer(folders, place, limits, Computing(**given.of(Computing)), ready)
+    answer(folders, place, ServeOptions(**given.of(ServeOptions)), ready)

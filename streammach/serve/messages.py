@@ -1,30 +1,41 @@
-"""What is sent to a service and what it answers, as records, and both described as OpenAPI 3.1."""
+"""What a service takes, answers and refuses, as records, and their description as OpenAPI 3.1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
 
+from streammach.errors import clean
 from streammach.figures import Explanation
-from streammach.serve.limits import ServiceLimits
+from streammach.rows.names import MAX_NAME
 from streammach.spec.types import Share
 
-DEFAULT_K = 5
+MAX_LABELS = 200  # of a row
+MAX_FEATURES = 100_000  # of a row, those that the model does not know among them
+MAX_FLOAT32 = 3.4028234663852886e38
+JSON = "application/json"
+Labels = list[str | int | list[str | int]]  # or a list of them for each row
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Number = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
+Few = msgspec.Meta(max_length=MAX_FEATURES)
 
 
-class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a request says beside its rows."""
+class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows, and what is asked of them."""
 
+    # of a model of a table the fields of each row by the names of their columns, or the text itself
+    # where it reads one column of text; otherwise a FeatureRow
+    rows: list[msgspec.Raw]
     # how many labels each row gets; all if there are fewer
-    k: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_K
+    k: Annotated[int, msgspec.Meta(ge=1, le=MAX_LABELS)] = 5
     probabilities: bool = False  # whether scores are probabilities
     # the least probability of a label that is given; scores are probabilities then
     threshold: Share | None = None
-    # labels that may be said alone, or may not be said; or a list of them for each row
-    only: list[str | int | list[str | int]] | None = None
-    never: list[str | int | list[str | int]] | None = None
+    only: Labels | None = None  # labels that may be said alone
+    never: Labels | None = None  # labels that may not be said
     # how many features that raise the score of a label, and that lower it
     explain: Annotated[int, msgspec.Meta(ge=0)] = 0
 
@@ -35,21 +46,7 @@ class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # values by the names of the features, where `"color": "red"` is the feature `color=red` with
     # the value 1; names alone, each with the value 1; or, for a model of a matrix, a number for
     # each of its columns
-    features: dict[str, float | str] | list[float | str]
-
-
-class FeatureRows(PredictRequest, frozen=True):
-    """A request to a model whose features have names."""
-
-    rows: list[FeatureRow]
-
-
-class FieldRows(PredictRequest, frozen=True):
-    """A request to a model of a table."""
-
-    # the fields of each row by the names of their columns; or the text itself, for a model that
-    # reads one column of text
-    rows: list[dict[str, Any] | str]
+    features: Annotated[dict[Name, Number | Name], Few] | Annotated[list[Number | Name], Few]
 
 
 class RowPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,73 +95,62 @@ class About(msgspec.Struct, frozen=True):
     columns: list[ModelColumn]  # of a table
     bytes: int  # memory that it takes
 
-
-class Models(msgspec.Struct, frozen=True):
-    """The models that are served."""
-
-    models: list[About]
-
-
-class Health(msgspec.Struct, frozen=True):
-    """What a service says of itself: ``ok`` or ``ready``."""
-
-    status: str
+    def reads_rows_of(self, former: About) -> bool:
+        """Return whether it has the columns of another model, and rows of the same kind."""
+        names, others = ({column.name for column in one.columns} for one in (self, former))
+        return names >= others and self.rows == former.rows
 
 
-JSON, HTML = "application/json", "text/html; charset=utf-8"
-METRICS = "text/plain; version=1.0.0; charset=utf-8"
-VERSION = "1"  # of what is described here
-PLACE = "#/components/schemas/{name}"
-RECORDS = (FeatureRows, FieldRows, Answer, Models, Health, Refusal)
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What a service takes, and where it computes."""
+
+    max_rows: int = 1024  # rows of a request
+    queue: int = 1024  # rows of a model that wait
+    batch: int = 64  # rows that are predicted together, but for a request that has more
+    # seconds in which a request is received, and again in which it is answered
+    deadline: float = 10.0
+    grace: float = 10.0  # seconds in which a service that is stopped answers what it has taken
+    device: str = "auto"  # `auto`, `cpu` or `cuda`
+    threads: int | None = None  # threads that compute for a model; all cores otherwise
+    # bytes that the process may take; 2 GB, or what the models need, otherwise
+    memory: str | None = None
 
 
-class Endpoint(NamedTuple):
-    """Something that a service is asked for."""
+class Refused(Exception):
+    """A request that gets no answer, and why: a line; `retry` is in seconds."""
 
-    method: str
-    path: str
-    answer: type | str  # its record, or the type of its content
-    handler: Callable[..., Any]  # a method that answers, which its docstring describes
+    def __init__(
+        self, status: int, reason: str, *, limit: str | None = None, retry: int | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.status, self.limit, self.retry = status, limit, retry
+        self.reason = clean(reason, 300)  # characters
 
-
-def document(
-    endpoints: Sequence[Endpoint], models: Sequence[About], limits: ServiceLimits
-) -> dict[str, Any]:
-    """Return the description; limits stand in the schemas of requests."""
-    _, schemas = msgspec.json.schema_components(RECORDS, ref_template=PLACE)
-    for record in (FeatureRows, FieldRows):
-        fields = schemas[record.__name__]["properties"]
-        fields["rows"]["maxItems"] = limits.rows_a_request
-        fields["k"]["maximum"] = limits.k
-    paths = {e.path: {e.method.lower(): _described(e, models)} for e in endpoints}
-    info = {"title": "streammach", "version": VERSION, "description": "The best classes of rows."}
-    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    @classmethod
+    def above(cls, limit: str, most: int, found: str, status: int = 413) -> Refused:
+        """Return the refusal of a request that is above a limit."""
+        return cls(status, f"{found}, {most:,} are taken at most", limit=limit)
 
 
-def _described(one: Endpoint, models: Sequence[About]) -> dict[str, Any]:
-    """Return what is said of an endpoint."""
-    seconds = {"description": "Seconds after which to ask again.", "schema": {"type": "integer"}}
-    refused = {
-        "description": "A request that gets no answer, and why.",
-        "content": _content(Refusal), "headers": {"Retry-After": seconds},
+def describe_api(names: Sequence[str], max_rows: int) -> dict[str, Any]:
+    """Return the OpenAPI description of requests for predictions."""
+    records = (PredictRequest, FeatureRow, Answer, Refusal)
+    template = "#/components/schemas/{name}"
+    places, schemas = msgspec.json.schema_components(records, ref_template=template)
+    request, row, answer, refusal = ({JSON: {"schema": place}} for place in places)
+    rows = schemas["PredictRequest"]["properties"]["rows"]
+    rows["items"] = {"anyOf": [row[JSON]["schema"], {"type": "object"}, {"type": "string"}]}
+    rows["maxItems"] = max_rows
+    answers = {
+        "200": {"description": "The best labels of rows.", "content": answer},
+        "default": {"description": "Why there is no answer.", "content": refusal},
+    }
+    post = {"requestBody": {"required": True, "content": request}, "responses": answers}
+    name = {"name": "name", "in": "path", "required": True, "schema": {"enum": names}}
+    named = {"post": post, "parameters": [name]}
+    return {
+        "openapi": "3.1.0", "info": {"title": "streammach", "version": "1"},
+        "paths": {"/predict": {"post": post}, "/models/{name}/predict": named},
+        "components": {"schemas": schemas},
     }  # fmt: skip
-    answer = {"description": one.handler.__doc__, "content": _content(one.answer)}
-    said: dict[str, Any] = {
-        "summary": one.handler.__doc__, "responses": {"200": answer, "default": refused}
-    }  # fmt: skip
-    if "{name}" in one.path:
-        names = {"type": "string", "enum": [model.name for model in models]}
-        said["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": names}]
-    if one.answer is Answer:
-        kinds = {FeatureRows if model.rows == "features" else FieldRows for model in models}
-        body = {"anyOf": [_schema(kind) for kind in RECORDS if kind in kinds]}
-        said["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
-    return said
-
-
-def _content(answer: type | str) -> dict[str, Any]:
-    return {answer: {}} if isinstance(answer, str) else {JSON: {"schema": _schema(answer)}}
-
-
-def _schema(record: type) -> dict[str, str]:
-    return {"$ref": PLACE.format(name=record.__name__)}

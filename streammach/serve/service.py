@@ -1,21 +1,35 @@
-"""The models of a service: opened together, loaded again one by one, stopped together."""
+"""The models of a service: loaded together, asked through a queue each, and counted."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import psutil
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from streammach.errors import ModelError, StreammachError, UsageError, clean
+from streammach.machine import budget, give_back, size_text
 from streammach.progress import tell
-from streammach.serve.batches import ModelQueue, ServiceMetrics, Worker
-from streammach.serve.limits import Refused, ServiceLimits, mistake
-from streammach.serve.messages import About
-from streammach.serve.models import Computing, Loader
+from streammach.serve.messages import About, Answer, PredictRequest, Refused, ServeOptions
+from streammach.serve.models import Served, load_model
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAMING = "A name has letters, digits, dots, dashes and underscores: NAME=RUN."
+# Bytes that requests may take together, at least; more where models leave more.
+MIN_REQUEST_BYTES = 160_000_000
+LARGE = 16_000_000  # bytes that are given back to the system when they are free
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 256, 1024)
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
 def name_folders(runs: Sequence[str]) -> dict[str, Path]:
@@ -33,40 +47,170 @@ def name_folders(runs: Sequence[str]) -> dict[str, Path]:
     return found
 
 
+class ServiceMetrics:
+    """What is counted of a service and of each of its models, for Prometheus."""
+
+    def __init__(self) -> None:
+        # Not the time since when each is counted.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"namespace": "streammach", "registry": self.registry}
+        of_model = {"labelnames": ("model",), **own}
+        self.requests = Counter("requests_total", "Requests.", ("route", "status"), **own)
+        took = "Time from a request for predictions to its answer."
+        self.request_seconds = Histogram("request_seconds", took, buckets=SECONDS, **own)
+        together = "Rows that were predicted together."
+        self.batch_rows = Histogram("batch_rows", together, buckets=BATCHES, **of_model)
+        again = "Times that a model was loaded again."
+        self.reloads = Counter("reloads_total", again, ("model", "result"), **own)
+        self.waiting = Gauge("queue_rows", "Rows that wait.", **of_model)
+        memory = Gauge("resident_memory_bytes", "Memory that the process holds.", **own)
+        memory.set_function(lambda: psutil.Process().memory_info().rss)
+
+
+class RequestMemory:
+    """The memory that requests share; one event loop lends it."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.used = most, 0  # bytes
+
+    @contextmanager
+    def lend(self, n_bytes: int) -> Iterator[None]:
+        """Lend bytes to a request for as long as a block runs, or raise Refused."""
+        if self.used + n_bytes > self.most:
+            fits, used = n_bytes <= self.most, f"{size_text(self.used)} of {size_text(self.most)}"
+            what = f"the request may take {size_text(n_bytes)} of memory, others take {used}"
+            reason = f"{what}: send fewer rows at a time, or serve with more --memory"
+            raise Refused(503 if fits else 413, reason, limit="memory", retry=1 if fits else None)
+        self.used += n_bytes
+        try:
+            yield
+        finally:
+            self.used -= n_bytes
+            if n_bytes > LARGE:
+                give_back()
+
+
+@dataclass(eq=False)
+class QueuedRequest:
+    """A request in the queue of a model."""
+
+    request: PredictRequest
+    answer: asyncio.Future[Answer | Exception]
+
+
+class ModelQueue:
+    """The queue of a model: an event loop fills it, one thread predicts what waits."""
+
+    def __init__(self, served: Served, options: ServeOptions, metrics: ServiceMetrics) -> None:
+        self.served, self._options, self._metrics = served, options, metrics
+        self.n_rows = 0  # that wait
+        self._requests: deque[QueuedRequest] = deque()
+        self._thread = ThreadPoolExecutor(1, f"serve-{served.name}")
+        self._task: asyncio.Task[None] | None = None  # answers all that wait
+        metrics.waiting.labels(served.name).set_function(lambda: self.n_rows)
+        for result in ("done", "failed"):  # from 0
+            metrics.reloads.labels(served.name, result)
+
+    async def predict(self, request: PredictRequest) -> Answer:
+        """Return the answer to a request, or raise Refused."""
+        n_rows, most, seconds = len(request.rows), self._options.queue, self._options.deadline
+        if self.n_rows + n_rows > most:
+            what = f"{self.n_rows:,} rows wait, {most:,} may"
+            raise Refused(429, what, limit="queue", retry=1)
+        self.n_rows += n_rows
+        queued = QueuedRequest(request, asyncio.get_running_loop().create_future())
+        self._requests.append(queued)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._answer_all())
+        try:
+            answer = await asyncio.wait_for(queued.answer, seconds)
+        except TimeoutError:
+            what = f"there was no answer within {seconds:g} s"
+            raise Refused(503, what, limit="deadline", retry=1) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def swap(self, served: Served) -> None:
+        """Let another model answer all that is not yet being predicted; the old one is closed."""
+        self.served, former = served, self.served
+        self._thread.submit(former.close)  # after what it predicts now
+
+    def close(self) -> None:
+        """Stop the thread, and close the model."""
+        self._thread.shutdown(cancel_futures=True)
+        self.served.close()
+
+    async def _answer_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._requests:
+            batch = [one for one in self._take_batch() if not one.answer.done()]
+            requests = [one.request for one in batch]
+            answers = await loop.run_in_executor(self._thread, self._predict, requests)
+            for queued, answer in zip(batch, answers, strict=True):
+                if not queued.answer.done():  # somebody still waits
+                    queued.answer.set_result(answer)
+
+    def _take_batch(self) -> list[QueuedRequest]:
+        """Take a request, and those behind it whose rows can be predicted together with its own."""
+        batch = [self._requests.popleft()]
+        first = batch[0].request
+        n_rows, alone = len(first.rows), (first.only, first.never) != (None, None)
+        while self._requests and not alone:
+            request = self._requests[0].request
+            n = n_rows + len(request.rows)
+            if n > self._options.batch or replace(request, rows=[]) != replace(first, rows=[]):
+                break
+            batch.append(self._requests.popleft())
+            n_rows = n
+        self.n_rows -= n_rows
+        return batch
+
+    def _predict(self, requests: Sequence[PredictRequest]) -> list[Answer | Exception]:
+        """Return the answers to requests; where one is refused, each is predicted for itself."""
+        served, rows = self.served, [row for one in requests for row in one.rows]
+        try:
+            predictions = served.predict(requests[0], rows) if rows else []
+        except Exception as error:
+            alone = len(requests) == 1
+            return [error] if alone else [self._predict([one])[0] for one in requests]
+        self._metrics.batch_rows.labels(served.name).observe(len(rows))
+        own = iter(predictions)
+        return [
+            Answer(served.name, served.version, [*islice(own, len(one.rows))]) for one in requests
+        ]
+
+
 class Service:
     """Models that answer."""
 
-    def __init__(
-        self, folders: Mapping[str, Path], limits: ServiceLimits, computing: Computing
-    ) -> None:
-        self.folders, self.limits = dict(folders), limits
-        self.metrics, self.stopping = ServiceMetrics(), False
+    def __init__(self, folders: Mapping[str, Path], options: ServeOptions) -> None:
+        self.folders, self.options, self.stopping = dict(folders), options, False
+        self.metrics, self.memory = ServiceMetrics(), RequestMemory(MIN_REQUEST_BYTES)
         self.queues: dict[str, ModelQueue] = {}
-        self._loader = Loader(limits, computing)
-        self.room = self._loader.room  # the memory of requests
-        # What takes long beside predictions: large bodies, models that are loaded again.
-        self.bodies, self.loading = Worker("serve-bodies"), Worker("serve-loading")
+        self.loading = ThreadPoolExecutor(1, "serve-loading")  # one model at a time again
         try:
-            for name, folder in self.folders.items():
-                self.queues[name] = ModelQueue(
-                    self._loader.load(name, folder, self._takes), limits, self.metrics
-                )
-                self._settle()
+            for name in self.folders:
+                self.queues[name] = ModelQueue(self._load(name), options, self.metrics)
         except BaseException:
-            self.close(limits.grace)
+            self.close()
             raise
+        served = [queue.served for queue in self.queues.values()]
+        each = [one.n_bytes for one in served]
+        taken = served[0].code_bytes + sum(each) + max(each)  # one is loaded again
+        self.memory.most = max(budget(options.memory).n_bytes - taken, MIN_REQUEST_BYTES)
 
-    @property
-    def _takes(self) -> int:
-        """Bytes that the models take."""
-        return sum(queue.served.takes for queue in self.queues.values())
-
-    def _settle(self) -> None:
-        """Leave to requests what the models do not take, and show their versions."""
-        self._loader.settle(self._takes)
-        self.metrics.versions.clear()
-        for name, queue in self.queues.items():
-            self.metrics.versions.labels(name, queue.served.version).set(1)
+    def _load(self, name: str, former: Served | None = None) -> Served:
+        """Return a model that fits beside all others, and can take the place of the former one."""
+        folder, models = self.folders[name], sum(one.served.n_bytes for one in self.queues.values())
+        beside = {"models that are served": models, "requests": self.memory.most}
+        served = load_model(name, folder, beside, self.options)
+        if former is not None and not served.about.reads_rows_of(former.about):
+            served.close()
+            hint = "Serve it under a name of its own, or start the service anew."
+            raise ModelError("it reads other rows than the former model", path=folder, hint=hint)
+        return served
 
     @property
     def models(self) -> list[About]:
@@ -77,44 +221,26 @@ class Service:
         """Return the queue of a model, of the only one without a name, or raise Refused."""
         if name is None and len(self.queues) == 1:
             return next(iter(self.queues.values()))
-        known = ", ".join(self.queues)
-        if name is None:
-            raise Refused(404, f"there are several models: /models/NAME/predict, of {known}")
-        if name not in self.queues:
-            raise Refused(404, f"there is no model '{clean(name, 60)}': {known}")
-        return self.queues[name]
+        if name in self.queues:
+            return self.queues[name]
+        what = "are several models" if name is None else f"is no model '{clean(name, 60)}'"
+        raise Refused(404, f"there {what}: /models/NAME/predict, of {', '.join(self.queues)}")
 
-    def reload(self, name: str) -> None:
-        """Load a model again and let it answer; the one before goes on where that fails."""
-        result = "failed"
-        try:
-            folder, queue = self.folders[name], self.queues[name]
-            served = self._loader.load(name, folder, self._takes)
-            if not served.reader.reads_rows_of(queue.served.reader):
-                served.close()
-                what = "it reads other rows than the former model"
-                hint = "Serve it under a name of its own, or start the service anew."
-                raise ModelError(what, path=folder, hint=hint)
-            queue.swap(served)
-            self._settle()
-            result = "done"
-        finally:
-            self.metrics.reloads.labels(name, result).inc()
-
-    def reload_all(self) -> None:
-        """Load all models again, and say what became of each."""
+    def reload(self) -> None:
+        """Load all models again, and say what became of each; a former one stays where it fails."""
         for name, queue in self.queues.items():
             try:
-                self.reload(name)
-                tell(f"streammach: {name} was loaded again: version {queue.served.version}")
-            except (StreammachError, MemoryError) as error:
-                what: object = error if isinstance(error, StreammachError) else "out of memory"
-                tell(f"streammach: warning: the former model of '{name}' stays: {clean(what, 300)}")
+                queue.swap(self._load(name, queue.served))
             except Exception as error:
-                mistake(error)
+                why = error if isinstance(error, StreammachError) else repr(error)
+                tell(f"streammach: warning: the former model of '{name}' stays: {clean(why, 300)}")
+                self.metrics.reloads.labels(name, "failed").inc()
+            else:
+                tell(f"streammach: {name} was loaded again: version {queue.served.version}")
+                self.metrics.reloads.labels(name, "done").inc()
 
-    def close(self, seconds: float) -> bool:
-        """Answer what waits, stop; return whether that was done in so many seconds."""
-        self.stopping, until = True, time.monotonic() + seconds
-        done = [queue.close(max(until - time.monotonic(), 0.1)) for queue in self.queues.values()]
-        return all(done)
+    def close(self) -> None:
+        """Stop the threads, and close the models."""
+        self.loading.shutdown(cancel_futures=True)
+        for queue in self.queues.values():
+            queue.close()

@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streammach.machine import parse_size
-from streammach.serve.limits import ServiceLimits
+from streammach.serve.messages import MAX_BODY
 from tests.serve.conftest import runs  # noqa: F401  (a fixture)
 from tests.serve.test_process import asked, connect, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 
-HEALTHY = 1.0  # seconds
-MOST = ServiceLimits().body_bytes
+HEALTHY = 2.0  # seconds
+MOST = 8_000_000  # bytes of the bodies below, of which a part is sent
+PART = MAX_BODY / MOST
 EXPECTED = {200, 400, 413, 422, 429, 503}
 
 
@@ -82,7 +83,7 @@ COSTLY = {
 }  # fmt: skip
 
 
-def body_of(what, part=1.0):
+def body_of(what, part=PART):
     """The model that something costly is asked, and a part of it."""
     name, made, *given = COSTLY[what]
     return name, made(part, *given)

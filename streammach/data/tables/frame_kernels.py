@@ -226,20 +226,26 @@ def runs_of_characters(
 
 
 @kernel(fastmath=False)
-def needs_of_row(frame: Frame, row: int) -> Any:
-    """Return the most features, bytes of text and words that a row can have."""
-    features, n_bytes, words = np.int64(0), np.int64(PADDING), np.int64(0)
+def count_needs(frame: Frame) -> Any:
+    """Return the most features of all rows; the most features, bytes of text and words of a row."""
+    every, longest, most_bytes, most_words = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     runs = frame.options[MOST] - frame.options[LEAST] + 1 if frame.options[MOST] > 0 else 0
-    for c in range(frame.columns.shape[0]):
-        first, stop = frame.offsets[c, row], frame.offsets[c, row + 1]
-        features += frame.columns[c, N_NUMBERS] + (stop - first)
-        for i in range(first, stop):
-            size = frame.stops[i] - frame.starts[i]
-            n_bytes += 2 * size + 2
-            if frame.columns[c, KIND] == TEXT:
-                words = max(words, size // 2 + 1)
-                features += frame.options[NGRAMS] * (size // 2 + 1) + runs * (2 * size + 4)
-    return features, n_bytes, words
+    for row in range(frame.bad.shape[0]):
+        if frame.bad[row]:
+            continue
+        features, n_bytes = np.int64(0), np.int64(PADDING)
+        for c in range(frame.columns.shape[0]):
+            first, stop = frame.offsets[c, row], frame.offsets[c, row + 1]
+            features += frame.columns[c, N_NUMBERS] + (stop - first)
+            for i in range(first, stop):
+                size = frame.stops[i] - frame.starts[i]
+                n_bytes += 2 * size + 2
+                if frame.columns[c, KIND] == TEXT:
+                    most_words = max(most_words, size // 2 + 1)
+                    features += frame.options[NGRAMS] * (size // 2 + 1) + runs * (2 * size + 4)
+        every, longest = every + features, max(longest, features)
+        most_bytes = max(most_bytes, n_bytes)
+    return every, longest, most_bytes, most_words
 
 
 @kernel(fastmath=False, inner=True)
@@ -327,22 +333,13 @@ def read_rows(
     Returns
     -------
     code, row : int
-        DONE: all is read. GROW: a table is full. FULL: there is no room for the row.
+        DONE: all is read. GROW: a table is full.
     """
     n_rows = frame.bad.shape[0]
     while row < n_rows:
         if frame.bad[row]:
             row += 1
             continue
-        features, n_bytes, words = needs_of_row(frame, row)
-        n_bytes += scratch.fixed[-1, 1] if scratch.fixed.shape[0] > 0 else 0
-        if (
-            out.state[parsed.VALUES] + features > out.values.shape[0]
-            or features > out.spans.shape[0]
-            or n_bytes > scratch.text.shape[0]
-            or words > scratch.words.shape[0]
-        ):
-            return parsed.FULL, row
         label = labels_of_cells(frame, row, out, labels, add_labels)
         if label == -2:
             return parsed.GROW, row

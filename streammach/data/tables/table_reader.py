@@ -27,7 +27,7 @@ from streammach.data.tables.frame_kernels import (
     VALUE,
     Frame,
     Scratch,
-    needs_of_row,
+    count_needs,
     read_rows,
 )
 from streammach.data.tables.values import canonical
@@ -42,8 +42,7 @@ from streammach.simd import PADDING
 from streammach.spec.recipe import CHARS, MISSING, Column, Recipe
 from streammach.spec.types import Multilabel
 
-MOST_KEPT = 1 << 20  # features of a row: room for more is given up behind it
-BYTES_FOR_VALUE = 3  # of cells; where features take less, the arrays grow
+ROW_BYTES, ROW_WORDS = 1 << 16, 1 << 12  # of a row: for a longer one room is made anew
 LARGEST = 30.0  # a number that is scaled
 USUAL = 1e-30  # in place of 0: a value of 0 is none, and each row has all numbers of a list
 NO_LABEL = "there is no label"
@@ -84,7 +83,7 @@ class TableReader:
         self._counts = counts or TableCounts()
         self._lines: NDArray[np.int64] | None = None  # of the rows of the present piece
         self._changes = changes_of(recipe)
-        self._forget()
+        self._scratch = self._scratch_for(ROW_BYTES, ROW_WORDS)
 
     def read(self, piece: Any) -> PieceRows:
         """Return the rows of a piece."""
@@ -109,8 +108,6 @@ class TableReader:
         left = np.flatnonzero((frame.importance == 0) & ~frame.bad)
         frame.bad[left] = True
         out = self._parse(frame)
-        if len(self._keys[1]) > MOST_KEPT:  # the next row may be read by another thread
-            self._forget()
         good = np.flatnonzero(~frame.bad)
         tags = None if tags is None or not tags.n_bytes else tags.take(good)
         several = self._multilabel == "auto" and bool(out.state[parsed.LISTED])
@@ -225,45 +222,27 @@ class TableReader:
         note(wrong, name, [*cells.wrong, *too_long(cells)])
         return Texts.of(b"" if raw is None else canonical(raw) for raw in cells.firsts())
 
-    def _forget(self) -> None:
-        """Begin anew with little room for a row."""
-        self._scratch = self._scratch_for(1 << 16, 1 << 12)
-        self._keys = np.empty((1 << 12, 2), np.uint64), np.empty(1 << 12, np.int64)
-
     def _parse(self, frame: Frame) -> Parsed:
-        words, n = self._vocabulary, len(frame.bad)
-        values = len(frame.data) // BYTES_FOR_VALUE + n * (frame.numbers.shape[1] + 1)
+        """Return the rows with their features; names that are new are taken in where they may."""
+        words = self._vocabulary
+        every, longest, n_bytes, n_words = (int(n) for n in count_needs(frame))
+        scratch = self._scratch
+        n_bytes += int(scratch.fixed[-1, 1]) if len(scratch.fixed) else 0
+        if n_bytes > len(scratch.text) or n_words > len(scratch.words):
+            scratch = self._scratch_for(n_bytes, n_words)
         labels = int(frame.offsets[-1, -1] - frame.offsets[-1, 0])
-        out = room_for(n, values, labels)._replace(keys=self._keys[0], spans=self._keys[1])
-        row = 0
-        while True:
+        out = room_for(len(frame.bad), 0, labels)._replace(
+            features=np.empty(every, np.int32), values=np.empty(every, np.float32),
+            keys=np.empty((longest, 2), np.uint64), spans=np.empty(longest, np.int64),
+        )  # fmt: skip
+        code, row = parsed.GROW, 0
+        while code == parsed.GROW:
             code, row = read_rows(
-                frame, row, self._scratch, out, words.labels, words.features, words.add_labels,
+                frame, row, scratch, out, words.labels, words.features, words.add_labels,
                 words.add_features,
             )  # fmt: skip
-            if code == parsed.DONE:
-                return out
             if code == parsed.GROW:
                 words.grow()
-            else:
-                out = self._more_room(frame, row, out)
-
-    def _more_room(self, frame: Frame, row: int, out: Parsed) -> Parsed:
-        """Return the arrays with room for a row at least."""
-        features, n_bytes, words = (int(x) for x in needs_of_row(frame, row))
-        n_bytes += int(self._scratch.fixed[-1, 1]) if len(self._scratch.fixed) else 0
-        room = len(self._scratch.text), len(self._scratch.words)
-        if n_bytes > room[0] or words > room[1]:
-            self._scratch = self._scratch_for(max(2 * n_bytes, room[0]), max(2 * words, room[1]))
-        if features > len(self._keys[1]):
-            self._keys = np.empty((2 * features, 2), np.uint64), np.empty(2 * features, np.int64)
-        out = out._replace(keys=self._keys[0], spans=self._keys[1])
-        have = int(out.state[parsed.VALUES])
-        if have + features > len(out.values):
-            values = max(2 * len(out.values), have + features)
-            larger = np.empty(values, np.int32), np.empty(values, np.float32)
-            larger[0][:have], larger[1][:have] = out.features[:have], out.values[:have]
-            out = out._replace(features=larger[0], values=larger[1])
         return out
 
     def _scratch_for(self, n_bytes: int, n_words: int) -> Scratch:

@@ -92,7 +92,7 @@ class TextTable(Table, TextFile):
 
     @abstractmethod
     def _rows(self, piece: TextPiece) -> TableRows:
-        """Return the rows of a piece, of which nothing is counted yet."""
+        """Return the rows of a piece, of the head too, when there is no recipe yet."""
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the records in their order, in pieces of about a megabyte.

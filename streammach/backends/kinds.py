@@ -99,8 +99,6 @@ class BackendKind:
     # Measures the rates of a device of its own; None: work takes the threads of the CPU.
     rates: Callable[[], Rates] | None = None
     unhashed: bool = False  # whether classes can be ranked there without hashed models
-    # How the best classes of many rows are found for a shape, where there are several ways.
-    decoding: Callable[[ModelShape], str] = lambda shape: ""
 
     def by_feature(self, config: RunConfig) -> bool:
         """Return whether batches come with lists by feature."""

@@ -61,7 +61,7 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
 
 def _of_run(path: Path) -> tuple[Document, Lines]:
     from streammach.model.model import disk_bytes  # loads on demand
-    from streammach.reports.about import decoding_of, run_lines
+    from streammach.reports.about import run_lines
     from streammach.training.run import Run
 
     run = Run.open(path)
@@ -74,7 +74,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "n_features": model.spec.n_features, "hashed_features": model.spec.n_hashed_features,
         "model_bytes": model.n_bytes,
         "counts_bytes": model.counts_bytes, "disk_bytes": disk_bytes(path),
-        "estimator": model.estimator, "decoding": decoding_of(model),
+        "estimator": model.estimator, "decoding": model.spec.decoding,
         "learning_rate": training.learning_rate,
         "transform": training.transform, "whitened": training.whitened,
         "loss": training.loss, "optimizer": training.optimizer,
@@ -128,7 +128,7 @@ def _of_part(path: Path) -> tuple[Document, Lines]:
 
 def _of_model(path: Path) -> tuple[Document, Lines]:
     from streammach.model.model import Model, disk_bytes  # loads on demand
-    from streammach.reports.about import decoding_of, model_lines
+    from streammach.reports.about import model_lines
 
     model = Model.load(path)
     document = {
@@ -139,6 +139,6 @@ def _of_model(path: Path) -> tuple[Document, Lines]:
         "weights": model.width, "pairs": model.n_pairs,
         "model_bytes": model.n_bytes, "counts_bytes": model.counts_bytes,
         "disk_bytes": disk_bytes(path), "estimator": model.estimator,
-        "decoding": decoding_of(model),
+        "decoding": model.spec.decoding,
     }  # fmt: skip
     return document, model_lines(model, path)

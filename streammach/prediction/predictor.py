@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.registry import BACKENDS, open_to_predict
+from streammach.backends.registry import open_to_predict
 from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
@@ -103,8 +103,9 @@ class Predictor:
         self.model, self.estimator = model, estimator or model.estimator
         self._best = BestLabels(model, self._backend, self._scorer, estimator, self.threads)
         self.ranking = self._best.ranking
-        way = BACKENDS[self.device].decoding(model.spec) or self.device
-        self.decoding = "" if model.spec.unhashed else way
+        self.decoding = model.spec.decoding
+        if self.decoding and self.device != "cpu":
+            self.decoding = self.device
         self.rows, self._rooms = ModelRows(model), dict[tuple[int, bool], Room]()
 
     def topk(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streammach.backends.registry import BACKENDS, device_text, fallback
+from streammach.backends.registry import device_text
 from streammach.data.store.dataset import Dataset
 from streammach.errors import clean
 from streammach.figures import Reached, figures_text, words
@@ -142,11 +142,6 @@ def part_lines(part: RunPart) -> Lines:
     else:
         found.append(("next", "streammach merge RUN PART... joins all parts"))
     return found
-
-
-def decoding_of(model: Model) -> str:
-    """Return how the CPU finds the best classes of many rows."""
-    return BACKENDS[fallback()].decoding(model.spec)
 
 
 def model_lines(model: Model, path: Path | None = None) -> Lines:

@@ -30,9 +30,7 @@ def card(run: Run, model: Model, verdict: Sequence[str], diagnosis: Diagnosis | 
     sections = {
         f"# {_text(run.path.resolve().name)}": " ".join(map(_text, verdict)),
         "## How to use it": USE + "\n\n" + _input(model),
-        "## What it is": _list(
-            f"{name}: {_text(said)}" for name, said in model_lines(model) if name != "decoding"
-        ),
+        "## What it is": _list(f"{name}: {_text(said)}" for name, said in model_lines(model)),
         "## What it was trained on": _list(_data(run)),
         "## How well it does": _table(_figures(run, diagnosis), listed=model.listed),
         "## Limits": _list(_limits(run, model, diagnosis)),

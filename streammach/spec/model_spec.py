@@ -64,6 +64,13 @@ class ModelShape:
         """Whether there are no hashed models."""
         return not self.n_repetitions
 
+    @property
+    def decoding(self) -> str:
+        """How a CPU finds the best classes of many rows: see `backends.cpu.decoder`."""
+        if self.unhashed:
+            return ""
+        return "one" if self.exact else "tile"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(ModelShape):

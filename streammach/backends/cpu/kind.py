@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streammach.backends.protocol import Backend
     from streammach.spec.config import RunConfig
     from streammach.spec.facts import DataFacts
-    from streammach.spec.model_spec import ModelShape, ModelSpec
+    from streammach.spec.model_spec import ModelSpec
 
 
 def _open(
@@ -32,14 +32,8 @@ def _footprint(config: RunConfig, facts: DataFacts | None) -> tuple[Lines, Lines
     return CpuBackend.footprint(config), {}
 
 
-def _decoding(shape: ModelShape) -> str:
-    if shape.unhashed:
-        return ""
-    return "one" if shape.exact else "tile"
-
-
 CPU = BackendKind(
     name="cpu", title="CPU", probe=lambda: "asked for", usual=lambda: "", open=_open,
     footprint=_footprint, memory=lambda: 0, batch={False: 4096, True: 256},
-    keeps_kernels=True, unhashed=True, decoding=_decoding,
+    keeps_kernels=True, unhashed=True,
 )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,31 +32,10 @@ SHARE = 16  # a part of the classes below which each of them is scored for itsel
 SPARE = 32  # classes that are ranked beyond those that are expected to be needed
 AT_A_TIME = 1 << 13  # labels that are looked for together
 MOST_UNKNOWN = 1000  # labels that are counted and not known
-SPLIT_BYTES = 32 << 20  # of labels that are split and looked for at a time
+LINE_BYTES = 64  # of a label of a file, beside its characters
 
 
-@dataclass(frozen=True)
-class LabelText:
-    """The labels of a file as they stand there, one in each line, split as they are asked for."""
-
-    blocks: tuple[bytes, ...]
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that it takes, with the labels that are split at a time."""
-        return sum(map(len, self.blocks)) + SPLIT_BYTES
-
-    def __len__(self) -> int:
-        return sum(block.count(b"\n") + 1 for block in self.blocks)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return chain.from_iterable(block.split(b"\n") for block in self.blocks)
-
-    def __contains__(self, label: object) -> bool:
-        return any(label == own for own in self)
-
-
-SomeLabels = Sequence[Any] | NDArray[Any] | LabelText  # for all rows, or a list for each row
+SomeLabels = Sequence[Any] | NDArray[Any]  # for all rows, or a list for each row
 LabelFile = SomeLabels | str | os.PathLike[str]  # or a file with one in each line
 
 
@@ -273,25 +252,30 @@ def _warn_unknown(word: str, labels: Mapping[str, None]) -> None:
     warnings.warn(f"the model does not know {many}, left out: {some}: {word}", stacklevel=3)
 
 
-def labels_in(labels: LabelFile, most_bytes: int) -> tuple[Any, ...] | LabelText:
+def labels_in(labels: LabelFile, most_bytes: int) -> tuple[Any, ...]:
     """Return labels, or those of a file with one in each line, of at most so many bytes.
 
     Raises UsageError for a file without a label, DataError, DiskError or BudgetError.
     """
     if not isinstance(labels, str | os.PathLike):
         return tuple(labels)
-    blocks, n_bytes = list[bytes](), 0
+    found, n_bytes = list[bytes](), 0
     for lines in text_lines(labels):
         if max(map(len, lines), default=0) > MAX_NAME:
             long = max(lines, key=len)
             what = f"a label has more than {MAX_NAME:,} bytes: '{clean(long, 60)}'"
             raise DataError(what, path=labels)
-        block = b"\n".join(filter(None, dict.fromkeys(lines)))
-        blocks += [block] if block else []
-        n_bytes += len(block)
+        some = [*filter(None, dict.fromkeys(lines))]
+        found += some
+        n_bytes += bytes_of(some)
         if n_bytes > most_bytes:
             what = f"its labels take more than {size_text(most_bytes)}: --memory"
             raise BudgetError(what, path=labels, hint="Give more memory, or fewer labels.")
-    if not blocks:
+    if not found:
         raise UsageError("it holds no label", path=labels)
-    return LabelText(tuple(blocks))
+    return tuple(found)
+
+
+def bytes_of(labels: Iterable[Any]) -> int:
+    """Return the bytes of those that come from a file."""
+    return sum(LINE_BYTES + len(label) for label in labels if isinstance(label, bytes))

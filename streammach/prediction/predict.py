@@ -25,7 +25,7 @@ from streammach.files.writing import Writer
 from streammach.machine import budget
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
-from streammach.prediction.allowed import Allowed, LabelFile, LabelText, labels_in
+from streammach.prediction.allowed import Allowed, LabelFile, bytes_of, labels_in
 from streammach.prediction.explain import LINES, WORK_BYTES
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.order import Predictions
@@ -210,8 +210,8 @@ class PredictionRequest:
     threshold: float | None  # the least probability of a label that is given
     probabilities: bool  # whether probabilities stand in place of scores
     # labels that may be said alone, or may not be said; None without such a limit
-    only: tuple[Any, ...] | LabelText | None = None
-    never: tuple[Any, ...] | LabelText | None = None
+    only: tuple[Any, ...] | None = None
+    never: tuple[Any, ...] | None = None
     explain: int = 0  # features that raise a score, and that lower it, which are given at most
 
     @classmethod
@@ -250,8 +250,8 @@ class PredictionRequest:
     @property
     def beside(self) -> dict[str, int]:
         """Memory that explaining and files of labels take, by name."""
-        files = [one.n_bytes for one in (self.only, self.never) if isinstance(one, LabelText)]
-        found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": sum(files)}
+        files = bytes_of((*(self.only or ()), *(self.never or ())))
+        found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": files}
         return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
 
     def shape(self, model: Model, allowed: Allowed | None) -> Shape:

@@ -44,7 +44,7 @@ class ModelSize:
     recipe: Recipe | None = None  # how tables are read
 
     @property
-    def changed(self) -> int:
+    def bytes_to_change(self) -> int:
         """Bytes of a model in a file and of what is taken while another one is made of it."""
         # 1.3 of weights that are floats were measured, 4.7 of counts.
         return 5 * self.n_bytes - 3 * self.floats

@@ -21,10 +21,10 @@ from streammach.prediction.ranking import (
     ListRanking,
     Ranking,
     Top,
+    by_classifiers,
     by_counts,
     by_hashes,
     by_linear,
-    ranked_again,
 )
 from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
@@ -141,7 +141,7 @@ class BestLabels:
                 ranking = by_counts(backend, self._scorer, transform)
             ranking = _check_numbers(ranking)
             if model.late is not None and self._late is not None and name == model.calibrated:
-                ranking = ranked_again(ranking, model.late, self._late)
+                ranking = by_classifiers(ranking, model.late, self._late)
             without = WithoutFeatures.of(model, name)
             self._rankings[name] = ranking if without is None else without.change(ranking)
         return self._rankings[name]

@@ -20,7 +20,7 @@ from streammach.files.urls import located
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import Evaluation
-from streammach.prediction.explain import WORK_BYTES, explanations
+from streammach.prediction.explain import explanations
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums, rankings_of
 from streammach.prediction.metrics import Bin, Reliability, RowGroup, Tenth
@@ -86,11 +86,6 @@ class Diagnosis(Evaluation):
         return found
 
 
-def beside(n_classes: int) -> dict[str, int]:
-    """Return what is held of so many classes beside rows and their best classes, by name."""
-    return REQUEST.beside(n_classes) | {"explanations": WORK_BYTES}
-
-
 def diagnose(
     model: Model, path: str | os.PathLike[str], *, rows: int = ROWS, threads: int | None = None,
     memory: str | int | None = None, progress: Told | None = None,
@@ -99,7 +94,7 @@ def diagnose(
     tell, began = progress or (lambda stage, done, total: None), time.monotonic()
     n, place, seen, examples = 0, located(path), InputCounts(), tuple[Example, ...]()
     with Predictor(model, threads=threads, memory=memory) as predictor:
-        more, sums = beside(model.spec.n_classes), MetricSums(model, REQUEST)
+        more, sums = REQUEST.beside(model.spec.n_classes), MetricSums(model, REQUEST)
         room = predictor.room("report", path, REQUEST.best, beside=more)
         for block in _first_rows(model, place, room, rows, seen):
             ranked = rank_rows(predictor, block, REQUEST.most, path)

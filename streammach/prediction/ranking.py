@@ -125,7 +125,7 @@ def by_linear(scorer: Scorer) -> ListRanking:
     return rank
 
 
-def ranked_again(ranking: ListRanking, late: LateLabels, scorer: LinearScorer) -> ListRanking:
+def by_classifiers(ranking: ListRanking, late: LateLabels, scorer: LinearScorer) -> ListRanking:
     """Return a ranking by the sum of its scores and of what `scorer`, classifiers, adds.
 
     Of a row the first :data:`streammach.linear.late.BEST` classes have the sum; others keep their

@@ -45,7 +45,7 @@ CLASS_BYTES = 8  # of a class: its rows, and how many of them are right
 MEASURES: tuple[Task, ...] = ("change", "evaluate", "report")
 CHANGES: tuple[Task, ...] = ("add", "change")  # make another model of one
 CHUNK_BYTES = 12 << 20  # of a store that are decoded together
-PLOT_BYTES = 110_000_000  # of the library that draws, and of a page
+PLOT_BYTES = 122_000_000  # of the library that draws, of a page, and of explanations
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
 LEAST_SORTED = 1 << 20
 MORE_ROWS = 0.1  # of what is needed at least, that rows may take where no budget was named
@@ -93,7 +93,7 @@ def device_for(wanted: str, held: ModelSize) -> str:
 
 def changing_bytes(held: ModelSize, memory: str | int | None) -> int:
     """Return the bytes that making another model of one takes, or raise BudgetError."""
-    found = {"code": CODE_BYTES, "model": held.changed}
+    found = {"code": CODE_BYTES, "model": held.bytes_to_change}
     lines, budget = _sorted_lines(found), budget_of(memory)
     if bytes_in(lines, "host") > budget.most:
         raise _refused(lines, budget)
@@ -223,7 +223,7 @@ def _fixed(
     backend, _ = BACKENDS[device].footprint(config, None)
     found = {
         "code": CODE_BYTES,
-        "model": held.changed if task in CHANGES else held.n_bytes,
+        "model": held.bytes_to_change if task in CHANGES else held.n_bytes,
         **{name: n for name, n in backend.items() if name != "weights"},
         "names": given.names + (NameIndex.footprint(*held.names[1]) if task == "rows" else 0),
         "pieces": given.pieces,

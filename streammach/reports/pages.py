@@ -19,15 +19,7 @@ from streammach.machine import size_text, time_text
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.prediction.by_class import TITLES
-from streammach.prediction.diagnose import (
-    REQUEST,
-    ROWS,
-    Diagnosis,
-    QueryTime,
-    beside,
-    diagnose,
-    query_time,
-)
+from streammach.prediction.diagnose import REQUEST, ROWS, Diagnosis, QueryTime, diagnose, query_time
 from streammach.prediction.metrics import FIRST
 from streammach.prediction.room import room_before
 from streammach.progress import Wanted, shown
@@ -117,7 +109,7 @@ def report(
         if on is not None:
             room = room_before(
                 run, "report", on, REQUEST.best, memory=memory, threads=threads,
-                beside=beside,
+                beside=REQUEST.beside,
             )  # fmt: skip
             projected = room.projected_bytes
         model = opened.model

@@ -33,7 +33,7 @@ from streammach.model.shrink import (
 )
 from streammach.planning.cost import FORMS
 from streammach.prediction.narrowed import Narrowed
-from streammach.prediction.ranking import Ranking, by_counts, by_hashes, ranked_again
+from streammach.prediction.ranking import Ranking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import (
     log_each_row,
     measure_each_row,
@@ -224,7 +224,7 @@ class Judge:
             return found
         late = LinearScorer(self.late.classifiers, threads)
         closing.callback(late.close)
-        return ranked_again(found, self.late, late)
+        return by_classifiers(found, self.late, late)
 
     def kept(self, least_rows: int) -> NDArray[np.bool_]:
         """Return the features that so many rows hold which were trained on: bool (d,)."""

@@ -87,7 +87,7 @@ def limit_of(room: Number, unit: Number) -> Any:
 
 
 @kernel(fastmath=False, inner=True)
-def raised(theta: Number, scores: Array, ids: Array) -> None:
+def raise_best(theta: Number, scores: Array, ids: Array) -> None:
     """Have the k best of a row exceed a number that is below the k-th best score of all."""
     j = scores.shape[0] - 1
     while j >= 0 and scores[j] <= theta:
@@ -198,7 +198,7 @@ def raise_bounds(up: bool, n_repetitions: int, room: TileRoom, scores: Array, id
             theta = room.slack[q] - 2 * room.error[q] - lacks
         else:
             continue
-        raised(next_below(theta), scores[q], ids[q])
+        raise_best(next_below(theta), scores[q], ids[q])
 
 
 @kernel(fastmath=False, inner=True)

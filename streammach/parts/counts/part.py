@@ -27,7 +27,7 @@ from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import Counted
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.prediction.ranking import ListRanking, by_counts, by_hashes, ranked_again
+from streammach.prediction.ranking import ListRanking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -109,7 +109,7 @@ class CountsDecision(Decision):
             self.late, own = late
             threads = session.plan.config.placement.threads
             self._late = LinearScorer(self.late.classifiers, threads)
-            ranking = ranked_again(ranking, self.late, self._late)
+            ranking = by_classifiers(ranking, self.late, self._late)
             self.figures["blend"] = own.with_them
             self.reasons += (
                 f"classifiers of labels, learnt last, weigh {self.late.weight:g}: held-out "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,12 +22,31 @@ if TYPE_CHECKING:
 NEVER = 1.0  # probability of a label that no threshold gives what is wanted
 
 
+class SharedPredictor:
+    """A predictor of a model, which one thread has at a time; made when it is first asked for."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options, self._lock, self._made = options, Turn(), cast("Predictor | None", None)
+
+    @contextmanager
+    def of(self, model: Any) -> Iterator[Predictor]:
+        """Yield the predictor, always of the same model."""
+        from streammach.prediction.predictor import Predictor  # a floor above: on demand
+
+        with self._lock as lost:
+            if self._made is None or lost:  # at a fork: this process makes its own
+                self._made = Predictor(model, **self._options)
+            yield self._made
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RowAnswers:
     """The methods of a model that rank labels; each thread waits for its turn."""
 
     label_kind: str = ""  # the type in which labels are given back
-    _lock: Any = field(default_factory=Turn, repr=False, compare=False)
+    _shared: SharedPredictor = field(
+        default_factory=SharedPredictor, init=False, repr=False, compare=False
+    )
 
     def predict(
         self, rows: Any, k: int = 1, *, columns: Sequence[Label] | None = None,
@@ -70,7 +88,7 @@ class RowAnswers:
         labels, scores : arrays (n, k)
             As there; labels are of the type of `y`, where the model was trained on rows in memory.
         """
-        with self._asking() as predictor:
+        with self._shared.of(self) as predictor:
             return predictor.topk(
                 rows, k, columns=columns, probabilities=probabilities, threshold=threshold,
                 only=only, never=never, kind=self.label_kind,
@@ -99,7 +117,7 @@ class RowAnswers:
         list of list of Explanation
             For each row those of its labels, the best first.
         """
-        with self._asking() as predictor:
+        with self._shared.of(self) as predictor:
             return predictor.explain(rows, k, n, columns=columns, kind=self.label_kind)
 
     def threshold(
@@ -139,17 +157,3 @@ class RowAnswers:
             own = curve.threshold(precision, recall)
             each[curve.label] = NEVER if own is None else own
         return each if per_label else common
-
-    @contextmanager
-    def _asking(self) -> Iterator[Predictor]:
-        """Yield the predictor, which one thread has at a time."""
-        with self._lock as lost:
-            if lost:  # at a fork: this process makes its own
-                self.__dict__.pop("_predictor", None)
-            yield self._predictor
-
-    @cached_property
-    def _predictor(self) -> Predictor:
-        from streammach.prediction.predictor import Predictor  # a floor above: on demand
-
-        return Predictor(cast(Any, self))

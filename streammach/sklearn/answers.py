@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
-from streammach.forks import Turn
 from streammach.machine import advised, size_text
 from streammach.model.calibration import (
     CANDIDATES,
@@ -20,8 +19,8 @@ from streammach.model.calibration import (
     label_probabilities,
 )
 from streammach.model.model import Model
+from streammach.model.row_answers import SharedPredictor
 from streammach.prediction.allowed import Allowed
-from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.training.trainer import bytes_of
 
@@ -38,14 +37,12 @@ class Answers:
         self.model, self.places = model, places
         self._places = np.append(places, -1)  # of no class none
         self._estimator = None if combine == "auto" else combine
-        self._device, self._threads = device, threads
-        self._lock = Turn()
-        self._predictor: Predictor | None = None
+        self._shared = SharedPredictor(estimator=self._estimator, device=device, threads=threads)
 
     def rows(self, x: Any) -> RowBlock:
         """Return a matrix as rows with the model's ids, or raise DataError."""
-        with self._lock as lost:
-            return self._opened(lost=lost).rows.block(x)
+        with self._shared.of(self.model) as predictor:
+            return predictor.rows.block(x)
 
     def allowed(self, only: Any, never: Any, classes: NDArray[Any], n_rows: int) -> Allowed | None:
         """Return which of the classes may be said of rows, None for all, or raise UsageError."""
@@ -53,16 +50,15 @@ class Answers:
             return None
         raws = self.model.labels.raws(np.arange(len(self.model.labels)))
         names = dict(zip(classes[self.places].tolist(), raws, strict=True))
-
-        with self._lock as lost:
-            return self._opened(lost=lost).allowed(only, never, n_rows, names=names)
+        with self._shared.of(self.model) as predictor:
+            return predictor.allowed(only, never, n_rows, names=names)
 
     def topk(
         self, rows: RowBlock, k: int, allowed: Allowed | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return places of the k best classes of each row, -1 for no more, and their scores."""
-        with self._lock as lost:
-            ids, scores = self._opened(lost=lost).ranked(rows, k, allowed=allowed)
+        with self._shared.of(self.model) as predictor:
+            ids, scores = predictor.ranked(rows, k, allowed=allowed)
         return self._places[ids], scores
 
     def probabilities(
@@ -109,8 +105,8 @@ class Answers:
         step = max(1, PART_BYTES // (SCORE_BYTES * n_classes))
         for start in range(0, rows.n_rows, step):
             some = slice(start, min(start + step, rows.n_rows))
-            with self._lock as lost:
-                ids, scores = self._opened(lost=lost).ranked(rows.part(some.start, some.stop), k)
+            with self._shared.of(self.model) as predictor:
+                ids, scores = predictor.ranked(rows.part(some.start, some.stop), k)
             yield some, ids, scores
 
     @property
@@ -136,14 +132,6 @@ class Answers:
             found[found.sum(axis=1) == 0] = 1
         found /= found.sum(axis=1, keepdims=True)
         return found, none
-
-    def _opened(self, *, lost: bool) -> Predictor:
-        """Return what predicts, made anew in a process whose fork another thread was at."""
-        if self._predictor is None or lost:
-            self._predictor = Predictor(
-                self.model, estimator=self._estimator, device=self._device, threads=self._threads
-            )
-        return self._predictor
 
 
 def _above(found: NDArray[Any]) -> NDArray[Any]:

@@ -40,13 +40,11 @@ PIECES_A_THREAD = 4  # of rows whose lists of classes are scored
 class BestLabels:
     """Ranks the classes of rows, on one thread at a time that calls it."""
 
-    def __init__(
-        self, model: Model, backend: Backend, scorer: CountScorer | None, named: Ranker | None,
-        threads: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, model: Model, backend: Backend, named: Ranker | None, threads: int) -> None:
         self.known = KnownLabels(model)
-        self._model, self._backend, self._scorer, self._named = model, backend, scorer, named
+        self._model, self._backend, self._named = model, backend, named
         self._workers = Workers(threads, "labels")
+        self._scorer = None if model.counts is None else CountScorer(model.counts, threads)
         self._linear = None if model.linear is None else open_scorer(model.linear, threads)
         self._rankings: dict[Ranker, ListRanking] = {}
         self._late = None if model.late is None else LinearScorer(model.late.classifiers, threads)
@@ -152,11 +150,9 @@ class BestLabels:
 
     def close(self) -> None:
         """Stop the threads."""
-        self._workers.close()
-        if self._linear is not None:
-            self._linear.close()
-        if self._late is not None:
-            self._late.close()
+        for one in (self._workers, self._scorer, self._linear, self._late):
+            if one is not None:
+                one.close()
 
 
 def _check_numbers(ranking: ListRanking) -> ListRanking:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.registry import open_to_predict
-from streammach.counts.scores import CountScorer
 from streammach.data.bad_rows import BadRows
 from streammach.data.given import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
@@ -94,14 +93,13 @@ class Predictor:
         if model.spec.unhashed and estimator not in (None, BLEND):
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         self.threads, self._budget = threads or cores(), budget(memory)
-        self._scorer = None if model.counts is None else CountScorer(model.counts, self.threads)
         self._held = size_in_memory(model)
         self.device, self._backend = open_to_predict(
             device, model.spec, dense=model.dense, threads=self.threads, weights=model.hashed,
             logistic=model.training.logistic,
         )  # fmt: skip
         self.model, self.estimator = model, estimator or model.estimator
-        self._best = BestLabels(model, self._backend, self._scorer, estimator, self.threads)
+        self._best = BestLabels(model, self._backend, estimator, self.threads)
         self.ranking = self._best.ranking
         self.decoding = model.spec.decoding
         if self.decoding and self.device != "cpu":
@@ -408,8 +406,6 @@ class Predictor:
         """Stop the threads."""
         self._backend.close()
         self._best.close()
-        if self._scorer is not None:
-            self._scorer.close()
 
     def __enter__(self) -> Self:
         return self

@@ -50,7 +50,8 @@ def in_child(work):
 def model(counts=False):
     rng = np.random.default_rng(5)
     made = model_of(rng, counts=counts_of(rng) if counts else None)
-    return sm.Model(**{name: getattr(made, name) for name in made.__dataclass_fields__})
+    own = {name: getattr(made, name) for name, one in made.__dataclass_fields__.items() if one.init}
+    return sm.Model(**own)
 
 
 ROWS = [{"f1": 1.0, "f3": -2.0}, {"f4": 0.5}]

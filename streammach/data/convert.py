@@ -270,7 +270,7 @@ def convert(
         else:
             opened = open_sources(paths, options)
         if not in_memory:  # may what headers claim, and first rows of tables, be read?
-            held = [source.held() for source in opened]
+            held = [source.reading_bytes() for source in opened]
             ConversionMemory.of(memory, held, threads or cores(), 0).room(0, 0)
             compile_before(opened, options, like, memory, threads or cores())
         request = ConversionRequest(

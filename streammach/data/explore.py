@@ -194,7 +194,8 @@ def explore(
         told("explore", 0, 0)
         opened = open_sources(files, options)
         try:
-            ConversionMemory.of(None, [source.held() for source in opened], 1, 0).room(0, 0)
+            reading = [source.reading_bytes() for source in opened]
+            ConversionMemory.of(None, reading, 1, 0).room(0, 0)
         except BudgetError as error:
             raise BudgetError(error.message, path=files[0]) from None
         agreed(opened, options, None)

@@ -27,19 +27,34 @@ TEXT_KINDS = "SUTO"
 
 @dataclass(frozen=True)
 class Labels:
-    """The label of each row."""
+    """The labels of rows: one of each row, or a list of any number."""
 
-    codes: NDArray[np.int64]  # int64 (n,): place of each row's label among the names
-    names: list[bytes]  # the distinct labels
+    codes: NDArray[np.integer]  # (n,): place of each row's label among the names; or of all lists
+    names: list[bytes] | None  # the distinct labels; None: their numbers, columns of a matrix
     # codes that are no label: the reason, and what stands there
     refused: dict[int, tuple[str, str]] = field(default_factory=dict)
+    lists: LabelLists | None = None  # of codes; None where each row has one label
+    # the type that labels in memory had: `bool`, `int`, `uint` (from 2^63 on), `float`, `str` or
+    # `bytes`; of an indicator, whose columns are numbers, `int`
+    kind: str = ""
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.codes if self.lists is None else self.lists)
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all rows where these have lists of them, else 0."""
+        return 0 if self.lists is None else self.lists.n_labels
 
     def raws(self, codes: list[int]) -> list[bytes]:
         """Return labels by their codes."""
-        return [self.names[code] for code in codes]
+        names = self.names
+        return [b"%d" % n for n in codes] if names is None else [names[n] for n in codes]
+
+    @classmethod
+    def of_lists(cls, lists: LabelLists, names: list[bytes] | None, kind: str = "") -> Labels:
+        """Return lists of labels, by their codes."""
+        return cls(lists.classes, names, lists=lists, kind=kind)
 
     @classmethod
     def of(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
@@ -111,6 +126,7 @@ class Labels:
 
     def taken(self, codes: NDArray[np.int64]) -> Labels:
         """Return rows with these codes: int64 (n,), -1 for a row without label."""
+        assert self.names is not None, "one label of each row"
         missing = len(self.names)
         return Labels(
             np.where(codes < 0, missing, codes).astype(np.int64),
@@ -118,26 +134,10 @@ class Labels:
             {**self.refused, missing: (NO_LABEL, "")},
         )
 
-
-@dataclass(frozen=True)
-class LabelSets:
-    """The labels of each row, any number of them."""
-
-    lists: LabelLists  # numbers of labels
-    names: list[bytes] | None = None  # of the labels; None: their numbers, columns of a matrix
-
-    def __len__(self) -> int:
-        return len(self.lists)
-
-    def raws(self, numbers: list[int]) -> list[bytes]:
-        """Return the names of labels by their numbers."""
-        names = self.names
-        return [b"%d" % n for n in numbers] if names is None else [names[n] for n in numbers]
-
     @classmethod
     def of_csr(
         cls, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], path: Path, what: str
-    ) -> LabelSets:
+    ) -> Labels:
         """Return the labels in a CSR matrix of rows x labels, those whose value is not zero."""
         kinds = (indptr.dtype.kind, indices.dtype.kind, data.dtype.kind)
         sound = kinds[0] in "iu" and kinds[1] in "iu" and kinds[2] in "biuf" and len(indptr) > 0
@@ -156,24 +156,26 @@ class LabelSets:
         kept = weights > 0
         starts = np.concatenate([[0], np.cumsum(kept)])[ends]
         some = None if (weights[kept] == 1).all() else weights[kept]
-        return cls(LabelLists(starts, indices[kept].astype(np.int32), some).sorted())
+        return cls.of_lists(LabelLists(starts, indices[kept].astype(np.int32), some).sorted(), None)
 
     @classmethod
-    def of_dense(cls, values: NDArray[Any], path: Path, what: str) -> LabelSets:
+    def of_dense(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
         """Return the labels in an array of rows x labels; the rest as for :meth:`of_csr`."""
         rows, columns = np.nonzero(values)
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(values)))])
         return cls.of_csr(indptr, columns, values[rows, columns], path, what)
 
-    def asked(self, multilabel: Multilabel, path: Path, what: str) -> Labels | LabelSets:
-        """Return the labels as lists, or one a row where all rows have one and it is not ``on``."""
+    def asked(self, multilabel: Multilabel, path: Path, what: str) -> Labels:
+        """Return lists of labels, or one a row where all rows have one and it is not ``on``."""
+        if self.lists is None:
+            return self
         single = bool((self.lists.lengths == 1).all()) and self.lists.weights is None
         if multilabel == "on" or (multilabel == "auto" and not single):
             return self
         if not single:
             what = f"{clean(what)} has rows with several labels, or none"
             raise DataError(what, path=path, hint=ONE_LABEL)
-        found, codes = np.unique(self.lists.classes, return_inverse=True)
+        found, codes = np.unique(self.codes, return_inverse=True)
         return Labels(codes.astype(np.int64), self.raws(found.tolist()))
 
 

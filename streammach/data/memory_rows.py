@@ -23,20 +23,19 @@ from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
 from streammach.data.conversion.request import ConversionRequest, Known
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
-from streammach.data.given import (
-    GivenLabels,
-    as_cells,
-    given_labels,
-    given_weights,
-    of_objects,
-    some_of,
-    without_weightless,
-)
 from streammach.data.identity import Fingerprint
-from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.label_arrays import Labels
 from streammach.data.matrices.matrix import DenseMatrix, Matrix, SparseMatrix
 from streammach.data.matrices.matrix_source import MatrixSource, OpenMatrix
 from streammach.data.matrices.named_arrays import MemoryArray
+from streammach.data.memory_labels import (
+    drop_weightless,
+    name_as_cells,
+    take_rows,
+    to_labels,
+    to_own_type,
+    to_weights,
+)
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.store import held
@@ -44,13 +43,13 @@ from streammach.data.store.dataset import Dataset
 from streammach.data.store.held import PLACE, HeldDataset
 from streammach.data.tables.cells import Listed
 from streammach.data.tables.memory_objects import (
-    Given,
-    given_rows,
+    NamedMatrix,
     group_column,
     is_pair,
     is_recipe_table,
     is_table,
     rows_and_labels,
+    to_matrix,
 )
 from streammach.data.tables.memory_tables import MemorySource, check_no_file
 from streammach.data.tables.values import FALSE, TRUE, is_missing
@@ -71,13 +70,13 @@ PARTLY = "rows of a table have an importance by a column or by an array: weight,
 APART = "labels of an array have importances of an array, not of a column: weight, sample_weight"
 
 
-class GivenSource(MatrixSource):
+class MemoryMatrixSource(MatrixSource):
     """Rows that were given in memory, as a source; their weights are float32 (n,) or None."""
 
     form = "memory"
 
     def __init__(
-        self, rows: Given, labels: Labels | LabelSets | None,
+        self, rows: NamedMatrix, labels: Labels | None,
         weights: NDArray[np.float32] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(PLACE)
@@ -115,36 +114,34 @@ class GivenSource(MatrixSource):
 
 
 @dataclass(frozen=True)
-class Labelled:
+class MemoryRows:
     """Rows in memory with their labels, and how they become a data set."""
 
-    rows: Given  # the rows
-    labels: GivenLabels  # their labels
+    rows: NamedMatrix  # the rows
+    labels: Labels  # their labels
     # float32 (n,) or None: the importance of each row; None where all are 1
     weights: NDArray[np.float32] | None = None
     seed: int = 0  # decides the order of the rows
     # labels and features that have ids already; by falling frequency otherwise
     known: Known | None = None
-    threads: int = 0  # threads that work; 0 for all cores
     recipe: Recipe | None = None  # how rows of a table became these
     # what rows count for by their class; see :func:`streammach.data.class_weights.weighed`
     class_weights: ClassWeights | None = None
     libraries_bytes: int = 0  # the memory of libraries that the rows came by
-    small: int = SMALL  # values up to which one thread takes them in
     skip: bool = False  # whether rows that cannot be read are left out
     # int64 (n,): which of the rows that were given these are; None where they are all
     numbers: NDArray[np.int64] | None = None
 
     @property
-    def source(self) -> GivenSource:
+    def source(self) -> MemoryMatrixSource:
         """The rows as a source."""
-        return GivenSource(self.rows, self.labels.labels, self.weights)
+        return MemoryMatrixSource(self.rows, self.labels, self.weights)
 
     def _request(self, **more: Any) -> ConversionRequest:
         return ConversionRequest(
             options=[SourceOptions(recipe=self.recipe)], seed=self.seed, known=self.known,
             on_bad_row="skip" if self.skip else "error",
-            n_threads=1 if self.rows.nnz <= self.small else self.threads or cores(), **more,
+            n_threads=1 if self.rows.nnz <= SMALL else cores(), **more,
         )  # fmt: skip
 
     @property
@@ -152,7 +149,7 @@ class Labelled:
         n_labels = self.labels.n_labels
         n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.shape[0], self.rows.nnz)
         lists = BUFFER_LIST_BYTES * self.rows.shape[0] + BUFFER_LABEL_BYTES * n_labels
-        return n_bytes + (lists if self.labels.listed else 0)
+        return n_bytes + (lists if self.labels.lists is not None else 0)
 
     @property
     def code_bytes(self) -> int:
@@ -161,10 +158,11 @@ class Labelled:
 
     @property
     def intake_bytes(self) -> int:
-        """The memory that :meth:`held` takes at most, what it returns included."""
+        """The memory that :meth:`to_dataset` takes at most, what it returns included."""
         n, nnz, n_labels = self.rows.shape[0], self.rows.nnz, self.labels.n_labels
         rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
-        rows += (held.LIST_BYTES * n + held.LABEL_BYTES * n_labels) if self.labels.listed else 0
+        if self.labels.lists is not None:
+            rows += held.LIST_BYTES * n + held.LABEL_BYTES * n_labels
         threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.reading_bytes.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
@@ -172,14 +170,14 @@ class Labelled:
         names = NAME_BYTES * (min(self.rows.shape[1], nnz) + (n_labels or n))
         return FIXED_BYTES + names + self._buffer_bytes + max(pieces, rows + copies)
 
-    def weighed(self, dataset: Dataset) -> Dataset:
+    def weigh_classes(self, dataset: Dataset) -> Dataset:
         """Return the rows as they count by their class, or raise UsageError or DataError."""
         if self.class_weights is not None:
             dataset = weighed(dataset, self.class_weights)
         dataset.given = self.numbers
         return dataset
 
-    def held(self) -> HeldDataset:
+    def to_dataset(self) -> HeldDataset:
         """Return the rows in their order, in memory, or raise DataError."""
         request = self._request(held_bytes=self._buffer_bytes)
         made = Build([self.source], ConversionFolder(PLACE), request).run(resume=False).held
@@ -188,7 +186,7 @@ class Labelled:
         give_back()  # rows that were on their way
         return made
 
-    def stored(self, folder: Path, memory: int) -> Dataset:
+    def write_store(self, folder: Path, memory: int) -> Dataset:
         """Write the rows into a store in a folder; return it, opened."""
         now = psutil.Process().memory_info().rss
         most = min(now + max(memory - self.code_bytes, 0), memory_limit().n_bytes)
@@ -207,12 +205,12 @@ class Labelled:
         return dataset
 
 
-def given(
+def collect_rows(
     rows: Any, labels: Any, weights: Any = None, *, columns: Any = None,
     options: TableOptions | None = None, bad_rows: BadRows | None = None,
     recipe: Recipe | None = None,
-) -> Labelled:  # fmt: skip
-    """Return what people gave to train on.
+) -> MemoryRows:  # fmt: skip
+    """Return rows in memory with their labels, checked, as a training takes them.
 
     Rows are those that :func:`streammach.data.tables.memory_objects.as_rows` knows; labels are
     array (n,), n lists, matrix (n, labels), or the name of a column. A `recipe` reads a table as
@@ -220,15 +218,15 @@ def given(
     """
     options, bad_rows = options or TableOptions(), bad_rows or BadRows()
     rows, labels = rows_and_labels(rows, labels)
-    rows, labels, weights, kept = without_weightless(rows, labels, weights)
+    rows, labels, weights, kept = drop_weightless(rows, labels, weights)
     if columns is not None or not (recipe or is_recipe_table(rows, labels, options)):
         if options != TableOptions() or isinstance(labels, str):
             what = f"only a table has columns to name, no {type_name(rows)}: a DataFrame, or a list"
             what += " of dicts or strings"
             raise UsageError(what)
-        found = given_rows(rows, columns)
-        own, skip = given_labels(labels, strict=not bad_rows.skip), bad_rows.skip
-        return Labelled(found, own, given_weights(weights, found.shape[0]), skip=skip, numbers=kept)
+        found = to_matrix(rows, columns)
+        own, skip = to_labels(labels, strict=not bad_rows.skip), bad_rows.skip
+        return MemoryRows(found, own, to_weights(weights, found.shape[0]), skip=skip, numbers=kept)
     table = _table(rows, labels, weights, options, bad_rows, recipe)
     if kept is None:
         return table
@@ -254,18 +252,16 @@ def memory_source(rows: Any, options: SourceOptions) -> tuple[Source[Any], Sourc
     if named:
         hint = "Give a pair of both: (rows, labels)."
         raise DataError(f"rows of the type {came} have no labels", path=PLACE, hint=hint)
-    labels = given_labels(y, strict=False).labels
-    if isinstance(labels, LabelSets):
-        labels = labels.asked(options.multilabel, PLACE, "the labels")
-    if isinstance(rows, Given):
+    labels = to_labels(y, strict=False).asked(options.multilabel, PLACE, "the labels")
+    if isinstance(rows, NamedMatrix):
         options = replace(options, table=replace(own, label=None))
-    return GivenSource(given_rows(rows), labels), options
+    return MemoryMatrixSource(to_matrix(rows), labels), options
 
 
 def _table(
     rows: Any, labels: Any, weights: Any, options: TableOptions, bad_rows: BadRows,
     recipe: Recipe | None,
-) -> Labelled:  # fmt: skip
+) -> MemoryRows:  # fmt: skip
     """Read a table by its recipe, as a conversion does."""
     by_column = isinstance(labels, str)
     if options.weight is not None and not by_column:
@@ -282,37 +278,39 @@ def _table(
     keep_compiled(*KIND)
     if bad_rows.total:
         assert block.numbers is not None, "rows of a table"
-        labels, weights = (some_of(one, block.numbers) for one in (labels, weights))
+        labels, weights = (take_rows(one, block.numbers) for one in (labels, weights))
     if recipe.weight is not None and weights is not None:
         raise UsageError(PARTLY)
     own = block.importance if recipe.weight is not None else weights
     found = _matrix(block, vocabulary)
     assert found.names is not None, "names of features"
-    return Labelled(
-        found,
-        _labels(block, vocabulary, table) if by_column else as_cells(given_labels(labels), recipe),
-        given_weights(own, block.n_rows), recipe=recipe,
+    if by_column:
+        found_labels = _labels(block, vocabulary, table)
+    else:
+        found_labels = name_as_cells(to_labels(labels), recipe)
+    return MemoryRows(
+        found, found_labels, to_weights(own, block.n_rows), recipe=recipe,
         numbers=block.numbers if bad_rows.total else None,
         libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
     )  # fmt: skip
 
 
-def _matrix(block: RowBlock, vocabulary: Vocabulary) -> Given:
+def _matrix(block: RowBlock, vocabulary: Vocabulary) -> NamedMatrix:
     if not block.nnz:
         raise DataError("no row has a feature")
     shape = (block.n_rows, vocabulary.n_features)
     matrix = csr_array((block.values, block.features, block.indptr), shape=shape)
     matrix.sum_duplicates()
-    return Given(matrix, vocabulary.feature_names(), spaced=True)
+    return NamedMatrix(matrix, vocabulary.feature_names(), spaced=True)
 
 
-def _labels(block: RowBlock, vocabulary: Vocabulary, table: MemorySource) -> GivenLabels:
+def _labels(block: RowBlock, vocabulary: Vocabulary, table: MemorySource) -> Labels:
     names = vocabulary.label_names()
     raws = [names.raw(i) for i in range(len(names))]
     kind = _kind(table, raws)
     if block.labels is not None:
-        return GivenLabels(LabelSets(block.labels.sorted(), raws), kind)
-    return GivenLabels(Labels(block.classes.astype(np.int64), raws), kind)
+        return Labels.of_lists(block.labels.sorted(), raws, kind)
+    return Labels(block.classes.astype(np.int64), raws, kind=kind)
 
 
 def _kind(table: MemorySource, raws: list[bytes]) -> str:
@@ -321,7 +319,7 @@ def _kind(table: MemorySource, raws: list[bytes]) -> str:
     cells = next(iter(table.first_rows())).values(table.recipe.label)
     rows = [cell if isinstance(cell, Listed) else (cell,) for cell in cells]
     flat = [label for row in rows for label in row if not is_missing(label)]
-    kind = of_objects(np.fromiter(flat, object, len(flat)))[1]
+    kind = to_own_type(np.fromiter(flat, object, len(flat)))[1]
     if kind == "bool" and {*raws} <= {TRUE, FALSE}:
         return kind
     sign = b"" if kind == "uint" else b"-"

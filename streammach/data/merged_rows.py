@@ -6,22 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from streammach.data.given import some_of
-from streammach.data.label_arrays import LabelSets
-from streammach.data.memory_rows import Labelled
+from streammach.data.memory_labels import take_rows
+from streammach.data.memory_rows import MemoryRows
 
 MOST_ROWS, MOST_COLUMNS = 100, 10_000  # that are compared with one another
 
 
-def merged(data: Labelled) -> Labelled:
+def merge_equal_rows(data: MemoryRows) -> MemoryRows:
     """Return rows of numbers of which few are one where they and their labels are equal.
 
     Then a row that is there twice is one of twice its weight, to the last bit: where some rows are
     equal, or all weights are whole numbers, the order in which they came does not count either.
     """
-    (n, d), labels = data.rows.shape, data.labels.labels
+    (n, d), labels = data.rows.shape, data.labels
     counted = data.recipe is not None or data.class_weights is not None  # by which rows there are
-    if n > MOST_ROWS or d > MOST_COLUMNS or counted or isinstance(labels, LabelSets):
+    if n > MOST_ROWS or d > MOST_COLUMNS or counted or labels.lists is not None:
         return data
     x = data.rows.matrix
     x = np.asarray(x.toarray() if data.rows.sparse else x, np.float64)
@@ -36,8 +35,8 @@ def merged(data: Labelled) -> Labelled:
         return data
     own = np.bincount(places.reshape(-1), weights).astype(np.float32)
     return replace(
-        data, rows=some_of(data.rows, kept),
-        labels=replace(data.labels, labels=replace(labels, codes=labels.codes[kept])),
+        data, rows=take_rows(data.rows, kept),
+        labels=replace(labels, codes=labels.codes[kept]),
         weights=None if (own == 1).all() else own,
         numbers=kept if data.numbers is None else data.numbers[kept],
     )  # fmt: skip

@@ -19,7 +19,7 @@ from streammach.data.conversion.build import Build, Made, kind_of
 from streammach.data.conversion.folder import WORK_BYTES, ConversionFolder
 from streammach.data.conversion.intake import ROOM_FOR_BYTE, SMALL_ROOM, Intake
 from streammach.data.conversion.request import ConversionRequest
-from streammach.data.memory_rows import given
+from streammach.data.memory_rows import collect_rows
 from streammach.data.source import START, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import agreed, open_source
@@ -48,7 +48,7 @@ def rehearse(folder: str, kind: tuple[object, ...]) -> None:
     features = rng.integers(0, FEATURES, ROWS * VALUES)
     rows = (values, features, VALUES * np.arange(ROWS + 1))
     labels = [f"c{i}" for i in rng.integers(0, ROWS // 3, ROWS)]
-    given(csr_array(rows, shape=(ROWS, FEATURES)), labels).held()
+    collect_rows(csr_array(rows, shape=(ROWS, FEATURES)), labels).to_dataset()
     keep_compiled("rehearsal", *kind)
 
 

@@ -141,7 +141,7 @@ class Source(ABC, Generic[P]):
         """Bytes of the files; 0 where that is not known."""
         return sum(state.n_bytes for state in self.states())
 
-    def held(self) -> ReadingBytes:
+    def reading_bytes(self) -> ReadingBytes:
         """Return what reading it takes, rows that were read aside, or DataError or DiskError."""
         return ReadingBytes(TEXT_PIECE_BYTES, 0)
 

@@ -64,7 +64,7 @@ class StoreSource(Source[StorePiece]):
         """Return the first digits of the store's digest."""
         return self.dataset.digest[:8]
 
-    def held(self) -> ReadingBytes:
+    def reading_bytes(self) -> ReadingBytes:
         facts = self.dataset.facts
         piece = VALUE_BYTES * facts.max_block_nnz + ROW_BYTES * facts.block_rows
         return ReadingBytes(piece, NAME_COPIES * facts.names_bytes)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.given import listed
 from streammach.data.label_arrays import label_name
+from streammach.data.memory_labels import find_lists
 from streammach.data.tables.values import canonical
 from streammach.errors import BudgetError, DataError, UsageError, clean
 from streammach.files.raw_text import text_lines
@@ -191,7 +191,7 @@ class KnownLabels:
         for word, given in (("only", only), ("never", never)):
             if given is not None:
                 check_options({word: "SomeLabels"}, {word: given})
-            rows = None if given is None or n_rows is None else listed(given)
+            rows = None if given is None or n_rows is None else find_lists(given)
             unknown: dict[str, None] = {}
             if rows is not None:
                 if len(rows) != n_rows:

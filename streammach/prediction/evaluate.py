@@ -13,8 +13,8 @@ import numpy as np
 
 from streammach.backends.protocol import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
-from streammach.data.given import as_cells, given_labels, some_of
-from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.label_arrays import Labels
+from streammach.data.memory_labels import name_as_cells, take_rows, to_labels
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_objects import as_rows, is_pair, is_table, rows_and_labels
@@ -299,10 +299,10 @@ def _labelled_rows(
         block, labels = predictor.rows.block(x, unknown=unknown, bad_rows=bad_rows), y
         if bad_rows is not None and bad_rows.total and block.numbers is not None:
             check_length(labels, block.n_rows + bad_rows.total)
-            labels = some_of(labels, block.numbers)
-        given = given_labels(labels)
-        given = given if recipe is None else as_cells(given, recipe)
-        block = with_labels(block, given.labels, predictor.model.labels)
+            labels = take_rows(labels, block.numbers)
+        found = to_labels(labels)
+        found = found if recipe is None else name_as_cells(found, recipe)
+        block = with_labels(block, found, predictor.model.labels)
         if predictor.model.says is not None:
             block = canonicalize(block, None, predictor.model.says)
     seen.rows += block.n_rows
@@ -310,15 +310,13 @@ def _labelled_rows(
     return block if block.numbers is not None else replace(block, numbers=np.arange(block.n_rows))
 
 
-def with_labels(block: RowBlock, found: Labels | LabelSets, names: Names) -> RowBlock:
+def with_labels(block: RowBlock, found: Labels, names: Names) -> RowBlock:
     """Return rows with labels that were given, -1 for those that have no name, or DataError."""
     check_length(found, block.n_rows)
-    if isinstance(found, LabelSets):  # perhaps of one label each
-        found = found.asked("auto", PLACE, "labels")
-    codes = found.codes if isinstance(found, Labels) else found.lists.classes
-    unique, where = np.unique(codes, return_inverse=True)
+    found = found.asked("auto", PLACE, "labels")  # perhaps one of each row
+    unique, where = np.unique(found.codes, return_inverse=True)
     known = names.labels_of(Names.of(found.raws(unique.tolist())))[where]
-    if isinstance(found, Labels):
+    if found.lists is None:
         return replace(block, classes=known)
     lists = replace(found.lists, classes=known).sorted()
     return replace(block, classes=lists.first).with_labels(lists)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.given import given_labels
-from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.label_arrays import Labels
+from streammach.data.memory_labels import to_labels
 from streammach.data.store.held import PLACE
 from streammach.errors import DataError, UsageError
 from streammach.prediction.evaluate import Evaluation, evaluation_of, with_labels
@@ -77,7 +77,7 @@ def metrics(
     training = None if train is None else rankings.labels_of(train)
     names, counts = _ordered(rankings, own, training)
     rows = with_labels(_without_features(rankings.scores.shape[0]), own, names)
-    listed = isinstance(own, LabelSets) or isinstance(training, LabelSets)
+    listed = any(one is not None and one.lists is not None for one in (own, training))
     facts = ClassFacts(
         names, 0, counts if listed else None, 0 if training is None else len(training)
     )
@@ -103,23 +103,19 @@ def _without_features(n: int) -> RowBlock:
 
 
 def _ordered(
-    rankings: _Rankings, own: Labels | LabelSets, training: Labels | LabelSets | None
+    rankings: _Rankings, own: Labels, training: Labels | None
 ) -> tuple[Names, NDArray[np.int64]]:
     """Return the names of all labels, frequent ones of training first, and rows with each there."""
     counts: dict[bytes, int] = {}
     if training is not None:
-        some, n = np.unique(_codes(training), return_counts=True)
+        some, n = np.unique(training.codes, return_counts=True)
         order = np.argsort(-n, kind="stable")
         counts = dict(zip(training.raws(some[order].tolist()), n[order].tolist(), strict=True))
     more = rankings.names
     if training is None and rankings.codes is not None:  # the rest of the labels is not known
-        more = [*more, *own.raws(np.unique(_codes(own)).tolist())]
+        more = [*more, *own.raws(np.unique(own.codes).tolist())]
     counts |= {name: 0 for name in more if name and name not in counts}
     return Names.of(counts), np.array([*counts.values()], np.int64)
-
-
-def _codes(labels: Labels | LabelSets) -> NDArray[Any]:
-    return labels.codes if isinstance(labels, Labels) else labels.lists.classes
 
 
 def _without_training(done: Evaluation) -> Evaluation:
@@ -149,8 +145,8 @@ class _Rankings:
             if given.ndim != 2 or given.shape != values.shape or not given.shape[1]:
                 raise DataError(f"labels have the shape {given.shape}, their scores {values.shape}")
             there = given.astype(object) != ""
-            own = given_labels(given[there], strict=False).labels
-            assert isinstance(own, Labels), "they are no lists"
+            own = to_labels(given[there], strict=False)
+            assert own.names is not None, "they are no lists"
             codes = np.full(given.shape, len(own.names))
             codes[there] = own.codes
             return cls(values, [*own.names, b""], codes)
@@ -160,19 +156,17 @@ class _Rankings:
         if matrix.ndim != 2 or not matrix.shape[1]:
             raise DataError(f"scores have the shape {matrix.shape}, (rows, labels) is expected")
         n = matrix.shape[1]
-        own = given_labels(np.arange(n) if labels is None else labels).labels
-        names = own.raws(own.codes.tolist()) if isinstance(own, Labels) else []
+        own = to_labels(np.arange(n) if labels is None else labels)
+        names = own.raws(own.codes.tolist()) if own.lists is None else []
         if len(names) != n or len({*names}) != n:
             raise UsageError(f"{len({*names}):,} labels for {n:,} columns: labels")
         return cls(matrix, names, None)
 
-    def labels_of(self, labels: Any) -> Labels | LabelSets:
+    def labels_of(self, labels: Any) -> Labels:
         """Return labels of rows that were given; columns of a matrix are those of the scores."""
-        own = given_labels(labels).labels
-        if isinstance(own, Labels):
-            return own
+        own = to_labels(labels)
         if own.names is None and self.codes is None:
-            if own.lists.classes.max(initial=-1) >= len(self.names):
+            if own.codes.max(initial=-1) >= len(self.names):
                 raise DataError(f"labels have more columns than the {len(self.names):,} of scores")
             own = replace(own, names=self.names)
         return own.asked("auto", PLACE, "labels")

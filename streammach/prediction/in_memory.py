@@ -16,9 +16,9 @@ from streammach.data.store.held import PLACE
 from streammach.data.tables.memory_objects import (
     NUMBERS,
     as_rows,
-    given_rows,
     is_recipe_table,
     is_table,
+    to_matrix,
 )
 from streammach.data.tables.memory_tables import MemorySource
 from streammach.data.tables.word_places import Places, add_places
@@ -58,7 +58,7 @@ class ModelRows:
             return self.table(rows, unknown, bad_rows=bad_rows)
         if is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
-        given = given_rows(rows)
+        given = to_matrix(rows)
         if given.names is None:
             return self.matrix(given.matrix)
         if not isinstance(rows, list):

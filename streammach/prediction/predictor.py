@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.registry import open_to_predict
 from streammach.data.bad_rows import BadRows
-from streammach.data.given import label_values
+from streammach.data.memory_labels import label_values
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.tables.memory_objects import as_rows
 from streammach.errors import UsageError, check_word

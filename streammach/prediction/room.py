@@ -134,7 +134,7 @@ class Input:
             if not place.exists():
                 raise UsageError("there is no such store or file", path=place)
             options = replace(options, recipe=held.recipe, labelled=labels)
-            piece, whole = open_source(place, options).held()
+            piece, whole = open_source(place, options).reading_bytes()
             # One piece is read while another one is used.
             return cls(is_store=False, names=named, pieces=2 * piece + whole)
         with Dataset.open(place) as dataset:

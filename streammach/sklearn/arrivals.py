@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
-from streammach.data.given import as_array, check_labels, listed, without_weightless
-from streammach.data.memory_rows import Labelled, given
+from streammach.data.memory_labels import check_labels, drop_weightless, find_lists, labels_to_array
+from streammach.data.memory_rows import MemoryRows, collect_rows
 from streammach.data.source_options import TableOptions, several
 from streammach.data.tables.memory_objects import (
-    Given,
+    NamedMatrix,
     as_rows,
-    given_rows,
     is_frame,
     is_recipe_table,
     is_table,
+    to_matrix,
 )
 from streammach.errors import DataError, UsageError, clean
 from streammach.model.model import Model
@@ -31,19 +31,19 @@ from streammach.training.trainer import OF_TABLE
 ROLES = "text", "category", "number", "date"
 
 
-def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Labelled, Targets]:
+def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[MemoryRows, Targets]:
     """Return rows that `fit` is given, as a training takes them, or raise ValueError."""
     X, y, roles = plain(X), _plain_labels(y), _roles(estimator)
     if not _feeds_recipe(X, roles):
         X, y = _seen(estimator, X, y, reset=True)
     X, y, sample_weight = _weighted(X, y, sample_weight)
     targets = Targets.of(y)
-    found = given(X, np.zeros(len(targets.lists)), sample_weight, options=roles)
+    found = collect_rows(X, np.zeros(len(targets.lists)), sample_weight, options=roles)
     check_consistent_length(found.rows.matrix, y)
     if found.recipe is not None:
         _take_columns(estimator, found.recipe)
     weights = by_name(targets, estimator.class_weight)
-    return replace(found, labels=targets.given, class_weights=weights), targets
+    return replace(found, labels=targets.as_labels, class_weights=weights), targets
 
 
 def arriving(
@@ -75,7 +75,7 @@ def arriving(
 def plain(X: Any) -> Any:
     """Return rows in a plain form that scikit-learn knows, or raise ValueError."""
     rows = as_rows(X)
-    if isinstance(rows, Given):  # AnnData, whose names scikit-learn does not look at
+    if isinstance(rows, NamedMatrix):  # AnnData, whose names scikit-learn does not look at
         hint = "Give its matrix, whose columns are told by their places: X.X; or streammach.train."
         raise UsageError("AnnData is no matrix: X", hint=hint)
     return rows
@@ -126,17 +126,17 @@ def _take_columns(estimator: Any, recipe: Recipe) -> None:
 
 def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return rows, labels and weights without rows of weight 0."""
-    y = as_array(y) if listed(y) is None and not hasattr(y, "tocsr") else y
+    y = labels_to_array(y) if find_lists(y) is None and not hasattr(y, "tocsr") else y
     if sample_weight is not None:
         sample_weight = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
         )
-    return without_weightless(X, y, sample_weight)[:3]
+    return drop_weightless(X, y, sample_weight)[:3]
 
 
 def _seen(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
     """Return rows of numbers and labels that scikit-learn has seen; a frame stays one."""
-    if listed(y) is None:
+    if find_lists(y) is None:
         own, y = validated(estimator, X, exact(y), multi_output=True, reset=reset)
     else:
         own = validated(estimator, X, reset=reset)
@@ -147,7 +147,7 @@ def _seen(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
 def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
     X, y = _seen(estimator, X, y, reset=reset)
     if is_frame(X):
-        X = given_rows(X).matrix
+        X = to_matrix(X).matrix
     X, y, weights = _weighted(summed(X), y, sample_weight)
     targets = Targets.of(y)
     return Rows(X, targets, by_class(targets, weights, estimator.class_weight))

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streammach.data.class_weights import ClassWeights
-from streammach.data.given import kind_of, listed
+from streammach.data.memory_labels import find_lists, kind_of
 from streammach.data.tables.memory_objects import is_frame
 from streammach.data.tokenizers import tokenizer
 from streammach.model.model import Model
@@ -255,7 +255,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         X, y, sample_weight : as there
             The rows, their labels and weights: those of :meth:`fit`.
         """
-        lists = listed(y := indicator(y))
+        lists = find_lists(y := indicator(y))
         if lists is None:
             return float(super().score(X, y, sample_weight))
         pairs = zip(lists, self.predict(X), strict=True)

@@ -12,7 +12,7 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import check_random_state
 
 from streammach.data.conversion.request import Known
-from streammach.data.memory_rows import Labelled
+from streammach.data.memory_rows import MemoryRows
 from streammach.errors import UsageError
 from streammach.model.model import Model
 from streammach.training.onward import Start
@@ -28,7 +28,7 @@ MOST_SEED = 2**31 - 1
 Parameters = Mapping[str, Any]
 
 
-def trained(given: Parameters, data: Labelled, model: Model | None) -> Run:
+def trained(given: Parameters, data: MemoryRows, model: Model | None) -> Run:
     """Train on rows as :func:`streammach.training.trainer.train` does; labels of a model stay."""
     more = {name: value for name, value in (given["options"] or {}).items() if name not in OF_TABLE}
     if twice := sorted(more.keys() & given.keys()):

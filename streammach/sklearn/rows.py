@@ -13,16 +13,15 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, is_multilabel, type_of_target
 
-from streammach.data.given import (
-    GivenLabels,
-    as_array,
-    flattened,
+from streammach.data.label_arrays import Labels, label_name
+from streammach.data.memory_labels import (
+    find_lists,
+    flatten_lists,
     kind_of,
-    listed,
-    of_objects,
-    some_of,
+    labels_to_array,
+    take_rows,
+    to_own_type,
 )
-from streammach.data.label_arrays import Labels, LabelSets, label_name
 from streammach.data.tables.values import is_missing
 from streammach.errors import DataError, clean
 from streammach.rows.arrays import MOST_IMPORTANCE
@@ -52,13 +51,13 @@ class Targets:
     @classmethod
     def of(cls, y: Any) -> Targets:
         """Return the labels that scikit-learn's checks let through, or raise ValueError."""
-        lists = listed(y)
+        lists = find_lists(y)
         if lists is not None:
-            starts, flat = flattened(lists)
+            starts, flat = flatten_lists(lists)
             found = cls.of(flat)
             return cls(found.classes, LabelLists(starts, found.lists.classes).sorted(), "lists")
         if isinstance(y, np.ndarray) and y.dtype.hasobject:
-            y, _ = of_objects(np.asarray(y))
+            y, _ = to_own_type(np.asarray(y))
             missing = [i for i, label in enumerate(y.tolist()) if is_missing(label)]
             if missing and y.ndim == 1:
                 raise DataError(f"row {missing[0]} (counted from 0) has no label", path="y")
@@ -81,11 +80,12 @@ class Targets:
         return None if self.form else self.lists.classes.astype(np.int64)
 
     @property
-    def given(self) -> GivenLabels:
+    def as_labels(self) -> Labels:
         """The labels as a source has them."""
-        names, codes = label_names(self.classes), self.codes
-        labels = LabelSets(self.lists, names) if codes is None else Labels(codes, names)
-        return GivenLabels(labels, kind_of(self.classes))
+        names, codes, kind = label_names(self.classes), self.codes, kind_of(self.classes)
+        if codes is None:
+            return Labels.of_lists(self.lists, names, kind)
+        return Labels(codes, names, kind=kind)
 
 
 def indicator(y: Any) -> Any:
@@ -100,7 +100,7 @@ def exact(y: Any) -> Any:
     """Return labels of a column or list as they are: scikit-learn makes floats or texts of them."""
     dtype = getattr(y, "dtype", None)
     given = isinstance(y, list) if dtype is None else not isinstance(dtype, np.dtype)
-    return as_array(y) if given else y
+    return labels_to_array(y) if given else y
 
 
 def label_names(classes: NDArray[Any]) -> list[bytes]:
@@ -141,7 +141,7 @@ class Rows:
         """Return some of the rows; `weights` are those of all."""
         targets = replace(self.targets, lists=self.targets.lists.take(rows))
         some = None if weights is None else weights[rows]
-        return Rows(some_of(self.x, rows), targets, some)
+        return Rows(take_rows(self.x, rows), targets, some)
 
     def scale(self) -> ValueScale:
         """Return how large the rows' values are, by the rows' weights."""

@@ -17,7 +17,7 @@ from streammach.backends.registry import choose_device
 from streammach.clock import Clock
 from streammach.data.convert import convert
 from streammach.data.holdout import row_folds
-from streammach.data.memory_rows import given
+from streammach.data.memory_rows import collect_rows
 from streammach.data.store.copies import copy_rows
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError, type_name
@@ -131,8 +131,8 @@ def suspects(
             raise UsageError(NO_FILE)
         if not alone:
             room = training_budget(constraints.memory, memory_limit()).n_bytes
-            rows = replace(given(data, y), seed=constraints.seed)
-            data = stack.enter_context(rows.stored(folder / "given", room))
+            rows = replace(collect_rows(data, y), seed=constraints.seed)
+            data = stack.enter_context(rows.write_store(folder / "given", room))
         elif not isinstance(data, Dataset):
             data = stack.enter_context(Dataset.open(_stored(data, folder, constraints, source)))
         shown = stack.enter_context(ProgressBar(progress, "", dict.fromkeys(_stages(folds), 1.0)))

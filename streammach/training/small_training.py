@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.memory_rows import given
+from streammach.data.memory_rows import collect_rows
 from streammach.jit import TRAINING_COMPILER_BYTES, keep_compiled
 from streammach.parts.registry import said_of
 from streammach.planning.choose import plan as choose
@@ -64,8 +64,8 @@ def train_few(
     by = options.hold_out_by if options.hold_out_by == AUTO else None  # rows have no namespaces
     epochs = None if is_linear(plan) else 1
     options = replace(options, epochs=epochs, validation=None, hold_out_by=by)
-    data = given(*few_rows(plan))
-    with closing(data.held() if held else data.stored(Path(folder), ROOM)) as dataset:
+    data = collect_rows(*few_rows(plan))
+    with closing(data.to_dataset() if held else data.write_store(Path(folder), ROOM)) as dataset:
         Trainer(choose(dataset, **fixed), options).fit(dataset, Path(folder, "run"))
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from streammach.clock import Clock
 from streammach.data.bad_rows import BadRows, skipping
 from streammach.data.class_weights import ClassWeights
-from streammach.data.memory_rows import Labelled, given
-from streammach.data.merged_rows import merged
+from streammach.data.memory_rows import MemoryRows, collect_rows
+from streammach.data.merged_rows import merge_equal_rows
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.memory_objects import is_pair
@@ -303,7 +303,7 @@ def train(
         for name in OF_TABLE & options.keys()
     }
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
-    data = given(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
+    data = collect_rows(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
     known = {*OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
     with ExitStack() as closing:
         if validation is not None:
@@ -320,7 +320,7 @@ def train(
 
 
 def train_rows(
-    data: Labelled, options: Mapping[str, Any], function: str = "train", *,
+    data: MemoryRows, options: Mapping[str, Any], function: str = "train", *,
     out: str | os.PathLike[str] | None = None, callbacks: Sequence[object] | None = None,
     progress: Wanted = None, resume: bool = False, left_out: Mapping[str, int] | None = None,
     start: Start | None = None, known: Iterable[str] = (),
@@ -333,7 +333,7 @@ def train_rows(
     of_plan = {name: options[name] for name in options.keys() - OF_TRAINING | {"seed"}}
     constraints = Constraints.of(of_plan, function, {*OF_TRAINING, *known})
     wanted = TrainingOptions(**training)
-    clock, data = Clock(constraints.seconds), merged(replace(data, seed=constraints.seed))
+    clock, data = Clock(constraints.seconds), merge_equal_rows(replace(data, seed=constraints.seed))
     with ExitStack() as closing:
         bar = closing.enter_context(ProgressBar(progress, ""))
         if progress:
@@ -349,18 +349,18 @@ def train_rows(
 
 
 def planned(
-    data: Labelled, constraints: Constraints, closing: ExitStack, start: Start | None = None
+    data: MemoryRows, constraints: Constraints, closing: ExitStack, start: Start | None = None
 ) -> tuple[Plan, Dataset]:
     """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
     budget, choose = bytes_of(constraints.memory), plan if start is None else start.plan
     if data.code_bytes + data.intake_bytes <= budget:
-        dataset = data.weighed(data.held())
+        dataset = data.weigh_classes(data.to_dataset())
         try:
             return choose(dataset, constraints), dataset
         except BudgetError:
             del dataset  # its memory is needed
     folder = closing.enter_context(temporary_folder())
-    dataset = data.weighed(closing.enter_context(data.stored(folder, budget)))
+    dataset = data.weigh_classes(closing.enter_context(data.write_store(folder, budget)))
     return choose(dataset, constraints), dataset
 
 
@@ -379,9 +379,9 @@ def _validation(
         hint = "Give a pair of both, or the path of a store; a table where y is a column."
         what = f"{type_name(rows)} is no pair of rows and labels, and no path: validation"
         raise UsageError(what, hint=hint)
-    data = replace(given(rows[0], rows[1], options=options, recipe=recipe), weights=None)
+    data = replace(collect_rows(rows[0], rows[1], options=options, recipe=recipe), weights=None)
     folder = closing.enter_context(temporary_folder())
-    dataset = closing.enter_context(data.stored(folder, bytes_of(memory)))
+    dataset = closing.enter_context(data.write_store(folder, bytes_of(memory)))
     return os.fspath(dataset.path), rows_held_out(dataset.path)
 
 

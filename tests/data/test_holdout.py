@@ -14,7 +14,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.clock import Clock
 from streammach.data.holdout import held_numbers, hold_out
-from streammach.data.memory_rows import given
+from streammach.data.memory_rows import collect_rows
 from streammach.data.row_groups import equal_rows
 from streammach.errors import MismatchError
 from streammach.spec.config import Batching
@@ -256,7 +256,7 @@ def test_tiny_data_are_held_out_at_random(n_rows, tiny, rng):
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_dense_rows_that_are_there_several_times_stay_together(times, make, rng):
     x = np.repeat(rng.random((400, 20)).astype(np.float32), times, axis=0)
-    data = given(make(x), np.repeat(rng.integers(0, 9, 400), times), None).held()
+    data = collect_rows(make(x), np.repeat(rng.integers(0, 9, 400), times), None).to_dataset()
     held = held_of(data, 20 * times)
     assert (EQUAL if times > 1 else RANDOM) in held.origin
     first = data.rows(0, data.n_rows).values[::20]  # the first column of each row

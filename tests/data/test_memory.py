@@ -5,11 +5,11 @@ import pytest
 import scipy.sparse
 
 from streammach.data.convert import convert
-from streammach.data.given import given_labels, given_weights, label_values
-from streammach.data.memory_rows import Labelled
+from streammach.data.memory_labels import label_values, to_labels, to_weights
+from streammach.data.memory_rows import MemoryRows
 from streammach.data.store.copies import copy_rows
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables.memory_objects import given_rows
+from streammach.data.tables.memory_objects import to_matrix
 from streammach.errors import DataError, UsageError
 from streammach.rows.names import Names
 
@@ -27,7 +27,7 @@ def classes(rng):
 
 
 def held(x, y, weights=None, **options):
-    return Labelled(given_rows(x), given_labels(y), weights, **options).held()
+    return MemoryRows(to_matrix(x), to_labels(y), weights, **options).to_dataset()
 
 
 def assert_same(dataset, store):
@@ -75,19 +75,20 @@ def test_weights_of_rows(rows, classes, rng):
     numbers, _ = dataset.origins(0, 300)
     block = dataset.rows(0, 300)
     assert np.array_equal(block.importance, weights[numbers])
-    assert given_weights(np.ones(5), 5) is None
-    assert np.array_equal(given_weights(2, 3), [2, 2, 2])
+    assert to_weights(np.ones(5), 5) is None
+    assert np.array_equal(to_weights(2, 3), [2, 2, 2])
     for wrong in (np.ones(4), [1, -1, 1, 1, 1], [1, np.nan, 1, 1, 1]):
         with pytest.raises(DataError):
-            given_weights(wrong, 5)
+            to_weights(wrong, 5)
 
 
 def test_rows_that_are_stored_are_those_of_a_conversion(tmp_path, rows, classes):
     np.save(tmp_path / "x.npy", rows)
     np.save(tmp_path / "y.npy", classes)
     convert(tmp_path / "x.npy", tmp_path / "s.zarr", labels=tmp_path / "y.npy")
-    data = Labelled(given_rows(rows), given_labels(classes))
-    with data.stored(tmp_path / "folder", 10**9) as stored, Dataset.open(tmp_path / "s.zarr") as s:
+    data = MemoryRows(to_matrix(rows), to_labels(classes))
+    made = data.write_store(tmp_path / "folder", 10**9)
+    with made as stored, Dataset.open(tmp_path / "s.zarr") as s:
         assert stored.digest == s.digest
 
 
@@ -102,51 +103,51 @@ def test_the_first_rows_as_a_store(tmp_path, rows, classes):
 
 def test_what_is_masked_is_missing():
     x, mask = np.arange(6).reshape(3, 2), np.array([[0, 0], [0, 1], [0, 0]])
-    assert np.isnan(given_rows(np.ma.masked_array(x, mask)).matrix).tolist() == mask.tolist()
-    assert given_rows(np.ma.masked_array(x)).matrix.tolist() == x.tolist()
+    assert np.isnan(to_matrix(np.ma.masked_array(x, mask)).matrix).tolist() == mask.tolist()
+    assert to_matrix(np.ma.masked_array(x)).matrix.tolist() == x.tolist()
     others = [3, None, 4], ["a", None, "b"], [True, float("nan"), False]
     for labels in (np.ma.masked_array([3, -1, 4], [0, 1, 0]), *others):
         with pytest.raises(DataError, match=r"the row has no label: row 1 \(counted from 0\)"):
-            given_labels(labels)
-        found = given_labels(labels, strict=False)
+            to_labels(labels)
+        found = to_labels(labels, strict=False)
         assert found.kind == {"4": "int", "b": "str", "False": "bool"}[str(labels[2])]
 
 
 def test_dicts_are_rows_of_named_features():
-    given = given_rows([{"a": 1, "b": 2.5}, {}, {"color": "red", "a": 0}])
+    given = to_matrix([{"a": 1, "b": 2.5}, {}, {"color": "red", "a": 0}])
     assert [given.names.raw(i) for i in range(3)] == [b"a", b"b", b"color=red"]
     assert given.matrix.toarray().tolist() == [[1, 2.5, 0], [0, 0, 0], [0, 0, 1]]
     for wrong in ([{"a": None}], [{"a": 1}, 3]):
         with pytest.raises(DataError):
-            given_rows(wrong)
+            to_matrix(wrong)
 
 
 def test_tables_of_numbers_give_names():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2], "y": [0.5, 0]})
-    assert given_rows(frame).names.raw(1) == b"y"
+    assert to_matrix(frame).names.raw(1) == b"y"
     numbered = frame.rename(columns={"x": 0, "y": 1})
-    assert given_rows(numbered).names is None  # they are their places
-    assert given_rows(numbered[[1, 0]]).names.raws(np.arange(2)) == [b"1", b"0"]
-    assert given_rows(pandas.concat([numbered, numbered], axis=1)).names is None
+    assert to_matrix(numbered).names is None  # they are their places
+    assert to_matrix(numbered[[1, 0]]).names.raws(np.arange(2)) == [b"1", b"0"]
+    assert to_matrix(pandas.concat([numbered, numbered], axis=1)).names is None
     pytest.importorskip("pyarrow")
     for dtype in (bool, "boolean", "Int64", "Float32", "int64[pyarrow]"):
-        given = given_rows(frame.assign(x=pandas.array([1, 0], dtype)))
+        given = to_matrix(frame.assign(x=pandas.array([1, 0], dtype)))
         assert given.matrix.tolist() == [[1, 0.5], [0, 0]]
-    assert np.isnan(given_rows(frame.assign(x=pandas.array([1, None], "Int64"))).matrix[1, 0])
+    assert np.isnan(to_matrix(frame.assign(x=pandas.array([1, None], "Int64"))).matrix[1, 0])
 
 
 @pytest.mark.parametrize("wrong", [np.ones(3), np.array([["a"]]), [["a", 1]], [[1, 2], [3]]])
 def test_other_things_are_refused(wrong):
     with pytest.raises(DataError):
-        given_rows(wrong)
+        to_matrix(wrong)
 
 
 def test_values_and_names_that_cannot_be_are_refused(rows, classes):
     with pytest.raises(UsageError):
-        given_rows(rows, ["a"])
+        to_matrix(rows, ["a"])
     with pytest.raises(DataError, match="two columns are called 'a'"):
-        given_rows(rows, ["a", *"bcdefghijklm", "a"])
+        to_matrix(rows, ["a", *"bcdefghijklm", "a"])
     rows[3, 2] = np.nan
     with pytest.raises(DataError, match="finite"):
         held(rows, classes)
@@ -171,9 +172,9 @@ def test_values_and_names_that_cannot_be_are_refused(rows, classes):
     ],
 )
 def test_labels_come_back_in_their_type(given, kind, back):
-    found = given_labels(given)
+    found = to_labels(given)
     assert found.kind == kind
-    names = Names.of(found.labels.raws(found.labels.codes.tolist()))
+    names = Names.of(found.raws(found.codes.tolist()))
     values = label_values(names.raws(np.arange(len(names))), kind, names.kind)
     assert values.tolist() == back
     assert all(type(a) is type(b) for a, b in zip(values.tolist(), back, strict=True))
@@ -210,17 +211,17 @@ WRAPPED = {
     ],
 )
 def test_lists_are_lists_of_labels_in_any_wrapping(wrap, rows, kind):
-    found = given_labels(WRAPPED[wrap](rows))
-    lists = found.labels.lists
+    found = to_labels(WRAPPED[wrap](rows))
+    lists = found.lists
     names = [{b"%d" % x if kind != "str" else x.encode() for x in row} for row in rows]
-    assert [set(found.labels.raws(lists.classes[a:b].tolist()))
+    assert [set(found.raws(lists.classes[a:b].tolist()))
             for a, b in zip(lists.starts[:-1], lists.starts[1:], strict=True)] == names  # fmt: skip
     assert found.kind == kind
 
 
 def test_a_matrix_is_an_indicator_and_an_odd_list_is_named():
     for matrix in (np.eye(3), scipy.sparse.eye_array(3), pandas.DataFrame(np.eye(3))):
-        assert given_labels(matrix).labels.raws([2]) == [b"2"]
+        assert to_labels(matrix).raws([2]) == [b"2"]
     for wrong, said in [
         ([[1], None], "row 1 .* has no list of labels: 'None'"),
         ([[1, 2], ["a"]], "all numbers or all strings: row 0"),
@@ -229,7 +230,7 @@ def test_a_matrix_is_an_indicator_and_an_odd_list_is_named():
         ([[[1]], [[2]]], "row 0 "),
     ]:
         with pytest.raises(DataError, match=said):
-            given_labels(wrong)
+            to_labels(wrong)
 
 
 @pytest.mark.parametrize(
@@ -246,4 +247,4 @@ def test_a_matrix_is_an_indicator_and_an_odd_list_is_named():
 )
 def test_labels_that_cannot_be_are_refused(wrong):
     with pytest.raises(DataError):
-        given_labels(wrong)
+        to_labels(wrong)

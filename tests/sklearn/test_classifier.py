@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streammach as sm
-from streammach.data.memory_rows import Labelled
+from streammach.data.memory_rows import MemoryRows
 from streammach.errors import BudgetError, ModelError, UsageError
 
 MACHClassifier = sm.MACHClassifier
@@ -357,7 +357,7 @@ def test_tables(data):
 def test_rows_touch_a_disk_only_where_they_do_not_fit(data, monkeypatch):
     whole = MACHClassifier().fit(*data)
     assert whole.plan_.facts.held_bytes > 0
-    monkeypatch.setattr(Labelled, "intake_bytes", 10**12)
+    monkeypatch.setattr(MemoryRows, "intake_bytes", 10**12)
     stored = MACHClassifier().fit(*data)
     assert stored.plan_.facts.held_bytes == 0
     assert same(stored, whole)

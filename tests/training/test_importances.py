@@ -10,10 +10,10 @@ import scipy.sparse
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.given import given_labels
 from streammach.data.holdout import hold_out, masked_blocks, masked_rows
-from streammach.data.memory_rows import Labelled
-from streammach.data.tables.memory_objects import given_rows
+from streammach.data.memory_labels import to_labels
+from streammach.data.memory_rows import MemoryRows
+from streammach.data.tables.memory_objects import to_matrix
 from streammach.errors import DataError, StoreError, UsageError
 from streammach.sklearn.classifier import MACHClassifier
 from streammach.spec.config import Batching
@@ -213,7 +213,7 @@ def test_importances_may_be_shares_of_one(unit, rng):
     x, y, _ = rows_of(rng)
     weights = np.full(len(y), unit, np.float32)
     weights[0] = 1e-12  # what hardly counts changes no unit
-    data = Labelled(given_rows(x), given_labels(y), None if unit == 1 else weights).held()
+    data = MemoryRows(to_matrix(x), to_labels(y), None if unit == 1 else weights).to_dataset()
     held = held_out(data, 40)
     expected = 1.0 if unit == 1 else min(unit, 1.0)
     assert data.counting.unit == pytest.approx(expected)

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 import streammach as sm
-from streammach.data.memory_rows import Labelled
+from streammach.data.memory_rows import MemoryRows
 from streammach.errors import BudgetError, DataError, Interrupted, MismatchError, UsageError
 from tests.builders import Stop, fit
 
@@ -66,7 +66,7 @@ def test_rows_that_do_not_fit_go_through_a_store_that_is_removed(tmp_path, data,
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     whole = sm.train(*data, **PLAIN)
-    monkeypatch.setattr(Labelled, "intake_bytes", 10**12)
+    monkeypatch.setattr(MemoryRows, "intake_bytes", 10**12)
     with sm.train(*data, **PLAIN) as run:
         assert run.plan.facts.held_bytes == 0
         assert np.array_equal(run.model.weights, whole.model.weights)

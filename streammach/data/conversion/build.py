@@ -64,7 +64,7 @@ class Build:
             self._memory = ConversionMemory(held, held, 0, n, rows_known=True)
         else:
             self._memory = ConversionMemory.of(
-                request.memory, [s.held() for s in sources], n, compiler_bytes(*self._kind)
+                request.memory, [s.reading_bytes() for s in sources], n, compiler_bytes(*self._kind)
             )
         self._known = request.known or Known.of(request.like, request.extend)
         self._bad_rows = BadRows(

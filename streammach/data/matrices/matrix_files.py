@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import files_in
-from streammach.data.label_arrays import Labels, LabelSets, column_names
+from streammach.data.label_arrays import Labels, column_names
 from streammach.data.matrices.array_files import (
     HDF5_MAGIC,
     NPY_MAGIC,
@@ -26,7 +26,7 @@ from streammach.data.matrices.array_files import (
 )
 from streammach.data.matrices.matrix import DenseMatrix, Matrix, SparseMatrix
 from streammach.data.matrices.matrix_layout import find_layout
-from streammach.data.matrices.matrix_source import AnyLabels, MatrixSource, OpenMatrix
+from streammach.data.matrices.matrix_source import MatrixSource, OpenMatrix
 from streammach.data.matrices.named_arrays import (
     LABEL_BYTES,
     SPARSE_PARTS,
@@ -62,7 +62,7 @@ class MatrixFile(MatrixSource):
     def open_arrays(self) -> AbstractContextManager[NamedArrays]:
         """Open the arrays of the file for as long as a block runs."""
 
-    def held(self) -> ReadingBytes:
+    def reading_bytes(self) -> ReadingBytes:
         with self.open_arrays() as arrays:
             matrix = open_group(arrays, self._layout.rows)
             block, kept = matrix.reading_bytes
@@ -80,7 +80,7 @@ class MatrixFile(MatrixSource):
         layout, options = self._layout, self._options
         with self.open_arrays() as arrays:
             matrix, names = open_group(arrays, layout.rows), None
-            labels: AnyLabels = None
+            labels: Labels | None = None
             if options.labels is not None:
                 labels = load_labels(options.labels, options.multilabel, matrix.n_rows)
             elif layout.labels is not None:
@@ -213,7 +213,7 @@ def _read_shape(arrays: NamedArrays, name: str) -> tuple[int, int] | None:
     return n_rows, n_columns
 
 
-def load_labels(path: Path, multilabel: Multilabel, n_rows: int) -> Labels | LabelSets:
+def load_labels(path: Path, multilabel: Multilabel, n_rows: int) -> Labels:
     """Return the labels of so many rows in a file, or raise UsageError or DataError."""
     opened = _open_file(path)
     if opened is None:
@@ -260,7 +260,7 @@ def _read_lines(path: Path, n_rows: int) -> Iterator[list[bytes]]:
         yield labels
 
 
-def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Labels | LabelSets:
+def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Labels:
     """Return the labels in an array or a group: one a row, or a column for each label."""
     path, what = arrays.path, name or "the array of labels"
     if name in arrays.sparse:
@@ -269,7 +269,7 @@ def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Label
         indptr, indices, data = (
             part.read(0, *part.shape) for part in (matrix.indptr, matrix.indices, matrix.data)
         )
-        sets = LabelSets.of_csr(indptr, indices, data, path, what)
+        sets = Labels.of_csr(indptr, indices, data, path, what)
         return sets.asked(multilabel, path, what)
     if name in arrays.categorical:
         categories = arrays.read_texts(f"{name}/categories")
@@ -287,4 +287,4 @@ def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Label
     wide = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf"
     if not wide or multilabel == "off":
         return Labels.of(values, path, what)
-    return LabelSets.of_dense(values, path, what).asked(multilabel, path, what)
+    return Labels.of_dense(values, path, what).asked(multilabel, path, what)

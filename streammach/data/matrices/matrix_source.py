@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRow
 from streammach.data.identity import ChangedError
-from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.label_arrays import Labels
 from streammach.data.matrices.matrix import ANY_WIDTH, Matrix, MatrixRows
 from streammach.data.source import (
     START,
@@ -37,7 +37,6 @@ from streammach.rows.vocabulary import Vocabulary
 
 OUT_OF_RANGE = "column '{}' is not from 0 to the number of columns - 1"
 NOT_FINITE = "value '{}' is not a finite float32"
-AnyLabels = Labels | LabelSets | None
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class OpenMatrix:
     """A matrix, its labels if it has any, and the names of its columns if not their numbers."""
 
     matrix: Matrix
-    labels: AnyLabels
+    labels: Labels | None
     names: Names | None = None
     # whether names are those of features as a store lists them, ``namespace^name``: places of such
     # columns mean nothing
@@ -86,7 +85,7 @@ class MatrixSource(Source[MatrixPiece]):
     def open_matrix(self) -> AbstractContextManager[OpenMatrix]:
         """Open the matrix for as long as a block runs."""
 
-    def held(self) -> ReadingBytes:
+    def reading_bytes(self) -> ReadingBytes:
         with self.open_matrix() as opened:
             return opened.matrix.reading_bytes
 
@@ -191,7 +190,7 @@ class MatrixReader:
                 warnings.warn(f"{clean(self._path)}: {remark}", stacklevel=2)
         return columns
 
-    def _check_labels(self, labels: AnyLabels, n_rows: int) -> None:
+    def _check_labels(self, labels: Labels | None, n_rows: int) -> None:
         if labels is None and self._label_needed:
             hint = "Name a file with --labels, or where they are with --y-path."
             raise DataError("the rows have no labels", path=self._path, hint=hint)
@@ -200,41 +199,40 @@ class MatrixReader:
             raise DataError(what, path=self._path, hint="Give a label for each row.")
 
     def _find_classes(
-        self, labels: AnyLabels, rows: NDArray[np.int64]
+        self, labels: Labels | None, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], LabelLists | None]:
         """Return the ids of the labels of rows, -1 where there is none; lists where they may be."""
         if labels is None or not len(rows):
             return np.full(len(rows), -1, np.int32), None
-        if isinstance(labels, Labels):
+        if labels.lists is None:
             return self._find_ids(labels, labels.codes[rows]), None
         lists = labels.lists.take(rows)
         lists = replace(lists, classes=self._find_ids(labels, lists.classes)).sorted()
         return lists.first, lists
 
-    def _find_ids(self, labels: Labels | LabelSets, codes: NDArray[Any]) -> NDArray[np.int32]:
+    def _find_ids(self, labels: Labels, codes: NDArray[Any]) -> NDArray[np.int32]:
         """Return the vocabulary's ids of labels by their codes; -1: refused or unknown."""
         found, inverse = np.unique(codes, return_inverse=True)
-        refused = labels.refused if isinstance(labels, Labels) else {}
-        usable = [c for c in found.tolist() if c not in refused]
+        usable = [c for c in found.tolist() if c not in labels.refused]
         ids = np.full(len(found), -1, np.int32)
         ids[np.isin(found, usable)] = self._vocabulary.label_ids(labels.raws(usable))
         return ids[inverse]
 
     def _find_good(
-        self, piece: MatrixRows, labels: AnyLabels
+        self, piece: MatrixRows, labels: Labels | None
     ) -> tuple[NDArray[np.bool_], list[BadRow]]:
         """Return which rows can be taken, bool (n,), and the others."""
         n = len(piece.indptr) - 1
         bad = np.empty(n, np.int64)
         first_bad(piece.indptr, piece.columns, piece.values, self._width, bad)
         good = bad < 0
-        if isinstance(labels, Labels) and labels.refused:
+        if labels is not None and labels.refused:
             codes = labels.codes[piece.first_row : piece.first_row + n]
             good &= ~np.isin(codes, list(labels.refused))
         refused = []
         for row in np.flatnonzero(~good).tolist():
             if bad[row] < 0:
-                assert isinstance(labels, Labels)
+                assert labels is not None, "a row is good, or its label is refused"
                 reason, text = labels.refused[int(labels.codes[piece.first_row + row])]
             elif not 0 <= piece.columns[bad[row]] < self._width:
                 reason, text = OUT_OF_RANGE, str(piece.columns[bad[row]])

@@ -81,7 +81,7 @@ class BatchSource(Table):
     def columns_there(self) -> list[str]:
         return self._names
 
-    def held(self) -> ReadingBytes:
+    def reading_bytes(self) -> ReadingBytes:
         with self._errors():
             return ReadingBytes(self.piece_bytes, self._batch_bytes() + self.word_bytes)
 

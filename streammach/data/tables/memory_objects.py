@@ -37,7 +37,7 @@ ONLY_POLARS = ("Object", "Int128", "UInt128")  # types of polars that Arrow does
 
 
 @dataclass(frozen=True)
-class Given:
+class NamedMatrix:
     """Rows as they were given, and the names of their columns if these are not their numbers."""
 
     matrix: Any  # csr_array or array (n, columns): the values, of any type of real numbers
@@ -73,20 +73,21 @@ def as_rows(rows: Any) -> Any:
     """Return rows in a plain form: the one place that tells what an object is; or DataError.
 
     The forms are a DataFrame, an Arrow table, a list of dicts or of strings, empty ones where they
-    are missing, a sparse matrix, an array (n, columns), and :class:`Given` for AnnData. An image or
-    a cube of numbers is a row of all its cells, as in a file.
+    are missing, a sparse matrix, an array (n, columns), and :class:`NamedMatrix` for AnnData. An
+    image or a cube of numbers is a row of all its cells, as in a file.
     """
     if isinstance(rows, list | tuple):
         return _of_list(rows)
     if isinstance(rows, np.ndarray):
         return _of_array(rows)
-    if is_sparse(rows) or isinstance(rows, Given) or is_frame(rows):
+    if is_sparse(rows) or isinstance(rows, NamedMatrix) or is_frame(rows):
         return rows
     if isinstance(rows, Mapping):
         return _of_columns(rows)
     if _is_anndata(rows):
-        matrix = given_rows(rows.X.to_memory() if hasattr(rows.X, "to_memory") else rows.X).matrix
-        return Given(matrix, column_names(rows.var_names, matrix.shape[1], PLACE, "var_names"))
+        matrix = to_matrix(rows.X.to_memory() if hasattr(rows.X, "to_memory") else rows.X).matrix
+        names = column_names(rows.var_names, matrix.shape[1], PLACE, "var_names")
+        return NamedMatrix(matrix, names)
     if isinstance(rows, type) or not any(hasattr(rows, name) for name in (STREAM, ARRAY, *CELLS)):
         raise _no_rows(rows)
     if len(getattr(rows, "shape", (0,))) == 1 and not hasattr(rows, "schema"):
@@ -286,10 +287,10 @@ def _is_anndata(rows: object) -> bool:
     return all(hasattr(type(rows), name) for name in ANNDATA)
 
 
-def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
+def to_matrix(rows: Any, columns: Sequence[Label] | None = None) -> NamedMatrix:
     """Return what people gave as rows: a matrix, array, DataFrame, or sequence of dicts."""
     rows, names = as_rows(rows), columns
-    if isinstance(rows, Given):
+    if isinstance(rows, NamedMatrix):
         if columns is None:
             return rows
         matrix = rows.matrix
@@ -307,7 +308,7 @@ def given_rows(rows: Any, columns: Sequence[Label] | None = None) -> Given:
         raise DataError(what, path=PLACE, hint="Give numbers: rows.astype(float).")
     if names is not None and len(names) != matrix.shape[1]:
         raise UsageError(f"{len(names):,} names for {matrix.shape[1]:,} columns: columns")
-    return Given(matrix, None if names is None else _names(names))
+    return NamedMatrix(matrix, None if names is None else _names(names))
 
 
 def _of_frame(frame: Any) -> tuple[list[Any] | None, NDArray[Any]]:
@@ -328,7 +329,7 @@ def _moved(columns: list[Any]) -> bool:
     return whole and len({*columns}) == len(columns) and columns != [*range(len(columns))]
 
 
-def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
+def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> NamedMatrix:
     """Return dicts as a matrix with a column for each name, in the order in which they come."""
     places: dict[bytes, int] = {}
     indptr, indices, data = [0], list[int](), list[float]()
@@ -352,7 +353,7 @@ def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> Given:
         indptr.append(len(indices))
     shape = (len(rows), len(places))
     arrays = (np.array(data, np.float64), np.array(indices, np.int32), np.array(indptr, np.int64))
-    return Given(csr_array(arrays, shape=shape), _names(places))
+    return NamedMatrix(csr_array(arrays, shape=shape), _names(places))
 
 
 def _names(names: Iterable[Any]) -> Names:

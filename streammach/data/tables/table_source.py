@@ -76,7 +76,7 @@ class Table(Source[Any]):
         known = self.options.table if self._recipe is None else self._recipe
         return 0 if known.language is None else STEM_BYTES
 
-    def held(self) -> ReadingBytes:
+    def reading_bytes(self) -> ReadingBytes:
         return ReadingBytes(self.piece_bytes, self.word_bytes)
 
     def columns_there(self) -> Sequence[str]:

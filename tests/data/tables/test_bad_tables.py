@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streammach.data.convert import convert
-from streammach.data.memory_rows import given
+from streammach.data.memory_rows import collect_rows
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, StreammachError, UsageError
 from tests.data.tables.builders import write
@@ -265,7 +265,7 @@ def test_an_array_of_damaged_texts_as_rows_or_labels():
     rows = [f"some words {i}" for i in range(200)]
     for texts, labels in ((damaged_texts(-5), ["k", "l"] * 100), (rows, damaged_texts(-5))):
         with pytest.raises(DataError, match="is damaged"):
-            given(texts, labels)
+            collect_rows(texts, labels)
 
 
 def test_bad_frames(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 import streammach as sm
 from streammach.data.convert import convert
-from streammach.data.memory_rows import given
+from streammach.data.memory_rows import collect_rows
 from streammach.data.source_options import TableOptions
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.guess import recipe_of
@@ -176,9 +176,9 @@ def test_a_number_that_is_missing_is_a_feature(form, tmp_path):
     whole = frame.assign(label=["x", "y", "x", "y"])
     path = tmp_path / f"rows.{form}"
     if form == "frame, y":
-        data = given(frame, [*whole.label]).held()
+        data = collect_rows(frame, [*whole.label]).to_dataset()
     elif form == "frame":
-        data = given(whole, "label").held()
+        data = collect_rows(whole, "label").to_dataset()
     else:
         if form == "csv":
             whole.to_csv(path, index=False)

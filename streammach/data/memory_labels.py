@@ -1,18 +1,18 @@
-"""What people give beside rows in memory: labels of any type, and weights."""
+"""Labels of any type and weights of rows in memory, and rows of any kind by their numbers."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import Labels, LabelSets
+from streammach.data.label_arrays import Labels
 from streammach.data.store.held import PLACE
-from streammach.data.tables.memory_objects import Given, cells_of
+from streammach.data.tables.memory_objects import NamedMatrix, cells_of
 from streammach.data.tables.values import canonical, is_missing
 from streammach.errors import DataError, clean, type_name
 from streammach.rows.arrays import MOST_IMPORTANCE, is_sparse
@@ -30,43 +30,44 @@ LISTS = (list, tuple, set, frozenset, np.ndarray)  # that are the labels of a ro
 KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "S": "bytes"}
 
 
-def without_weightless(
+def drop_weightless(
     rows: Any, labels: Any, weights: Any
 ) -> tuple[Any, Any, Any, NDArray[np.int64] | None]:
-    """Return rows, labels and weights, given in any form, without rows of weight 0.
+    """Return rows, labels and weights of any form without rows of weight 0.
 
     And the places of those that stay, None where all do. Raises DataError where none does.
     """
     if weights is None:
         return rows, labels, weights, None
     n = int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
-    found = given_weights(weights, n)
+    found = to_weights(weights, n)
     if found is None or found.all():
         return rows, labels, weights, None
     if not found.any():
         raise DataError("all weights of rows are 0: nothing can be learnt")
     kept = np.flatnonzero(found)
-    return some_of(rows, kept), some_of(labels, kept), some_of(np.asarray(weights), kept), kept
+    rows, labels = take_rows(rows, kept), take_rows(labels, kept)
+    return rows, labels, np.asarray(weights)[kept], kept
 
 
-def some_of(given: Any, chosen: NDArray[np.int64]) -> Any:
+def take_rows(values: Any, chosen: NDArray[np.int64]) -> Any:
     """Return some rows, labels or weights; a column's name stays one."""
-    if given is None or isinstance(given, str):
-        return given
-    if isinstance(given, list | tuple):
-        return [given[i] for i in chosen.tolist()]
-    if isinstance(given, Given):
-        return replace(given, matrix=given.matrix[chosen])
-    if hasattr(given, "iloc"):
-        return given.iloc[chosen]
-    if hasattr(given, "to_pylist"):  # of Arrow
-        return given.take(chosen)
-    if hasattr(given, "tocsr"):
-        return given.tocsr()[chosen]
-    return (given if hasattr(given, "shape") else np.asarray(given))[chosen]
+    if values is None or isinstance(values, str):
+        return values
+    if isinstance(values, list | tuple):
+        return [values[i] for i in chosen.tolist()]
+    if isinstance(values, NamedMatrix):
+        return replace(values, matrix=values.matrix[chosen])
+    if hasattr(values, "iloc"):
+        return values.iloc[chosen]
+    if hasattr(values, "to_pylist"):  # of Arrow
+        return values.take(chosen)
+    if hasattr(values, "tocsr"):
+        return values.tocsr()[chosen]
+    return (values if hasattr(values, "shape") else np.asarray(values))[chosen]
 
 
-def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
+def to_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
     """Return a weight for each row, of an array or a number; None where all are 1; or DataError."""
     if weights is None:
         return None
@@ -86,41 +87,21 @@ def given_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
     return None if (found == 1).all() else found
 
 
-@dataclass(frozen=True)
-class GivenLabels:
-    """The labels of rows, as a source has them, and the type that they had."""
-
-    labels: Labels | LabelSets  # the labels
-    # `bool`, `int`, `uint` (from 2^63 on), `float`, `str` or `bytes`; of an indicator, whose
-    # columns are numbers, `int`
-    kind: str
-
-    @property
-    def listed(self) -> bool:
-        """Whether rows have lists of labels."""
-        return isinstance(self.labels, LabelSets)
-
-    @property
-    def n_labels(self) -> int:
-        """Labels of all rows where these have lists of them, else 0."""
-        return self.labels.lists.n_labels if isinstance(self.labels, LabelSets) else 0
-
-
-def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
-    """Return what people gave as labels: array (n,), n lists, array or matrix (n, labels)."""
+def to_labels(y: Any, *, strict: bool = True) -> Labels:
+    """Return labels and their type: of an array (n,), n lists, an array or matrix (n, labels)."""
     check_labels(y)
-    lists, starts = listed(y), None
+    lists, starts = find_lists(y), None
     if lists is not None:
-        starts, y = flattened(lists)
+        starts, y = flatten_lists(lists)
     if is_sparse(y):
         matrix = y.tocsr()
-        sets = LabelSets.of_csr(matrix.indptr, matrix.indices, matrix.data, PLACE, WHAT)
-        return GivenLabels(sets, "int")
-    values = as_array(y)
+        columns = Labels.of_csr(matrix.indptr, matrix.indices, matrix.data, PLACE, WHAT)
+        return replace(columns, kind="int")
+    values = labels_to_array(y)
     if values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
-        return GivenLabels(LabelSets.of_dense(values, PLACE, WHAT), "int")
-    values, missing = _filled(values)
-    values, kind = of_objects(values) if values.dtype.kind == "O" else (values, kind_of(values))
+        return replace(Labels.of_dense(values, PLACE, WHAT), kind="int")
+    values, missing = _fill_missing(values)
+    values, kind = to_own_type(values) if values.dtype.kind == "O" else (values, kind_of(values))
     labels = Labels.of(
         values if missing is np.ma.nomask else np.ma.MaskedArray(values, missing), PLACE, WHAT
     )
@@ -128,9 +109,9 @@ def given_labels(y: Any, *, strict: bool = True) -> GivenLabels:
         row = _row_of(int(np.argmax(labels.codes == code)), starts)
         raise DataError(f"{reason.format(text)}: row {row:,} (counted from 0)", path=PLACE)
     if starts is None:
-        return GivenLabels(labels, kind)
+        return replace(labels, kind=kind)
     own = LabelLists(starts, labels.codes.astype(np.int32)).sorted()
-    return GivenLabels(LabelSets(own, labels.names), kind)
+    return Labels.of_lists(own, labels.names, kind)
 
 
 def check_labels(y: Any) -> None:
@@ -142,15 +123,14 @@ def check_labels(y: Any) -> None:
         raise DataError(what, hint="Give an array or a list with a label, or labels, for each row.")
 
 
-def as_cells(given: GivenLabels, recipe: Recipe) -> GivenLabels:
+def name_as_cells(labels: Labels, recipe: Recipe) -> Labels:
     """Return labels of an array as those of a recipe's column of labels are called."""
-    if recipe.label is None or given.labels.names is None:
-        return given
-    labels = replace(given.labels, names=[*map(canonical, given.labels.names)])
-    return replace(given, labels=labels)
+    if recipe.label is None or labels.names is None:
+        return labels
+    return replace(labels, names=[*map(canonical, labels.names)])
 
 
-def as_array(y: Any) -> NDArray[Any]:
+def labels_to_array(y: Any) -> NDArray[Any]:
     """Return labels as an array: of objects where NumPy makes texts of NaN, floats of integers."""
     if np.ma.is_masked(y) and y.ndim == 1:
         found: NDArray[Any] = y.data.astype(object)
@@ -163,7 +143,7 @@ def as_array(y: Any) -> NDArray[Any]:
     return values
 
 
-def _filled(values: NDArray[Any]) -> tuple[NDArray[Any], Any]:
+def _fill_missing(values: NDArray[Any]) -> tuple[NDArray[Any], Any]:
     """Return labels with another one in place of those that are missing, and which these are."""
     nothing = values, np.ma.nomask
     if values.dtype.kind != "O" or values.ndim != 1 or len({*map(type, values.tolist())}) == 1:
@@ -180,7 +160,7 @@ def _row_of(place: int, starts: NDArray[np.int64] | None) -> int:
     return place if starts is None else int(np.searchsorted(starts, place, "right")) - 1
 
 
-def listed(y: Any) -> Sequence[Any] | None:
+def find_lists(y: Any) -> Sequence[Any] | None:
     """Return lists of labels, one a row, or raise DataError; None where it is something else."""
     if getattr(y, "shape", ())[1:] == (1,) and not is_sparse(y):
         y = np.asarray(y)[:, 0]
@@ -196,11 +176,11 @@ def listed(y: Any) -> Sequence[Any] | None:
     return rows
 
 
-def flattened(lists: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def flatten_lists(lists: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return where each row's labels start, int64 (n + 1,), and all in their type, or DataError."""
     starts = np.cumsum([0, *(len(row) for row in lists)])
     flat = np.fromiter((label for row in lists for label in row), object, int(starts[-1]))
-    values, _ = of_objects(flat)
+    values, _ = to_own_type(flat)
     plain = values.dtype.kind != "O"
     odd = next((i for i, x in enumerate(flat) if not (plain or isinstance(x, str | bytes))), None)
     if odd is not None:
@@ -215,7 +195,7 @@ def kind_of(values: NDArray[Any]) -> str:
     return "uint" if values.dtype == np.uint64 and values.max(initial=0) >= 1 << 63 else kind
 
 
-def whole_numbers(found: list[int]) -> NDArray[Any]:
+def to_integers(found: list[int]) -> NDArray[Any]:
     """Return whole numbers as int64, as uint64 where one is 2^63 or more, or as objects."""
     for dtype in (np.int64, np.uint64):
         with contextlib.suppress(OverflowError):
@@ -223,14 +203,14 @@ def whole_numbers(found: list[int]) -> NDArray[Any]:
     return np.array(found, object)
 
 
-def of_objects(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
+def to_own_type(values: NDArray[Any]) -> tuple[NDArray[Any], str]:
     """Return an array of objects as one of their own type, and what that is."""
     found = values.tolist()
     if values.ndim != 1:
         return values, "str"
     for types, dtype, kind in OBJECTS:
         if found and all(isinstance(value, types) for value in found):
-            values = whole_numbers(found) if kind == "int" else np.array(found, dtype)
+            values = to_integers(found) if kind == "int" else np.array(found, dtype)
             return values, kind_of(values)
     return values, "bytes" if all(isinstance(value, bytes) for value in found) else "str"
 
@@ -240,7 +220,7 @@ def label_values(raws: list[bytes], kind: str, listed: str) -> NDArray[Any]:
     if kind == "bool":
         return np.array([raw not in (b"0", b"False") for raw in raws], np.bool_)
     if kind in ("int", "uint", "float") or (not kind and listed == "integer"):
-        numbers = whole_numbers([int(raw) for raw in raws])
+        numbers = to_integers([int(raw) for raw in raws])
         as_kind = {"uint": np.uint64, "float": np.float64}.get(kind, numbers.dtype)
         return numbers.astype(as_kind)
     found = np.empty(len(raws), object)

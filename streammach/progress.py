@@ -34,7 +34,7 @@ Wanted = bool | str | Told | None  # what a user says of progress, in Python
 def tell(text: str) -> None:
     """Print a line of the story to stderr; where nobody reads it, the work goes on."""
     if sys.stderr is not None:  # print would take stdout
-        print(fitted(escaped(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
+        print(fit_lines(escaped(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
 
 
 def for_stream(data: bytes, *, is_terminal: bool) -> bytes:
@@ -52,7 +52,7 @@ def line_width(stream: TextIO | None = None) -> int:
     return min(shutil.get_terminal_size().columns, MOST_COLUMNS)
 
 
-def wrapped(text: str, width: int, head: str = "") -> list[str]:
+def wrap_lines(text: str, width: int, head: str = "") -> list[str]:
     """Return a text as lines that are broken at spaces alone."""
     return textwrap.wrap(
         text, width, initial_indent=head, subsequent_indent=" " * len(head),
@@ -60,7 +60,7 @@ def wrapped(text: str, width: int, head: str = "") -> list[str]:
     )  # fmt: skip
 
 
-def fitted(text: str, stream: TextIO | None) -> str:
+def fit_lines(text: str, stream: TextIO | None) -> str:
     """Return lines as they are, on a terminal broken at spaces where they are too wide."""
     if stream is None or not stream.isatty():
         return text
@@ -69,7 +69,7 @@ def fitted(text: str, stream: TextIO | None) -> str:
         head = HEAD.match(line)
         indent = head[0] if head is not None and len(head[0]) < width // 3 else ""
         short = len(line) <= width
-        lines += [line] if short else wrapped(line[len(indent) :], width, indent)
+        lines += [line] if short else wrap_lines(line[len(indent) :], width, indent)
     return "\n".join(lines)
 
 
@@ -220,7 +220,7 @@ class ProgressBar:
 
 
 @contextmanager
-def shown(
+def show_progress(
     wanted: Wanted, unit: str | dict[str, str], expected: Mapping[str, float] | None = None
 ) -> Iterator[Told]:
     """Give what is called with (stage, done, total) while a block runs, as the user chose."""

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from streammach.errors import UsageError
-from streammach.progress import ProgressBar, clock_text, fitted, line_width
+from streammach.progress import ProgressBar, clock_text, fit_lines, line_width
 from streammach.stages import StageState
 
 
@@ -116,8 +116,8 @@ class Screen(io.StringIO):
 def test_lines_of_a_terminal_are_broken_at_spaces(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     text = "why      a reason of many words, one after another\nshort\n" + "x" * 60
-    assert fitted(text, io.StringIO()) == text
-    assert fitted(text, Screen()).split("\n") == [
+    assert fit_lines(text, io.StringIO()) == text
+    assert fit_lines(text, Screen()).split("\n") == [
         "why      a reason of many words, one",
         "         after another",
         "short",

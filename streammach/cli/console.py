@@ -13,7 +13,7 @@ from typing import Any, TextIO, cast
 
 from streammach.errors import UNSAFE, clean, escaped
 from streammach.machine import peak_bytes, size_text
-from streammach.progress import fitted, line_width, tell, wrapped
+from streammach.progress import fit_lines, line_width, tell, wrap_lines
 
 MAX_LINE = 600
 Document = Mapping[str, object]  # a JSON object that is printed, and nothing is taken from
@@ -21,13 +21,13 @@ Document = Mapping[str, object]  # a JSON object that is printed, and nothing is
 
 def say(text: str) -> None:
     """Print a line of the result, or several, to stdout; a terminal's are broken at spaces."""
-    print(fitted(escaped(text, "\n"), sys.stdout))
+    print(fit_lines(escaped(text, "\n"), sys.stdout))
 
 
 def say_named(lines: Sequence[tuple[str, str]], width: int = 10) -> None:
     """Print texts behind their names, as lines of the terminal's columns, 100 at most."""
     for name, text in lines:
-        for line in wrapped(text, line_width(), f"{name:<{width}}") or [name]:
+        for line in wrap_lines(text, line_width(), f"{name:<{width}}") or [name]:
             print(escaped(line))
 
 

@@ -36,7 +36,7 @@ from streammach.prediction.predict import (
     write_table,
 )
 from streammach.prediction.room import NOTHING, Task, room_before
-from streammach.progress import Wanted, shown
+from streammach.progress import Wanted, show_progress
 from streammach.spec.annotated import check_options
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def predict(
     most = min(MOST_ROWS, room_of_one // site.order.row_bytes(record))
     unit = room.rows if model.dense else min(room.rows, LEAST_ROWS)
     pieces = site.cut(ranges, most, unit)
-    with shown(progress, UNITS) as told, closing(site.results(pieces, tell)) as results:
+    with show_progress(progress, UNITS) as told, closing(site.results(pieces, tell)) as results:
         told("predict", 0, seen.total)
 
         def parts() -> Iterator[Predictions]:
@@ -187,7 +187,7 @@ def evaluate(
     pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = MetricSums(model, wanted)
-    with shown(progress, "rows") as told, closing(site.results(pieces, tell)) as results:
+    with show_progress(progress, "rows") as told, closing(site.results(pieces, tell)) as results:
         told("evaluate", 0, 0)
         for done in results:
             for more in done.measured:

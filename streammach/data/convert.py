@@ -31,7 +31,7 @@ from streammach.data.source_options import (
     paths_of,
     several,
 )
-from streammach.data.sources import agreed, open_sources, tables_of
+from streammach.data.sources import agree_recipe, open_sources, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import not_a_store
 from streammach.data.store.remote import at_urls
@@ -47,7 +47,7 @@ from streammach.files.urls import located
 from streammach.files.writing import remove_file, write_atomic
 from streammach.formats import STORE_FORMAT
 from streammach.machine import cores
-from streammach.progress import Wanted, shown
+from streammach.progress import Wanted, show_progress
 from streammach.spec.annotated import check_options
 from streammach.spec.types import Multilabel, Quotes
 
@@ -263,19 +263,19 @@ def convert(
     options = alike.each(len(paths), label_paths) or [alike]  # rows in memory have none
     reads = [*paths, *label_paths, *([] if model is None else [located(model)])]
     folder, destination, listed = check_target(target, reads, force=force)
-    with folder.locked(), shown(progress, UNITS, STAGES) as told, extended(extend) as old:
+    with folder.locked(), show_progress(progress, UNITS, STAGES) as told, extended(extend) as old:
         if in_memory:
             source, options[0] = memory_source(sources, options[0])
             opened = [source]
         else:
             opened = open_sources(paths, options)
         if not in_memory:  # may what headers claim, and first rows of tables, be read?
-            held = [source.reading_bytes() for source in opened]
-            ConversionMemory.of(memory, held, threads or cores(), 0).room(0, 0)
+            reading = [source.reading_bytes() for source in opened]
+            ConversionMemory.of(memory, reading, threads or cores(), 0).room(0, 0)
             compile_before(opened, options, like, memory, threads or cores())
         request = ConversionRequest(
-            options=agreed(opened, options, recipe), like=like, extend=extend, min_rows=min_rows,
-            on_bad_row=on_bad_row, max_bad=max_bad, seed=seed, memory=memory,
+            options=agree_recipe(opened, options, recipe), like=like, extend=extend,
+            min_rows=min_rows, on_bad_row=on_bad_row, max_bad=max_bad, seed=seed, memory=memory,
             n_threads=threads or cores(), progress=told,
         )  # fmt: skip
         _check_disk(opened, target)

@@ -21,12 +21,12 @@ from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.matrices.matrix_source import MatrixSource
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
-from streammach.data.sources import agreed, open_sources
+from streammach.data.sources import agree_recipe, open_sources
 from streammach.data.store.stored_arrays import CHUNK, packed
 from streammach.data.tables.table_source import Table
 from streammach.errors import BudgetError, DataError, UsageError, clean
 from streammach.files.raw_text import GZIP_MAGIC, is_piped, text_errors, unpacked
-from streammach.progress import Told, Wanted, shown
+from streammach.progress import Told, Wanted, show_progress
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
@@ -190,7 +190,7 @@ def explore(
         multilabel=multilabel, table=table or TableOptions(), layout=layout or Layout(),
     )  # fmt: skip
     options = alike.each(len(files), given)
-    with shown(progress, "sources") as told:
+    with show_progress(progress, "sources") as told:
         told("explore", 0, 0)
         opened = open_sources(files, options)
         try:
@@ -198,7 +198,7 @@ def explore(
             ConversionMemory.of(None, reading, 1, 0).room(0, 0)
         except BudgetError as error:
             raise BudgetError(error.message, path=files[0]) from None
-        agreed(opened, options, None)
+        agree_recipe(opened, options, None)
         return explore_sources(opened, told)
 
 
@@ -211,7 +211,7 @@ def explore_sources(sources: Sequence[Source[Any]], told: Told | None = None) ->
     chosen = np.union1d(places.astype(int), sizes.argmax())
     samples = dict[int, _Sample]()
     for i in chosen.tolist():
-        samples[i] = _sampled(sources[i], vocabulary, bad_rows)
+        samples[i] = _read_sample(sources[i], vocabulary, bad_rows)
         if told is not None:
             told("explore", len(samples), len(chosen))
     if not any(sample.rows for sample in samples.values()):
@@ -223,14 +223,14 @@ def explore_sources(sources: Sequence[Source[Any]], told: Told | None = None) ->
         facts.get(i) or _facts_of(source, rows=round(source.n_bytes * dense))
         for i, source in enumerate(sources)
     )
-    return _estimated(every, samples, vocabulary, bad_rows.reasons)
+    return _estimate(every, samples, vocabulary, bad_rows.reasons)
 
 
 class _EnoughError(Exception):
     """So many bytes were read that no further row is waited for."""
 
 
-def _sampled(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> _Sample:
+def _read_sample(source: Source[Any], vocabulary: Vocabulary, bad_rows: BadRows) -> _Sample:
     sample, bad = _Sample(), bad_rows.total
     began = time.perf_counter()
 
@@ -291,7 +291,7 @@ def text_size(path: Path) -> int:
     return len(text) if packed >= size else round(len(text) * size / max(1, packed))
 
 
-def _estimated(
+def _estimate(
     facts: tuple[SourceFacts, ...], samples: dict[int, _Sample], vocabulary: Vocabulary,
     reasons: Counter[str],
 ) -> Exploration:  # fmt: skip
@@ -332,12 +332,12 @@ def _packed_bytes(
     rank = np.empty(len(counts), np.int32)
     rank[by_frequency(vocabulary.feature_names(), counts)] = np.arange(len(counts), dtype=np.int32)
     done = canonicalize(block, rank)
-    values = _encoded(done.features) + _encoded(done.values.astype(value_type))
-    rows = _encoded(done.indptr) + _encoded(done.lists.classes)
-    return values, rows + (0 if done.labels is None else _encoded(done.labels.starts))
+    values = _count_packed(done.features) + _count_packed(done.values.astype(value_type))
+    rows = _count_packed(done.indptr) + _count_packed(done.lists.classes)
+    return values, rows + (0 if done.labels is None else _count_packed(done.labels.starts))
 
 
-def _encoded(values: NDArray[Any]) -> int:
+def _count_packed(values: NDArray[Any]) -> int:
     return sum(len(packed(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
 
 
@@ -355,5 +355,5 @@ def _names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:
         steps = min(doublings, now / falls)  # until nothing is new
         growth = 2 ** (steps * now - falls * steps * (steps + 1) / 2) if steps > 0 else 1.0
     counts = np.bincount(ids, minlength=len(names)).astype(np.int64)
-    packed = sum(_encoded(part) for part in (names.offsets, names.data, counts))
+    packed = sum(_count_packed(part) for part in (names.offsets, names.data, counts))
     return packed * max(1.0, float(growth))

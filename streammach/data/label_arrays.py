@@ -64,7 +64,7 @@ class Labels:
         """
         if isinstance(values, np.ma.MaskedArray):
             labels = cls.of(values.data, path, what)
-            return labels.taken(np.where(np.ma.getmaskarray(values), -1, labels.codes))
+            return labels.with_codes(np.where(np.ma.getmaskarray(values), -1, labels.codes))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
@@ -122,9 +122,10 @@ class Labels:
                 f"{len(kinds.codes):,} categories",
                 path=path,
             )
-        return kinds.taken(np.append(kinds.codes, -1)[codes.astype(np.int64)])  # the last: missing
+        own = np.append(kinds.codes, -1)  # the last: missing
+        return kinds.with_codes(own[codes.astype(np.int64)])
 
-    def taken(self, codes: NDArray[np.int64]) -> Labels:
+    def with_codes(self, codes: NDArray[np.int64]) -> Labels:
         """Return rows with these codes: int64 (n,), -1 for a row without label."""
         assert self.names is not None, "one label of each row"
         missing = len(self.names)
@@ -165,7 +166,7 @@ class Labels:
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(values)))])
         return cls.of_csr(indptr, columns, values[rows, columns], path, what)
 
-    def asked(self, multilabel: Multilabel, path: Path, what: str) -> Labels:
+    def choose_form(self, multilabel: Multilabel, path: Path, what: str) -> Labels:
         """Return lists of labels, or one a row where all rows have one and it is not ``on``."""
         if self.lists is None:
             return self

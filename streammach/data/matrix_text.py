@@ -40,7 +40,7 @@ class JoinedText(io.RawIOBase):
         self._open = ExitStack()
         self._paths = [features] if labels is None else [features, labels]
         self._raws = [self._open.enter_context(RawFile(path)) for path in self._paths]
-        self._lines, self._left = self._joined(), b""
+        self._lines, self._left = self._join_lines(), b""
 
     @property
     def n_bytes(self) -> int:
@@ -67,7 +67,7 @@ class JoinedText(io.RawIOBase):
         self._open.close()
         super().close()
 
-    def _joined(self) -> Iterator[bytes]:
+    def _join_lines(self) -> Iterator[bytes]:
         """Yield the header and the rows, a line each."""
         blocks = (raw.lines(MAX_LINE, BLOCK_BYTES) for raw in self._raws)
         texts = [chain.from_iterable(one) for one in blocks]
@@ -126,5 +126,5 @@ class MatrixText(TextSource):
             )
         return super().reader(vocabulary, label_needed=label_needed, strict=strict)
 
-    def opened(self) -> JoinedText:
+    def open_text(self) -> JoinedText:
         return JoinedText(self.path, self._labels_path)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels
-from streammach.data.store.held import PLACE
+from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import NamedMatrix, cells_of
 from streammach.data.tables.values import canonical, is_missing
 from streammach.errors import DataError, clean, type_name

@@ -1,4 +1,4 @@
-"""Rows in memory, matrices, tables or text, as a data set: held, or written into a store."""
+"""Rows in memory, matrices, tables or text, as a data set: in memory, or written into a store."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from streammach.data.memory_labels import (
 )
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.store import held
+from streammach.data.store import memory_store
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.held import PLACE, HeldDataset
+from streammach.data.store.memory_store import PLACE, MemoryDataset
 from streammach.data.tables.cells import Listed
 from streammach.data.tables.memory_objects import (
     NamedMatrix,
@@ -160,9 +160,9 @@ class MemoryRows:
     def intake_bytes(self) -> int:
         """The memory that :meth:`to_dataset` takes at most, what it returns included."""
         n, nnz, n_labels = self.rows.shape[0], self.rows.nnz, self.labels.n_labels
-        rows = held.ROW_BYTES * n + (held.FEATURE_BYTES + 4) * nnz
+        rows = memory_store.ROW_BYTES * n + (memory_store.FEATURE_BYTES + 4) * nnz
         if self.labels.lists is not None:
-            rows += held.LIST_BYTES * n + held.LABEL_BYTES * n_labels
+            rows += memory_store.LIST_BYTES * n + memory_store.LABEL_BYTES * n_labels
         threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.matrix.reading_bytes.piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
@@ -177,11 +177,11 @@ class MemoryRows:
         dataset.given = self.numbers
         return dataset
 
-    def to_dataset(self) -> HeldDataset:
+    def to_dataset(self) -> MemoryDataset:
         """Return the rows in their order, in memory, or raise DataError."""
-        request = self._request(held_bytes=self._buffer_bytes)
-        made = Build([self.source], ConversionFolder(PLACE), request).run(resume=False).held
-        assert made is not None, "rows that were held"
+        request = self._request(memory_bytes=self._buffer_bytes)
+        made = Build([self.source], ConversionFolder(PLACE), request).run(resume=False).in_memory
+        assert made is not None, "rows in memory"
         made.intake_bytes, made.libraries_bytes = self.intake_bytes, self.libraries_bytes
         give_back()  # rows that were on their way
         return made
@@ -252,7 +252,7 @@ def memory_source(rows: Any, options: SourceOptions) -> tuple[Source[Any], Sourc
     if named:
         hint = "Give a pair of both: (rows, labels)."
         raise DataError(f"rows of the type {came} have no labels", path=PLACE, hint=hint)
-    labels = to_labels(y, strict=False).asked(options.multilabel, PLACE, "the labels")
+    labels = to_labels(y, strict=False).choose_form(options.multilabel, PLACE, "the labels")
     if isinstance(rows, NamedMatrix):
         options = replace(options, table=replace(own, label=None))
     return MemoryMatrixSource(to_matrix(rows), labels), options

@@ -22,7 +22,7 @@ from streammach.data.conversion.request import ConversionRequest
 from streammach.data.memory_rows import collect_rows
 from streammach.data.source import START, Source
 from streammach.data.source_options import SourceOptions
-from streammach.data.sources import agreed, open_source
+from streammach.data.sources import agree_recipe, open_source
 from streammach.data.store.dataset import Dataset
 from streammach.jit import compiler_bytes, keep_compiled
 from streammach.machine import budget, memory_limit, resident_bytes
@@ -84,7 +84,7 @@ def convert_heads(
     for build in (Build, _BuildOfSpills):
         opened = [_head(open_source(p, o)) for p, o in zip(paths, options, strict=True)]
         request = ConversionRequest(
-            options=agreed(opened, options, recipe), like=like, on_bad_row="skip",
+            options=agree_recipe(opened, options, recipe), like=like, on_bad_row="skip",
             n_threads=n_threads,
         )  # fmt: skip
         made = ConversionFolder(Path(folder, build.__name__))

@@ -227,7 +227,7 @@ class NoRows(TextSource):
         yield from ()
 
 
-def agreed(
+def agree_recipe(
     opened: Sequence[Source[Any]], options: Sequence[SourceOptions], recipe: Recipe | None
 ) -> list[SourceOptions]:
     """Return the options of sources with one recipe for all tables, and let these have it."""

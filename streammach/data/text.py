@@ -103,14 +103,14 @@ class TextFile(Source[TextPiece]):
             crc32c=self._raw.crc.digest().hex(),
         )  # fmt: skip
 
-    def opened(self) -> Any:
+    def open_text(self) -> Any:
         """Return the text to read, a `RawFile` or what looks like one."""
         return RawFile(self.path)
 
     def pieces(self, begin: Place = START) -> Iterator[TextPiece]:
         """Yield the lines in their order, in pieces of about a megabyte."""
         with text_errors(self.path):
-            self._raw = self._raw if is_piped(self.path) and self._raw else self.opened()
+            self._raw = self._raw if is_piped(self.path) and self._raw else self.open_text()
         with self._raw:
             yield from self._pieces(self._raw, begin)
 
@@ -282,7 +282,7 @@ class TextReader:
         bad = self._parse(piece, out)
         n_left = int(out.state[parsed.LEFT])
         left = out.tags[len(out.tags) - n_left :][::-1] + piece.base
-        block = _taken(piece.buffer.text, piece.base, out, bad, left)
+        block = _take_block(piece.buffer.text, piece.base, out, bad, left)
         unknown = int(out.state[parsed.UNKNOWN])
         return PieceRows(block, bad, int(out.state[parsed.LINE]), unknown, left=left.copy())
 
@@ -324,7 +324,7 @@ def _bad_row(text: NDArray[np.uint8], position: int, out: Parsed) -> BadRow:
     )  # fmt: skip
 
 
-def _taken(
+def _take_block(
     text: NDArray[np.uint8], base: int, out: Parsed, bad: list[BadRow], left: NDArray[np.int64]
 ) -> RowBlock:
     """Return the rows read, with the values rounded that the kernel left to Python."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streammach.errors import clean
 from streammach.files.reading import ZSTD_HEADER, zstd_size
 from streammach.linear.weights import LinearWeights
-from streammach.model.tensors import Lying
+from streammach.model.tensors import ArrayOnDisk
 from streammach.rows.layouts import How
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights
@@ -50,7 +50,7 @@ HOWS: dict[str, How] = {
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
-Bytes = NDArray[np.uint8] | Lying  # uint8 (n,): in memory, or in an open file
+Bytes = NDArray[np.uint8] | ArrayOnDisk  # uint8 (n,): in memory, or in an open file
 
 
 class Coded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from streammach.model import loading
 from streammach.model.coding import NEAR, PIECE_WORDS
 from streammach.model.document import LABELS, TENSORS, TITLES, Document, arrays_of, read_document
 from streammach.model.model import Model, folder_of
-from streammach.model.tensors import damaged, lying
+from streammach.model.tensors import damaged, open_tensors
 from streammach.rows.packed import PackedCounts, PackedRows
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.recipe import Recipe
@@ -61,7 +61,7 @@ def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
     folder = folder_of(path)
     document = read_document(folder, path)
     spec, coded = document.spec, document.coded
-    with lying(folder / TENSORS, document.tensors) as arrays:
+    with open_tensors(folder / TENSORS, document.tensors) as arrays:
         header = {name: one.tensor for name, one in arrays.items()}
         loading.check_header(folder, document, header)
         shapes = {n: coded[n].shape if n in coded else t.shape for n, t in header.items()}

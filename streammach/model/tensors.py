@@ -127,7 +127,7 @@ def load_tensors(
     return _read(path, facts, check, lambda _, t: np.empty(t.shape, DTYPES[t.dtype]))
 
 
-class Lying:
+class ArrayOnDisk:
     """The bytes of an array as they lie in an open file; some are read whenever they are needed."""
 
     def __init__(self, path: Path, handle: int, start: int, tensor: Tensor) -> None:
@@ -147,11 +147,11 @@ class Lying:
 
 
 @contextmanager
-def lying(path: Path, facts: TensorFile) -> Iterator[dict[str, Lying]]:
+def open_tensors(path: Path, facts: TensorFile) -> Iterator[dict[str, ArrayOnDisk]]:
     """Open a file: its arrays by name, not compared with its checksum; or raise ModelError."""
-    with _opened(path, facts) as (file, head, header):
+    with _open_file(path, facts) as (file, head, header):
         yield {
-            name: Lying(path, file.fileno(), len(head) + tensor.data_offsets[0], tensor)
+            name: ArrayOnDisk(path, file.fileno(), len(head) + tensor.data_offsets[0], tensor)
             for name, tensor in header.items()
         }
 
@@ -172,11 +172,11 @@ def _read(
     room: Callable[[str, Tensor], NDArray[Any]],
 ) -> dict[str, NDArray[Any]]:  # fmt: skip
     """Read the arrays of a file, each into its room, and compare what was read with `facts`."""
-    with _opened(path, facts) as (file, head, header):
+    with _open_file(path, facts) as (file, head, header):
         check(header)
         found = {name: room(name, tensor) for name, tensor in header.items()}
         crc, largest = google_crc32c.Checksum(head), np.zeros(1, np.int64)
-        for piece in _filled(file, path, found.values()):
+        for piece in _read_into(file, path, found.values()):
             _look(crc, piece, largest)
     if int.from_bytes(crc.digest(), "big") != facts.crc32c:
         raise damaged(path, "size or checksum is wrong")
@@ -185,7 +185,9 @@ def _read(
     return found
 
 
-def _filled(file: IO[bytes], path: Path, arrays: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+def _read_into(
+    file: IO[bytes], path: Path, arrays: Iterable[NDArray[Any]]
+) -> Iterator[NDArray[Any]]:
     """Read the next bytes of a file into arrays; yield them in pieces, each (n,)."""
     for array in arrays:
         for some in _whole_rows(array):
@@ -214,7 +216,7 @@ def _whole_rows(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 @contextmanager
-def _opened(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes, TensorHeader]]:
+def _open_file(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes, TensorHeader]]:
     """Open a file: the bytes before its arrays and what they say; errors become one line."""
     if not path.is_file() or path.is_symlink():
         raise ModelError("the file is missing", path=path, hint=COPY_AGAIN)

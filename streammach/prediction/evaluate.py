@@ -16,7 +16,7 @@ from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skippin
 from streammach.data.label_arrays import Labels
 from streammach.data.memory_labels import name_as_cells, take_rows, to_labels
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.store.held import PLACE
+from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import as_rows, is_pair, is_table, rows_and_labels
 from streammach.errors import DataError, UsageError, clean, type_name
 from streammach.figures import Reached, figures_text
@@ -30,7 +30,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import rank_rows
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
-from streammach.progress import Wanted, shown
+from streammach.progress import Wanted, show_progress
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
@@ -258,7 +258,7 @@ def evaluate(
             blocks = room.cut(_labelled_rows(predictor, path, seen, bad_rows))
         else:
             blocks = rows_of(place, model, seen, room, options=options, bad_rows=bad_rows)
-        told = stack.enter_context(shown(progress, "rows"))
+        told = stack.enter_context(show_progress(progress, "rows"))
         told("evaluate", 0, 0)
         for block in blocks:
             sums.add(sums.count(rank_rows(predictor, block, request.most, place)))
@@ -313,7 +313,7 @@ def _labelled_rows(
 def with_labels(block: RowBlock, found: Labels, names: Names) -> RowBlock:
     """Return rows with labels that were given, -1 for those that have no name, or DataError."""
     check_length(found, block.n_rows)
-    found = found.asked("auto", PLACE, "labels")  # perhaps one of each row
+    found = found.choose_form("auto", PLACE, "labels")  # perhaps one of each row
     unique, where = np.unique(found.codes, return_inverse=True)
     known = names.labels_of(Names.of(found.raws(unique.tolist())))[where]
     if found.lists is None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.data.label_arrays import Labels
 from streammach.data.memory_labels import to_labels
-from streammach.data.store.held import PLACE
+from streammach.data.store.memory_store import PLACE
 from streammach.errors import DataError, UsageError
 from streammach.prediction.evaluate import Evaluation, evaluation_of, with_labels
 from streammach.prediction.inputs import InputCounts
@@ -169,7 +169,7 @@ class _Rankings:
             if own.codes.max(initial=-1) >= len(self.names):
                 raise DataError(f"labels have more columns than the {len(self.names):,} of scores")
             own = replace(own, names=self.names)
-        return own.asked("auto", PLACE, "labels")
+        return own.choose_form("auto", PLACE, "labels")
 
     def pieces(self) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.float64]]]:
         """Yield rows ``start:stop`` with their labels and scores, best first, -inf without one."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.store.held import PLACE
+from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import (
     NUMBERS,
     as_rows,

@@ -32,7 +32,7 @@ from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
-from streammach.progress import Wanted, for_stream, shown
+from streammach.progress import Wanted, for_stream, show_progress
 from streammach.spec.annotated import check_options
 from streammach.spec.types import Ranker
 from streammach.threads import ahead
@@ -180,7 +180,7 @@ def predict(
                 some_labels=allowed is not None,
             )  # fmt: skip
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
-        told = stack.enter_context(shown(progress, UNITS))
+        told = stack.enter_context(show_progress(progress, UNITS))
         shape, seen = request.shape(predictor.model, allowed), InputCounts()
         parts = predictor.stream(
             path, k, options=options, seen=seen, threshold=threshold, probabilities=probabilities,

@@ -22,7 +22,7 @@ from streammach.prediction.by_class import TITLES
 from streammach.prediction.diagnose import REQUEST, ROWS, Diagnosis, QueryTime, diagnose, query_time
 from streammach.prediction.metrics import FIRST
 from streammach.prediction.room import room_before
-from streammach.progress import Wanted, shown
+from streammach.progress import Wanted, show_progress
 from streammach.reports import html
 from streammach.reports.about import run_lines
 from streammach.reports.card import card as card_of
@@ -105,7 +105,7 @@ def report(
     if card is not None:
         of_card = Destination(Path(card), CARD, force=force, inputs=[*inputs, target])
     found, query, projected = None, None, None
-    with shown(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
+    with show_progress(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
             room = room_before(
                 run, "report", on, REQUEST.best, memory=memory, threads=threads,

@@ -11,7 +11,7 @@ from streammach.backends.registry import device_text
 from streammach.errors import clean
 from streammach.machine import number_text, size_text, time_range_text, time_text
 from streammach.parts.registry import parts_text
-from streammach.progress import line_width, wrapped
+from streammach.progress import line_width, wrap_lines
 from streammach.spec.plan import Option, Plan
 
 HEADING = "      B    R  parts         memory    model  lost        query   training"
@@ -58,7 +58,7 @@ def _steps_text(plan: Plan) -> str:
 
 def _wrapped(head: str, text: str) -> list[str]:
     """Return a text behind its head as lines of the width that there is."""
-    return wrapped(text, line_width(), f"{head:<9}")
+    return wrap_lines(text, line_width(), f"{head:<9}")
 
 
 def budgets(plan: Plan) -> list[tuple[str, int, str]]:

@@ -10,7 +10,7 @@ from streammach.data.convert import convert
 from streammach.data.reader import Reader
 from streammach.data.row_order import ORDER_BYTES
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.stored_arrays import HeldArray
+from streammach.data.store.stored_arrays import ArrayInMemory
 from streammach.errors import StoreError
 
 SETTINGS = {"seed": 3, "batch_size": 32, "batch_nnz": 300, "pool_blocks": 2, "transform": "raw",
@@ -205,7 +205,7 @@ def test_ids_are_checked_although_the_rows_were_read_without(numbered):
     rows = numbered.rows(0, stop).part(start, stop)
     numbered.read_into(start, indptr, replace(rows, features=rows.features[:0]))
     wrong = np.full(numbered.nnz, numbered.n_features, np.int32)
-    numbered._arrays = {**numbered._arrays, "X/indices": HeldArray.of(wrong)}
+    numbered._arrays = {**numbered._arrays, "X/indices": ArrayInMemory.of(wrong)}
     with pytest.raises(StoreError, match="ids of features of rows 100 to 200 are wrong"):
         numbered.read_into(start, indptr, rows)
 

@@ -12,7 +12,7 @@ from streammach.errors import DivergedError, MismatchError, ModelError, UsageErr
 from streammach.figures import EpochFigures, Reached
 from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.model.model import Model
-from streammach.model.tensors import load_tensors, lying, read_tensors, write_tensors
+from streammach.model.tensors import load_tensors, open_tensors, read_tensors, write_tensors
 from tests.model.models import counts_of, model_of
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_changes_while_it_is_read_is_damaged(how, tmp_path):
     with pytest.raises(ModelError, match=r"damaged: (it is cut short|size or checksum is wrong)"):
         load_tensors(tmp_path / "t", facts, change)
     facts = write_tensors(tmp_path / "t", {"a": values})
-    with lying(tmp_path / "t", facts) as arrays:
+    with open_tensors(tmp_path / "t", facts) as arrays:
         assert arrays["a"][40:48].tobytes() == values[10:12].tobytes()
         os.truncate(tmp_path / "t", 600_000)
         with pytest.raises(ModelError, match="cut short"):

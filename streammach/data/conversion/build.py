@@ -22,7 +22,7 @@ from streammach.data.conversion.shuffle import Shuffle
 from streammach.data.conversion.spills import Tally
 from streammach.data.source import Source
 from streammach.data.store.dataset import MAX_BLOCK_ROWS
-from streammach.data.store.held import HeldDataset, HeldWriter
+from streammach.data.store.memory_store import MemoryDataset, MemoryWriter
 from streammach.data.store.root import Root, RootFacts, StoredSource
 from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.errors import BudgetError, DataError, clean
@@ -43,11 +43,11 @@ SPILL_SHARE = 0.6  # of the memory left for rows: compressed ones are read besid
 
 @dataclass(frozen=True)
 class Made:
-    """What a conversion made: what the root says, the memory it had, the rows if they are held."""
+    """What a conversion made: what the root says, the memory it had, its rows if in memory."""
 
     root: Root
     memory: int
-    held: HeldDataset | None = None
+    in_memory: MemoryDataset | None = None
     single_row_features: int = 0  # features of one row that were met
 
 
@@ -59,9 +59,9 @@ class Build:
     ) -> None:
         self._sources, self._folder, self._request = sources, folder, request
         self._kind = kind_of(sources, request.like is not None, request.n_threads)
-        n, held = request.n_threads, request.held_bytes
-        if held:
-            self._memory = ConversionMemory(held, held, 0, n, rows_known=True)
+        n, room = request.n_threads, request.memory_bytes
+        if room:
+            self._memory = ConversionMemory(room, room, 0, n, rows_known=True)
         else:
             self._memory = ConversionMemory.of(
                 request.memory, [s.reading_bytes() for s in sources], n, compiler_bytes(*self._kind)
@@ -69,7 +69,7 @@ class Build:
         self._known = request.known or Known.of(request.like, request.extend)
         self._bad_rows = BadRows(
             skip=request.on_bad_row == "skip", most=request.max_bad,
-            listed=None if held else folder.listed,
+            listed=None if room else folder.listed,
         )  # fmt: skip
         # what decides the store beside sources and seed
         digest, grows = self._known.digest, self._known.grows
@@ -144,7 +144,7 @@ class Build:
             block_rows(tally.rows, int(features.counts.sum())), workers,
             lambda done: told(done, tally.rows),
         )  # fmt: skip
-        if not spills and not self._request.held_bytes:
+        if not spills and not self._request.memory_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
         writer = self._writer(tally, workers)
         try:
@@ -154,8 +154,8 @@ class Build:
             else:
                 shuffle.write(rows, writer)
             root = self._finished(writer, tally, shuffle, labels, features)
-            held = writer.dataset(root) if isinstance(writer, HeldWriter) else None
-            return Made(root, self._memory.n_bytes, held, once)
+            dataset = writer.dataset(root) if isinstance(writer, MemoryWriter) else None
+            return Made(root, self._memory.n_bytes, dataset, once)
         finally:
             writer.release()
 
@@ -171,13 +171,13 @@ class Build:
             raise DataError(f"no feature occurs in {least:,} rows: --min-rows {least}", path=place)
         return found
 
-    def _writer(self, tally: Tally, workers: Workers) -> StoreWriter | HeldWriter:
+    def _writer(self, tally: Tally, workers: Workers) -> StoreWriter | MemoryWriter:
         types, labels = value_type(tally), None
         if tally.listed:
             labels = np.float32 if tally.label_weights else np.uint8
         content: dict[str, Any] = {"weighted": tally.weighted, "labels": labels}
-        if self._request.held_bytes:
-            return HeldWriter(
+        if self._request.memory_bytes:
+            return MemoryWriter(
                 types, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
             )
         content |= {"tagged": tally.tagged, "workers": workers}
@@ -185,8 +185,8 @@ class Build:
 
     def _room_beside(self, labels: RankedNames, features: RankedNames, tally: Tally) -> RowBuffer:
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))
-        held = psutil.Process().memory_info().rss
-        free = min(self._memory.room(names, names), self._memory.n_bytes - held)
+        resident = psutil.Process().memory_info().rss
+        free = min(self._memory.room(names, names), self._memory.n_bytes - resident)
         room = RowBuffer(int(SPILL_SHARE * free), wide=value_type(tally) == np.float32)
         if tally.listed:
             room.list_labels()

@@ -49,7 +49,7 @@ class ConversionMemory:
 
     @classmethod
     def of(
-        cls, given: str | int | float | None, held: Sequence[ReadingBytes], n_threads: int,
+        cls, given: str | int | float | None, reading: Sequence[ReadingBytes], n_threads: int,
         compiler: int,
     ) -> ConversionMemory:  # fmt: skip
         """Return a budget, or the default; it is compared when the first rows are there.
@@ -57,10 +57,10 @@ class ConversionMemory:
         `compiler` is in bytes.
         """
         most = budget(given)
-        piece = max((h.piece for h in held), default=1)
+        piece = max((one.piece for one in reading), default=1)
         ahead = max(n_threads, min(AHEAD * n_threads, PIECES_BYTES // max(piece, 1)))
         base = resident_bytes() + WORK_BYTES + THREAD_BYTES * n_threads
-        base += compiler + max((h.whole for h in held), default=0)
+        base += compiler + max((one.whole for one in reading), default=0)
         limit = most.n_bytes if most.named else most.limit
         return cls(most.n_bytes, limit, base, ahead, piece, compiler=compiler)
 

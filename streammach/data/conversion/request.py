@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streammach.data.identity import content_crc
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, paths_of
-from streammach.data.sources import agreed, open_sources
+from streammach.data.sources import agree_recipe, open_sources
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Decided, Root
 from streammach.errors import clean
@@ -126,7 +126,7 @@ class ConversionRequest:
     known: Known | None = None
     # the memory that rows take before they are in their order, where they stay in memory: then none
     # are put aside, and no file is written. 0 for a store
-    held_bytes: int = 0
+    memory_bytes: int = 0
 
 
 def decided(
@@ -170,7 +170,7 @@ def difference_from(
     if like is not None:
         with Dataset.open(like) as dataset:
             recipe, digest = dataset.root.recipe, dataset.digest
-    options = agreed(opened, options, recipe)
+    options = agree_recipe(opened, options, recipe)
     wanted = decided(options, on_bad_row, digest)
     found = _other_sources(root, opened) or _other_options(root, wanted, seed)
     if found is None and like is not None and root.recipe != options[0].recipe:

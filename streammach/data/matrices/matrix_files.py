@@ -270,7 +270,7 @@ def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Label
             part.read(0, *part.shape) for part in (matrix.indptr, matrix.indices, matrix.data)
         )
         sets = Labels.of_csr(indptr, indices, data, path, what)
-        return sets.asked(multilabel, path, what)
+        return sets.choose_form(multilabel, path, what)
     if name in arrays.categorical:
         categories = arrays.read_texts(f"{name}/categories")
         return Labels.of_groups(arrays.read(f"{name}/codes"), categories, path, name)
@@ -287,4 +287,4 @@ def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Label
     wide = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf"
     if not wide or multilabel == "off":
         return Labels.of(values, path, what)
-    return Labels.of_dense(values, path, what).asked(multilabel, path, what)
+    return Labels.of_dense(values, path, what).choose_form(multilabel, path, what)

@@ -32,15 +32,21 @@ class MatrixLayout:
 
 def find_layout(arrays: NamedArrays, options: SourceOptions) -> MatrixLayout:
     """Return where rows, labels and names are, or raise UsageError or DataError."""
-    rows, is_anndata = _find_rows(arrays, options), is_encoded(arrays, "anndata")
+    rows, is_anndata = _find_rows(arrays, options), arrays.text("", "encoding-type") == "anndata"
     names = _find_names(arrays, rows) if is_anndata else None
-    if not options.labelled or options.labels is not None:
-        return MatrixLayout(rows, None, names)
-    matrices = set[str]()  # that may be rows x labels
+    inside_it = options.labelled and options.labels is None
+    labels = _find_labels(arrays, rows, options, is_anndata=is_anndata) if inside_it else None
+    return MatrixLayout(rows, labels, names)
+
+
+def _find_labels(
+    arrays: NamedArrays, rows: str, options: SourceOptions, *, is_anndata: bool
+) -> str | None:
     indptr = arrays.arrays.get(inside(rows, "indptr"))
     main = indptr or arrays.arrays[rows]
     main.check()
     n_rows = main.shape[0] - 1 if indptr else main.shape[0]
+    matrices = set[str]()  # that may be rows x labels
     if options.multilabel != "off":
         pointers = {name: arrays.arrays[inside(name, "indptr")] for name in arrays.sparse - {rows}}
         matrices = {name for name, one in pointers.items() if one.shape == (n_rows + 1,)}
@@ -52,21 +58,14 @@ def find_layout(arrays: NamedArrays, options: SourceOptions) -> MatrixLayout:
     if wanted is not None:
         known = arrays.arrays.keys() | arrays.categorical | arrays.masked | matrices
         if wanted.strip("/") in known:
-            return MatrixLayout(rows, wanted.strip("/"), names)
+            return wanted.strip("/")
         what = f"it has no dataset '{clean(wanted)}': --y-path"
         raise UsageError(what, path=arrays.path, hint=f"It has: {list_names(fitting)}.")
     for name in LABEL_MATRICES:
         one = arrays.arrays.get(name)
         if name in matrices or (one and name != rows and one.shape[:1] == (n_rows,)):
             fitting.add(name)
-    usual = "y", "labels"
-    labels = _choose(arrays, fitting, usual, "labels", "--y-path") if fitting else None
-    return MatrixLayout(rows, labels, names)
-
-
-def is_encoded(arrays: NamedArrays, kind: str) -> bool:
-    """Return whether a whole file says that it is of a kind."""
-    return arrays.text("", "encoding-type") == kind
+    return _choose(arrays, fitting, ("y", "labels"), "labels", "--y-path") if fitting else None
 
 
 def _find_rows(arrays: NamedArrays, options: SourceOptions) -> str:

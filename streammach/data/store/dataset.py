@@ -28,7 +28,7 @@ from streammach.data.store.stored_arrays import ArrayReader, ReadArray
 from streammach.data.store.stored_rows import StoredRows
 from streammach.errors import StoreError
 from streammach.files.reading import sha256
-from streammach.progress import Told, Wanted, shown
+from streammach.progress import Told, Wanted, show_progress
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
 from streammach.rows.names import MINUS, Names, TrainedColumns
@@ -323,7 +323,7 @@ class Dataset(StoredRows, Reported):
         UsageError
             If there is no such way to tell it.
         """
-        with shown(progress, "", {"files": 1.0, "rows": 3.0}) as told:
+        with show_progress(progress, "", {"files": 1.0, "rows": 3.0}) as told:
             found = list[str]()
             sizes = [a.n_values * a.dtype.itemsize for a in self._arrays.values()]
             for i, array in enumerate(self._arrays.values()):

@@ -27,7 +27,7 @@ from streammach.files.objects import FETCH_BYTES, MissingObject, Objects, Remote
 from streammach.files.reading import file_pieces, sha256
 from streammach.files.urls import Url, located
 from streammach.machine import size_text
-from streammach.progress import Wanted, shown
+from streammach.progress import Wanted, show_progress
 
 CHECK = re.compile(rb'"check": "([0-9a-f]{64})"')  # of a root document
 ROOT, MANIFEST, MARK = "zarr.json", "manifest.json", "streammach.json"
@@ -180,7 +180,7 @@ class Upload:
         self._objects.put(MARK, mark, sha256([mark]))
         self._objects.remove([ROOT] if ROOT in there else [])
         parts = [name for name in wanted if name not in (ROOT, MANIFEST)]
-        with shown(progress, "files", {"upload": 1.0}) as told:
+        with show_progress(progress, "files", {"upload": 1.0}) as told:
             for i, name in enumerate(parts):
                 told("upload", i, len(parts))
                 self._send(folder, name, wanted[name], there)

@@ -284,7 +284,7 @@ class ArrayReader:
         return self._blobs.place / self._name / "c" / str(number)
 
 
-class HeldArray:
+class ArrayInMemory:
     """A one-dimensional array in memory, filled from its start, then read like one in a file."""
 
     def __init__(self, dtype: np.dtype[Any] | type[np.generic], room: int) -> None:
@@ -292,7 +292,7 @@ class HeldArray:
         self.n_values = 0
 
     @classmethod
-    def of(cls, values: NDArray[Any]) -> HeldArray:
+    def of(cls, values: NDArray[Any]) -> ArrayInMemory:
         """Return one that is full."""
         found = cls(values.dtype, 0)
         found._values, found.n_values = values, len(values)
@@ -330,7 +330,7 @@ class HeldArray:
         return found
 
 
-ReadArray = ArrayReader | HeldArray
+ReadArray = ArrayReader | ArrayInMemory
 
 
 def _damaged(file: Path, what: str) -> StoreError:

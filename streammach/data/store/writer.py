@@ -17,8 +17,8 @@ from streammach.data.store.root import Root, RootFacts
 from streammach.data.store.stored_arrays import (
     CHUNK,
     SHARD_CHUNKS,
+    ArrayInMemory,
     ArrayWriter,
-    HeldArray,
     encoded,
     shuffle_of,
 )
@@ -78,7 +78,7 @@ class RowsWriter(ABC):
             self._arrays[name].cut(np.zeros(1, np.int64))
 
     @abstractmethod
-    def _new(self, name: str, dtype: type[np.generic]) -> ArrayWriter | HeldArray:
+    def _new(self, name: str, dtype: type[np.generic]) -> ArrayWriter | ArrayInMemory:
         """Return a new array of rows."""
 
     @property

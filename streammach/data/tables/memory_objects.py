@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streammach.data.label_arrays import column_names, raw_name
 from streammach.data.source_options import TableOptions
-from streammach.data.store.held import PLACE
+from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.arrow_rows import arrow, check_buffers
 from streammach.data.tables.table_source import distinct
 from streammach.data.tables.values import is_missing, text_of

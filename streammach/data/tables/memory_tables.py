@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRows
 from streammach.data.source import START, Place
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.store.held import PLACE
+from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.arrow_files import BatchPiece, slices, some_rows
 from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
 from streammach.data.tables.cells import MOST_CELLS, PythonRows, TableRows

@@ -80,7 +80,7 @@ class TextTable(Table, TextFile):
         self._most = HEAD_ROWS
         piped = self._raw if is_piped(self.path) else None
         with text_errors(self.path):
-            raw = piped or self.opened()
+            raw = piped or self.open_text()
         with raw.rewinding() if piped else raw:
             for piece in self._pieces(raw, START):
                 yield self._rows(piece)

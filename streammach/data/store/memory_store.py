@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Root, RootFacts
-from streammach.data.store.stored_arrays import HeldArray
+from streammach.data.store.stored_arrays import ArrayInMemory, ReadArray
 from streammach.data.store.writer import RowsWriter
 from streammach.formats import STORE_FORMAT
 from streammach.rows.names import Names
@@ -23,7 +24,7 @@ FEATURE_BYTES = 4
 LIST_BYTES, LABEL_BYTES = 8, 4 + 4  # of a row's list of labels, and of a label in it
 
 
-class HeldWriter(RowsWriter):
+class MemoryWriter(RowsWriter):
     """Takes in rows and names as a store's writer does, and holds them."""
 
     def __init__(
@@ -35,11 +36,11 @@ class HeldWriter(RowsWriter):
         }  # fmt: skip
         super().__init__(value_type, **content)
 
-    def _new(self, name: str, dtype: type[np.generic]) -> HeldArray:
-        return HeldArray(dtype, self._room[name])
+    def _new(self, name: str, dtype: type[np.generic]) -> ArrayInMemory:
+        return ArrayInMemory(dtype, self._room[name])
 
     def _add(self, name: str, values: NDArray[Any]) -> None:
-        self._arrays[name] = HeldArray.of(values)
+        self._arrays[name] = ArrayInMemory.of(values)
 
     def finish(self, facts: RootFacts) -> Root:
         """Return the root of the rows, with a digest of all that they are."""
@@ -56,25 +57,25 @@ class HeldWriter(RowsWriter):
     def release(self) -> None:
         """Do nothing: no file is open."""
 
-    def dataset(self, root: Root) -> HeldDataset:
+    def dataset(self, root: Root) -> MemoryDataset:
         """Return the rows, to read; `root` is what :meth:`finish` returned."""
-        return HeldDataset(root, self._arrays, self._kinds)
+        return MemoryDataset(root, self._arrays, self._kinds)
 
 
-class HeldDataset(Dataset):
+class MemoryDataset(Dataset):
     """Labelled rows in memory, in a full random order, which are trained on as a store is."""
 
-    def __init__(self, root: Root, arrays: dict[str, HeldArray], kinds: dict[str, str]) -> None:
+    def __init__(self, root: Root, arrays: Mapping[str, ReadArray], kinds: dict[str, str]) -> None:
         super().__init__(PLACE, root, arrays)
-        self._held, self._kinds = arrays, kinds
+        self._kinds = kinds
 
     @property
     def held_bytes(self) -> int:
-        rows = (a for name, a in self._held.items() if not name.startswith(("labels/", "feat")))
+        rows = (a for name, a in self._arrays.items() if not name.startswith(("labels/", "feat")))
         return sum(array.n_values * array.dtype.itemsize for array in rows)
 
-    def _seen_as(self, root: Root) -> HeldDataset:
-        view = HeldDataset(root, self._held, self._kinds)
+    def _seen_as(self, root: Root) -> MemoryDataset:
+        view = MemoryDataset(root, self._arrays, self._kinds)
         view.intake_bytes, view.libraries_bytes = self.intake_bytes, self.libraries_bytes
         return view
 

@@ -20,8 +20,8 @@ from starlette.staticfiles import StaticFiles
 from streammach.errors import clean
 from streammach.progress import tell
 from streammach.serve.messages import JSON, Refusal, Refused, describe_api
-from streammach.serve.request_rows import BODY_FACTOR, max_answer_bytes, read_request
-from streammach.serve.service import RequestMemory, Service
+from streammach.serve.request_rows import BODY_FACTOR, RequestMemory, max_answer_bytes, read_request
+from streammach.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 MAX_BODY = 4_000_000  # bytes of the body of a request
@@ -59,8 +59,7 @@ async def read_body(request: Request, memory: RequestMemory, seconds: float) -> 
                 raise Refused.above("body_bytes", MAX_BODY, f"{n_bytes:,} bytes")
             return bytes(body)
     except TimeoutError:
-        what = f"the body did not come within {seconds:g} s"
-        raise Refused(408, what, limit="deadline") from None
+        raise Refused(408, f"no whole body within {seconds:g} s", limit="deadline") from None
     except ClientDisconnect:
         raise Refused(400, "the body ended before all of it came") from None
 
@@ -145,7 +144,7 @@ def refuse(error: Exception) -> Response:
         tell(f"streammach: error: {name}: {clean(error, 200)}")
         error = Refused(500, f"a mistake of streammach's: {name}")
     headers = {} if error.retry is None else {"retry-after": str(error.retry)}
-    return _json(Refusal(error.reason, error.limit), error.status, headers)
+    return _json(Refusal(error.message, error.limit), error.status, headers)
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

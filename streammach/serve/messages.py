@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from streammach.errors import clean
+from streammach.errors import StreammachError, clean
 from streammach.figures import Explanation
 from streammach.rows.names import MAX_NAME
 from streammach.spec.types import Share
@@ -43,9 +43,8 @@ class PredictRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FeatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of a model whose features have names."""
 
-    # values by the names of the features, where `"color": "red"` is the feature `color=red` with
-    # the value 1; names alone, each with the value 1; or, for a model of a matrix, a number for
-    # each of its columns
+    # numbers by name, where `"color": "red"` is the feature `color=red`, with the value 1; names
+    # alone; or, for a model of a matrix, a number for each of its columns
     features: Annotated[dict[Name, Number | Name], Few] | Annotated[list[Number | Name], Few]
 
 
@@ -117,15 +116,14 @@ class ServeOptions:
     memory: str | None = None
 
 
-class Refused(Exception):
+class Refused(StreammachError):
     """A request that gets no answer, and why: a line; `retry` is in seconds."""
 
     def __init__(
         self, status: int, reason: str, *, limit: str | None = None, retry: int | None = None
     ) -> None:
-        super().__init__(reason)
+        super().__init__(clean(reason, 300))  # characters
         self.status, self.limit, self.retry = status, limit, retry
-        self.reason = clean(reason, 300)  # characters
 
     @classmethod
     def above(cls, limit: str, most: int, found: str, status: int = 413) -> Refused:
@@ -135,8 +133,7 @@ class Refused(Exception):
 
 def describe_api(names: Sequence[str], max_rows: int) -> dict[str, Any]:
     """Return the OpenAPI description of requests for predictions."""
-    records = (PredictRequest, FeatureRow, Answer, Refusal)
-    template = "#/components/schemas/{name}"
+    records, template = (PredictRequest, FeatureRow, Answer, Refusal), "#/components/schemas/{name}"
     places, schemas = msgspec.json.schema_components(records, ref_template=template)
     request, row, answer, refusal = ({JSON: {"schema": place}} for place in places)
     rows = schemas["PredictRequest"]["properties"]["rows"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,9 @@ from streammach.serve.messages import (
     RowPrediction,
     ServeOptions,
 )
-from streammach.serve.request_rows import RequestReader
+from streammach.serve.request_rows import MIN_REQUEST_BYTES, RequestMemory, RequestReader
 
 MAX_EXPLAINED = 100_000  # labels times features of their rows that a request has explained
-FREED = ("values", "rows", "loading")  # of the ledger: what a model that waits does not take
-DIGITS = 16  # of a version
 # Cells, by role; else text.
 SAMPLES = {"number": 1.0, "date": "2024-01-31", "names": ["a"], "pairs": {"a": 1.0}}
 
@@ -134,32 +132,33 @@ def _texts(names: Names, ids: list[NDArray[np.int64]]) -> list[list[str]]:
     return [[raw.decode("utf-8", "backslashreplace") for raw in names.raws(row)] for row in ids]
 
 
-def load_model(name: str, folder: Path, beside: Mapping[str, int], options: ServeOptions) -> Served:
-    """Return a model that has answered a row, within the memory beside others; or raise."""
+def load_model(
+    name: str, folder: Path, others: int, options: ServeOptions, memory: RequestMemory
+) -> Served:
+    """Return a model that has answered a row, beside others that take so many bytes; or raise."""
     size, version = size_in_file(folder), version_of(folder)
+    beside = {"models that are served": others, "requests": MIN_REQUEST_BYTES}
     room = room_for(
         size, "rows", None, MAX_LABELS, device=device_for(options.device, size),
         threads=options.threads or cores(), budget=budget(options.memory), beside=beside,
         some_labels=True,
     )  # fmt: skip
+    lines = {line.name: line.n_bytes for line in room.lines if line.name not in beside}
+    memory.reserved = sum(n for line, n in lines.items() if line not in ("code", "values", "rows"))
     served = Served(name, Model.load(folder), version, options)
+    served.n_bytes = memory.reserved - lines.get("loading", 0)
+    served.code_bytes = lines["code"]
     try:
         if version_of(folder) != version:
             raise ModelError("the model changed while it was read", path=folder)
         served.warm()
-    except BaseException as error:
+    except BaseException:
         served.close()
-        if not isinstance(error, Refused):
-            raise
-        what = f"it does not answer a row ({error.reason})"
-        raise ModelError(what, path=folder) from None
-    lines = {line.name: line.n_bytes for line in room.lines}
-    served.code_bytes = lines.pop("code")
-    served.n_bytes = sum(n for line, n in lines.items() if line not in {*beside, *FREED})
+        raise
     return served
 
 
 def version_of(folder: Path) -> str:
     """Return the digest of a model's document, which holds its hashes and its weights' checksum."""
     document = read_small(folder_of(folder) / DOCUMENT, MAX_DOCUMENT)
-    return hashlib.sha256(document).hexdigest()[:DIGITS]
+    return hashlib.sha256(document).hexdigest()[:16]  # digits

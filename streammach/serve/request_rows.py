@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from streammach.machine import give_back, size_text
 from streammach.model.model import Model
 from streammach.prediction.explain import LINES
 from streammach.prediction.explain import WORK_BYTES as EXPLAINING_BYTES
 from streammach.serve.messages import MAX_FEATURES, FeatureRow, PredictRequest, Refused
 
+# Bytes that requests may take together, at least; more where models leave more.
+MIN_REQUEST_BYTES = 160_000_000
+LARGE = 96_000_000  # bytes that are given back to the system when they are free
 REQUESTS = msgspec.json.Decoder(PredictRequest)
 LIMIT = re.compile(r"<= \d+ - at `\$\.(\w+)`")  # in what msgspec says
 # Bytes of what a byte of a body is read into, and of the work on that, at most: `"a":1,` becomes a
@@ -50,6 +55,30 @@ def max_answer_bytes(request: PredictRequest) -> int:
         return ANSWER_BYTES * n
     each = ANSWER_BYTES + EXPLAINED_BYTES * (2 * request.explain + len(LINES))
     return each * n + EXPLAINING_BYTES
+
+
+class RequestMemory:
+    """The memory that requests share; one event loop lends it."""
+
+    def __init__(self) -> None:
+        self.most, self.used = MIN_REQUEST_BYTES, 0
+        self.reserved = 0  # bytes of a model that is loaded again
+
+    @contextmanager
+    def lend(self, n_bytes: int) -> Iterator[None]:
+        """Lend bytes to a request for as long as a block runs, or raise Refused."""
+        if self.used + n_bytes > max(self.most - self.reserved, MIN_REQUEST_BYTES):
+            fits, used = n_bytes <= self.most, f"{size_text(self.used)} of {size_text(self.most)}"
+            what = f"the request may take {size_text(n_bytes)} of memory, others take {used}"
+            reason = f"{what}: send fewer rows at a time, or serve with more --memory"
+            raise Refused(503 if fits else 413, reason, limit="memory", retry=1 if fits else None)
+        self.used += n_bytes
+        try:
+            yield
+        finally:
+            self.used -= n_bytes
+            if n_bytes > LARGE:
+                give_back()
 
 
 class RequestReader:

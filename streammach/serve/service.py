@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,16 +17,14 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from streammach.errors import ModelError, StreammachError, UsageError, clean
-from streammach.machine import budget, give_back, size_text
+from streammach.machine import budget
 from streammach.progress import tell
 from streammach.serve.messages import About, Answer, PredictRequest, Refused, ServeOptions
 from streammach.serve.models import Served, load_model
+from streammach.serve.request_rows import MIN_REQUEST_BYTES, RequestMemory
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAMING = "A name has letters, digits, dots, dashes and underscores: NAME=RUN."
-# Bytes that requests may take together, at least; more where models leave more.
-MIN_REQUEST_BYTES = 160_000_000
-LARGE = 16_000_000  # bytes that are given back to the system when they are free
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 256, 1024)
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
@@ -68,29 +65,6 @@ class ServiceMetrics:
         memory.set_function(lambda: psutil.Process().memory_info().rss)
 
 
-class RequestMemory:
-    """The memory that requests share; one event loop lends it."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.used = most, 0  # bytes
-
-    @contextmanager
-    def lend(self, n_bytes: int) -> Iterator[None]:
-        """Lend bytes to a request for as long as a block runs, or raise Refused."""
-        if self.used + n_bytes > self.most:
-            fits, used = n_bytes <= self.most, f"{size_text(self.used)} of {size_text(self.most)}"
-            what = f"the request may take {size_text(n_bytes)} of memory, others take {used}"
-            reason = f"{what}: send fewer rows at a time, or serve with more --memory"
-            raise Refused(503 if fits else 413, reason, limit="memory", retry=1 if fits else None)
-        self.used += n_bytes
-        try:
-            yield
-        finally:
-            self.used -= n_bytes
-            if n_bytes > LARGE:
-                give_back()
-
-
 @dataclass(eq=False)
 class QueuedRequest:
     """A request in the queue of a model."""
@@ -116,8 +90,7 @@ class ModelQueue:
         """Return the answer to a request, or raise Refused."""
         n_rows, most, seconds = len(request.rows), self._options.queue, self._options.deadline
         if self.n_rows + n_rows > most:
-            what = f"{self.n_rows:,} rows wait, {most:,} may"
-            raise Refused(429, what, limit="queue", retry=1)
+            raise Refused(429, f"{self.n_rows:,} rows wait, {most:,} may", limit="queue", retry=1)
         self.n_rows += n_rows
         queued = QueuedRequest(request, asyncio.get_running_loop().create_future())
         self._requests.append(queued)
@@ -126,8 +99,7 @@ class ModelQueue:
         try:
             answer = await asyncio.wait_for(queued.answer, seconds)
         except TimeoutError:
-            what = f"there was no answer within {seconds:g} s"
-            raise Refused(503, what, limit="deadline", retry=1) from None
+            raise Refused(503, f"no answer in {seconds:g} s", limit="deadline", retry=1) from None
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -187,7 +159,7 @@ class Service:
 
     def __init__(self, folders: Mapping[str, Path], options: ServeOptions) -> None:
         self.folders, self.options, self.stopping = dict(folders), options, False
-        self.metrics, self.memory = ServiceMetrics(), RequestMemory(MIN_REQUEST_BYTES)
+        self.metrics, self.memory = ServiceMetrics(), RequestMemory()
         self.queues: dict[str, ModelQueue] = {}
         self.loading = ThreadPoolExecutor(1, "serve-loading")  # one model at a time again
         try:
@@ -196,16 +168,19 @@ class Service:
         except BaseException:
             self.close()
             raise
+        self._leave_memory()
+
+    def _leave_memory(self) -> None:
+        """Leave to requests what models do not take."""
         served = [queue.served for queue in self.queues.values()]
-        each = [one.n_bytes for one in served]
-        taken = served[0].code_bytes + sum(each) + max(each)  # one is loaded again
-        self.memory.most = max(budget(options.memory).n_bytes - taken, MIN_REQUEST_BYTES)
+        taken = served[0].code_bytes + sum(one.n_bytes for one in served)
+        self.memory.most = max(budget(self.options.memory).n_bytes - taken, MIN_REQUEST_BYTES)
+        self.memory.reserved = 0
 
     def _load(self, name: str, former: Served | None = None) -> Served:
         """Return a model that fits beside all others, and can take the place of the former one."""
-        folder, models = self.folders[name], sum(one.served.n_bytes for one in self.queues.values())
-        beside = {"models that are served": models, "requests": self.memory.most}
-        served = load_model(name, folder, beside, self.options)
+        folder, others = self.folders[name], sum(one.served.n_bytes for one in self.queues.values())
+        served = load_model(name, folder, others, self.options, self.memory)
         if former is not None and not served.about.reads_rows_of(former.about):
             served.close()
             hint = "Serve it under a name of its own, or start the service anew."
@@ -238,6 +213,7 @@ class Service:
             else:
                 tell(f"streammach: {name} was loaded again: version {queue.served.version}")
                 self.metrics.reloads.labels(name, "done").inc()
+            self._leave_memory()
 
     def close(self) -> None:
         """Stop the threads, and close the models."""

@@ -54,12 +54,13 @@ def info():
 def service():
     from streammach.serve.messages import ServeOptions
     from streammach.serve.models import load_model
+    from streammach.serve.request_rows import RequestMemory
     options = ServeOptions(threads=1)
-    load_model("m", Path(sys.argv[2]), {}, options).close()
+    load_model("m", Path(sys.argv[2]), 0, options, RequestMemory()).close()
     yield
     while True:
         try:
-            load_model("m", folder, {}, options).close()
+            load_model("m", folder, 0, options, RequestMemory()).close()
         except StreammachError:
             found["not reloaded"] += 1
         else:

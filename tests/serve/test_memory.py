@@ -5,7 +5,8 @@ import json
 import pytest
 
 from streammach.serve.messages import Refused, ServeOptions
-from streammach.serve.service import MIN_REQUEST_BYTES, RequestMemory, Service
+from streammach.serve.request_rows import MIN_REQUEST_BYTES, RequestMemory
+from streammach.serve.service import Service
 from tests.serve.conftest import Client
 
 pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
@@ -13,24 +14,25 @@ pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
 ROW = {"rows": [{"features": {"w^pair1": 1}}]}
 
 
+def refusal(memory, n_bytes):
+    with pytest.raises(Refused) as refused, memory.lend(n_bytes):
+        raise AssertionError("it was lent")
+    assert refused.value.limit == "memory"
+    return refused.value
+
+
 def test_what_is_lent_is_given_back():
-    memory = RequestMemory(100)
-    with memory.lend(60):
-        with (
-            pytest.raises(Refused, match="others take 60 bytes of 100 bytes") as refused,
-            memory.lend(60),
-        ):
-            raise AssertionError("it was lent")
-        assert (refused.value.status, refused.value.limit, refused.value.retry) == (
-            503,
-            "memory",
-            1,
-        )
-    with pytest.raises(Refused, match="send fewer rows at a time") as refused, memory.lend(101):
-        raise AssertionError("it was lent")
-    assert (refused.value.status, refused.value.limit) == (413, "memory")
-    with memory.lend(100), pytest.raises(Refused), memory.lend(1):
-        raise AssertionError("it was lent")
+    memory, most = RequestMemory(), MIN_REQUEST_BYTES
+    with memory.lend(most - 60):
+        refused = refusal(memory, 61)
+        assert (refused.status, refused.retry) == (503, 1)
+    refused = refusal(memory, most + 1)
+    assert (refused.status, refused.retry) == (413, None)
+    assert "send fewer rows at a time" in refused.message
+    memory.most, memory.reserved = 3 * most, most
+    assert refusal(memory, 2 * most + 1).status == 503
+    with memory.lend(2 * most):
+        assert refusal(memory, 1).status == 503
     assert memory.used == 0
 
 
@@ -53,6 +55,15 @@ def test_a_body_that_never_fits_the_memory_is_refused(runs):
 
 
 def test_what_models_leave_is_for_requests(service):
-    each = [queue.served.n_bytes for queue in service.queues.values()]
+    taken = sum(queue.served.n_bytes for queue in service.queues.values())
     code = service.queues["words"].served.code_bytes
-    assert service.memory.most == 2_000_000_000 - code - sum(each) - max(each) > MIN_REQUEST_BYTES
+    assert service.memory.most == 2_000_000_000 - code - taken > MIN_REQUEST_BYTES
+
+
+def test_a_model_is_loaded_again_within_the_memory(runs, capsys):
+    service = Service({"words": runs["words"]}, ServeOptions(threads=1, memory="600MB"))
+    most = service.memory.most
+    service.reload()
+    assert "was loaded again" in capsys.readouterr().err
+    assert (service.memory.most, service.memory.reserved) == (most, 0)
+    service.close()

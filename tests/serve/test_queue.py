@@ -11,6 +11,7 @@ import pytest
 from streammach.errors import BudgetError, ModelError, UsageError
 from streammach.serve.messages import ServeOptions
 from streammach.serve.models import load_model, version_of
+from streammach.serve.request_rows import RequestMemory
 from streammach.serve.service import Service, name_folders
 from tests.serve.conftest import Client
 
@@ -274,13 +275,13 @@ def test_models_have_names_of_their_own(tmp_path):
 def test_models_fit_the_memory_together(runs):
     with pytest.raises(BudgetError, match="this model needs"):
         Service(runs, ServeOptions(threads=1, memory="200MB"))
-    beside, options = {"models that are served": 900_000_000}, ServeOptions(memory="1GB")
+    options, memory = ServeOptions(threads=1, memory="1GB"), RequestMemory()
     with pytest.raises(BudgetError, match="models that are served"):
-        load_model("words", runs["words"], beside, options)
+        load_model("words", runs["words"], 900_000_000, options, memory)
 
 
 def test_a_model_that_changes_while_it_is_read_is_refused(runs, monkeypatch):
     versions = iter(["a", "b"])
     monkeypatch.setattr("streammach.serve.models.version_of", lambda folder: next(versions))
     with pytest.raises(ModelError, match="changed while it was read"):
-        load_model("words", runs["words"], {}, ServeOptions(threads=1))
+        load_model("words", runs["words"], 0, ServeOptions(threads=1), RequestMemory())

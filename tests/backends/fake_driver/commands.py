@@ -135,6 +135,7 @@ def calls_with(folder, kind, run):
     import streammach as sm
     from streammach.serve.messages import ServeOptions
     from streammach.serve.models import load_model
+    from streammach.serve.request_rows import RequestMemory
 
     rows, _, able = MODELS[kind]
     store, on = folder / f"{rows}.zarr", ("--on", folder / f"{rows}.zarr")
@@ -150,7 +151,8 @@ def calls_with(folder, kind, run):
         yield "shrink", command("shrink", run, *weights, *on, "--out", next(made))
     if kind == "hashed":
         yield "add", command("add", run, folder / "new.vw", *on, "--out", next(made))
-    yield "serve", python(lambda: load_model("one", run, {}, ServeOptions()).close())
+    options, memory = ServeOptions(), RequestMemory()
+    yield "serve", python(lambda: load_model("one", run, 0, options, memory).close())
     yield "sm.evaluate", python(lambda: sm.evaluate(run, store))
     model = sm.Model.load(run)
     yield "Predictor", python(lambda: sm.Predictor(model).close())

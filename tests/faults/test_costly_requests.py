@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streammach.machine import parse_size
-from streammach.serve.messages import MAX_BODY
+from streammach.serve.app import MAX_BODY
 from tests.serve.conftest import runs  # noqa: F401  (a fixture)
 from tests.serve.test_process import asked, connect, serving
 

@@ -75,7 +75,7 @@ def of_store(data, threads, turns):
     reader = reader_of(data, threads)
 
     def decode(turn):
-        for _ in reader._decoded(reader._order.pools(turn, 0)[0]):
+        for _ in reader._decode_groups(reader._order.pools(turn, 0)[0]):
             pass
 
     found = {

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report, text_of
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.model.model import Model
 from streammach.prediction.explain import Explainer
 from streammach.prediction.inputs import InputCounts, rows_of
@@ -32,7 +32,7 @@ LEFT_OUT, AMONG = 200, 50  # rows that lose a feature; best labels that are look
 def first_rows(predictor, path, n):
     """The first rows of a store or a file."""
     room = predictor.room("predict", path, LABELS)
-    blocks = rows_of(located(path), predictor.model, InputCounts(), room, label_needed=False)
+    blocks = rows_of(locate(path), predictor.model, InputCounts(), room, label_needed=False)
     return RowBlock.concat([*islice(blocks, -(-n // room.rows) + 1)]).part(0, n)
 
 
@@ -50,7 +50,7 @@ def left_out(predictor, why, rows, ids, name):
     rows, ids = rows.part(0, min(rows.n_rows, LEFT_OUT)), ids[:LEFT_OUT, :1]
     reasons = why.reasons(rows, ids, EACH)
     less, there, some = without_best(rows, reasons)
-    order, scores = predictor.ranked(less, AMONG, name)
+    order, scores = predictor.rank(less, AMONG, name)
     same = order == ids
     score, there = np.where(same, scores, 0).sum(axis=1), there & same.any(axis=1)
     said = np.take_along_axis(reasons["contributions"][:, 0], some[:, None], axis=1)[:, 0]
@@ -63,7 +63,7 @@ def left_out(predictor, why, rows, ids, name):
 
 def of_ranking(predictor, rows, name):
     """What it takes and how exact it is, by a way to rank."""
-    ids, scores = predictor.ranked(rows, LABELS, name)
+    ids, scores = predictor.rank(rows, LABELS, name)
     why = Explainer(predictor.model, name)
     why.reasons(rows.part(0, 1), ids[:1], EACH)  # compiles
     began = time.thread_time()

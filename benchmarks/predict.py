@@ -34,7 +34,7 @@ from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
-from streammach.simd import LANES, aligned
+from streammach.simd import LANES, aligned_zeros
 from streammach.spec.estimators import SUM
 from streammach.spec.model_spec import ModelSpec
 
@@ -135,7 +135,7 @@ class Decoding:
 def floor_of(spec, turns):
     """Seconds that reading all codes takes."""
     width = 1 if spec.n_buckets <= 256 else 2
-    words = aligned(spec.n_classes * spec.n_repetitions * width // 8 * 8)
+    words = aligned_zeros(spec.n_classes * spec.n_repetitions * width // 8 * 8)
     words[:] = 1
     words = words.view(np.uint64)
     return min(seconds_of(lambda: read(words)) for _ in range(turns + 1))

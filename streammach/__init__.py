@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from streammach.spec.training import TrainingOptions
     from streammach.training import callbacks
     from streammach.training.derived import add, shrink
-    from streammach.training.onward import Start
     from streammach.training.out_of_fold import suspects
     from streammach.training.run import Run
     from streammach.training.trainer import Trainer, merge, train
+    from streammach.training.warm_start import Start
 
 __version__ = "0.1.0"
 __all__ = [
@@ -51,7 +51,8 @@ _HOMES = {
     "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
     "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
     "spec.training": ["TrainingOptions"], "training": ["callbacks"],
-    "training.derived": ["add", "shrink"], "training.run": ["Run"], "training.onward": ["Start"],
+    "training.derived": ["add", "shrink"], "training.run": ["Run"],
+    "training.warm_start": ["Start"],
     "training.out_of_fold": ["suspects"],
     "training.trainer": ["Trainer", "merge", "train"],
 }  # fmt: skip

@@ -11,7 +11,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from streammach.processes import INTERRUPTED, Interrupts, heeded
+from streammach.processes import INTERRUPTED, Interrupts, stopping_signals
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
 
 def _end_sooner(code: int) -> None:
     """Let a signal only end this process at once: all is done."""
-    for number in heeded():
+    for number in stopping_signals():
         signal.signal(number, lambda *_: os._exit(code))
 
 
@@ -48,7 +48,7 @@ def _end(codes: list[int]) -> None:
     Python takes handlers away as it ends. Where it was interrupted while it evaluated a string, as
     many libraries do when they are imported, it ends by SIGINT, even if that was dealt with.
     """
-    for number in heeded():
+    for number in stopping_signals():
         signal.signal(number, signal.SIG_IGN)
     if codes == [INTERRUPTED]:
         with suppress(OSError, ValueError, AttributeError):

@@ -44,11 +44,13 @@ class Clock:
 
     def share(self, share: float) -> Clock:
         """Return a clock that ends when a share of what is left of this one is used up."""
-        return self.without((1 - share) * max(self.left, 0.0)) if self.limited else self
+        return (
+            self.without((1 - share) * max(self.remaining_seconds, 0.0)) if self.limited else self
+        )
 
     def check(self) -> None:
         """Raise TimeOver when the time is over."""
-        if self.left <= 0:
+        if self.remaining_seconds <= 0:
             raise TimeOver
 
     @property
@@ -57,11 +59,11 @@ class Clock:
         return self.seconds is not None
 
     @property
-    def spent(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Seconds since it began."""
         return self.now() - self.began
 
     @property
-    def left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Seconds that are left, below 0 when it is over; infinite without limit."""
-        return float("inf") if self.seconds is None else self.seconds - self.spent
+        return float("inf") if self.seconds is None else self.seconds - self.elapsed_seconds

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from streammach.data.store.opening import not_a_store
-from streammach.errors import UsageError, escaped
+from streammach.errors import UsageError, escape_controls
 from streammach.files.destinations import Destination, not_regular
 from streammach.files.folders import remove_folder
 from streammach.files.reading import file_pieces, sha256
@@ -156,7 +156,7 @@ def collect(root: Path) -> tuple[list[Row], list[Row], int, int]:
     return train, test, n_files, len(rows[1]) - len(test)
 
 
-def packed(rows: list[Row]) -> bytes:
+def pack_rows(rows: list[Row]) -> bytes:
     """Return rows as gzipped VW text; the bytes do not depend on the time."""
     lines = []
     for row in rows:
@@ -171,7 +171,7 @@ def packed(rows: list[Row]) -> bytes:
 def texts_of(rows: list[Row], test_rows: list[Row]) -> dict[str, bytes]:
     """Return the texts of a demo by their names."""
     parts = (rows, test_rows, test_rows[:SHOWN])
-    return {name: packed(part) for name, part in zip(TEXTS, parts, strict=True)}
+    return {name: pack_rows(part) for name, part in zip(TEXTS, parts, strict=True)}
 
 
 class Accuracies(TypedDict):
@@ -221,15 +221,15 @@ def rehearse(folder: str, kind: tuple[object, ...], library: str) -> None:
 
 
 @contextlib.contextmanager
-def rehearsed(library: Path) -> Iterator[None]:
+def rehearse_beside(library: Path) -> Iterator[None]:
     """Have another process compile the kernels of a demo ahead of it, where they are not kept."""
-    from streammach.jit import keep_compiled  # loads Numba
+    from streammach.jit import remember_compiled_work  # loads Numba
     from streammach.rehearsals import compiler
 
     fits = memory_limit().n_bytes >= REHEARSAL_BYTES
     with compiler(f"{__name__}:rehearse", KIND, str(library), fits=fits):
         yield
-    keep_compiled("rehearsal", *KIND)
+    remember_compiled_work("rehearsal", *KIND)
 
 
 def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
@@ -237,7 +237,7 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
 
     def say(text: str = "") -> None:
         if not quiet:
-            print(escaped(text, "\n"), flush=True)  # noqa: T201 - the demo is a command
+            print(escape_controls(text, "\n"), flush=True)  # noqa: T201 - the demo is a command
 
     def command(*arguments: str, read: bool = False) -> str:
         say(f"$ streammach {' '.join(arguments)}")
@@ -253,7 +253,7 @@ def run_demo(folder: Path, *, quiet: bool, force: bool = False) -> DemoFigures:
 
     _make_room(folder, force=force)
     root = Path(sysconfig.get_paths()["stdlib"])
-    with rehearsed(root):
+    with rehearse_beside(root):
         say(f"reading {root}: every identifier is a row, what stands before it the features")
         rows, test_rows, n_files, n_dropped = collect(root)
         contents = texts_of(rows, test_rows)

@@ -88,13 +88,13 @@ class StreammachError(Exception):
 
     def as_command(self) -> str:
         """Return the line for a user of the commands."""
-        return joined(self.finding, self.hint)
+        return join_sentences(self.finding, self.hint)
 
     def __str__(self) -> str:
         return OPTION.sub(_parameter, self.as_command())
 
 
-def joined(text: str, hint: str | None) -> str:
+def join_sentences(text: str, hint: str | None) -> str:
     """Return what was wrong and what to do, as sentences: the one place that joins both."""
     if not hint:
         return text
@@ -171,7 +171,7 @@ def without_secrets(text: str) -> str:
     return start + ("***@" if at else "") + QUERY.sub(r"\1***", shown, count=1)
 
 
-def escaped(text: str, kept: str = "") -> str:
+def escape_controls(text: str, kept: str = "") -> str:
     """Return text that is safe wherever it is shown: what a terminal obeys stands as its escape.
 
     The characters in `kept` stay all the same, such as the newlines of a text of several lines.
@@ -190,7 +190,7 @@ def clean(text: object, limit: int = 80) -> str:
     raw = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else str(text)
     # What is cut off might have told that the rest is a password.
     short = raw if len(raw) <= limit else without_secrets(raw)[: limit - 3] + "..."
-    return escaped(short)
+    return escape_controls(short)
 
 
 def type_name(value: object) -> str:

@@ -14,7 +14,7 @@ from streammach.spec.types import Amount, Count, LossKind, Share, Size, Transfor
 FEW_ROWS = 100  # fewer held-out rows say little, which is reported
 
 
-class Reached(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class HeldOutMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Accuracy and top-5 accuracy on some rows: shares whose class is first, or among five.
 
     Of rows with lists of labels they are precision at 1 and at 5.
@@ -48,7 +48,7 @@ def standard_error(share: float, n_rows: float) -> float:
     return math.sqrt(share * (1 - share) / max(n_rows, 1))
 
 
-def gain_text(how: str, first: str, own: Reached, n_rows: int, usual: float) -> str:
+def gain_text(how: str, first: str, own: HeldOutMetrics, n_rows: int, usual: float) -> str:
     """Return what a model reaches on rows, beside what the most frequent label reaches by itself.
 
     `how` says how the rows were chosen, `first` names the first figure, `usual` is the share of
@@ -62,7 +62,7 @@ def gain_text(how: str, first: str, own: Reached, n_rows: int, usual: float) -> 
     )
 
 
-def scores_text(found: Iterable[tuple[str, Reached]]) -> str:
+def scores_text(found: Iterable[tuple[str, HeldOutMetrics]]) -> str:
     """Return settings with what they reach, for people."""
     return ", ".join(f"{name} {reached.text}" for name, reached in found)
 

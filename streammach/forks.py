@@ -7,28 +7,28 @@ import threading
 import weakref
 
 
-class Forked:
+class ForkAware:
     """What is told in the child of a fork, in which no thread goes on but the one that forked."""
 
     def __init__(self) -> None:
         _FORKED.add(self)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Become what can be used without the other threads."""
 
 
-_FORKED: weakref.WeakSet[Forked] = weakref.WeakSet()
+_FORKED: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def _in_child() -> None:
     for one in list(_FORKED):
-        one.forked()
+        one.after_fork()
 
 
 os.register_at_fork(after_in_child=_in_child)
 
 
-class Turn(Forked):
+class ForkSafeLock(ForkAware):
     """A lock to take again in a thread; ``with`` gives whether a fork left work half done."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Turn(Forked):
         self._depth -= 1
         self._lock.release()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Open it, unless the thread that forked holds it."""
         if not (self._depth and self._holder == threading.get_ident()):
             self._lost = self._depth > 0

@@ -31,7 +31,7 @@ def draw(
         raise ValueError(what)
     if n_buckets >= n_classes:
         return (), ()
-    hopeless = collision_bound(n_classes, n_buckets, n_repetitions) > DRAWS
+    hopeless = collision_chance(n_classes, n_buckets, n_repetitions) > DRAWS
     for attempt in range(1 if hopeless else DRAWS):
         rng = np.random.Generator(np.random.PCG64([seed, attempt]))
         a = tuple(int(x) for x in rng.integers(1, P, n_repetitions))
@@ -89,7 +89,7 @@ def fingerprints(table: Array, out: Array) -> None:
         out[y] = state
 
 
-def collision_bound(n_classes: int, n_buckets: int, n_repetitions: int) -> float:
+def collision_chance(n_classes: int, n_buckets: int, n_repetitions: int) -> float:
     """Return K^2 B^-R, which bounds the chance that some two classes cannot be told apart."""
     exponent = 2 * math.log(n_classes) - n_repetitions * math.log(n_buckets)
     return math.exp(min(exponent, 700.0))

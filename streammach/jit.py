@@ -126,7 +126,7 @@ def compiler_bytes(*kind: object, n_bytes: int = COMPILER_BYTES) -> int:
     return 0 if only_compiles() or (mark is not None and mark.exists()) else n_bytes
 
 
-def keep_compiled(*kind: object) -> None:
+def remember_compiled_work(*kind: object) -> None:
     """Remember that the kernels for work of a kind are kept."""
     mark = _mark(kind)
     if mark is not None:
@@ -194,7 +194,7 @@ def intrinsic(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Callab
 
     def of_code(code: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(code)
-        def typed(typing: Any, *given: Any) -> Any:
+        def type_call(typing: Any, *given: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 values = list(args)
                 for i, own in enumerate(signature.args):
@@ -206,7 +206,7 @@ def intrinsic(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Callab
             own = (a if kind is ARRAY else kind for kind, a in zip(kinds, given, strict=True))
             return result(*own), generate
 
-        found: Callable[..., Any] = numba_intrinsic(typed)
+        found: Callable[..., Any] = numba_intrinsic(type_call)
         return found
 
     return of_code

@@ -49,7 +49,7 @@ def cache_folder(base: str, version: str) -> Path | None:
         folder = _folder_of_sources(home, version)
         if not _ours(folder.lstat()):
             return None
-        return folder if os.access(folder, os.W_OK) else _copied(folder)
+        return folder if os.access(folder, os.W_OK) else _copy_sources(folder)
     except OSError:
         return None
 
@@ -72,7 +72,7 @@ def _folder_of_sources(home: Path, version: str) -> Path:
     return folder
 
 
-def kept(path: str | os.PathLike[str]) -> bytes:
+def read_own_file(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a file that only we or root can write, or raise OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as file:
@@ -152,7 +152,7 @@ class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no typ
         try:
             if not _ours(os.lstat(self._cache_path)):
                 return {}
-            file = io.BytesIO(kept(self._index_path))
+            file = io.BytesIO(read_own_file(self._index_path))
             if pickle.load(file) != self._version:
                 return {}
             stamp, overloads = pickle.load(file)
@@ -161,7 +161,9 @@ class KernelFiles(IndexDataCacheFile):  # type: ignore[misc]  # numba has no typ
         return overloads if stamp == self._source_stamp else {}
 
     def _load_data(self, name: str) -> Any:
-        return pickle.loads(kept(self._data_path(name)))  # Numba compiles where it is an OSError
+        return pickle.loads(
+            read_own_file(self._data_path(name))
+        )  # Numba compiles where it is an OSError
 
     def _open_for_write(self, filepath: str) -> contextlib.AbstractContextManager[IO[bytes]]:
         return _replacing(filepath)
@@ -179,7 +181,7 @@ def _ours(facts: os.stat_result) -> bool:
     return mine and not facts.st_mode & 0o022
 
 
-def _copied(folder: Path) -> Path:
+def _copy_sources(folder: Path) -> Path:
     copy = Path(tempfile.mkdtemp(prefix="streammach-kernels-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     shutil.copytree(folder, copy, dirs_exist_ok=True)

@@ -45,7 +45,7 @@ def give_back() -> None:
 
 
 @contextlib.contextmanager
-def freed_kept() -> Iterator[None]:
+def keep_freed_memory() -> Iterator[None]:
     """Keep memory that is freed for what needs some next, where the environment says otherwise.
 
     Dask has Linux' C library, in its workers, give all back at once (``MALLOC_TRIM_THRESHOLD_``):
@@ -258,7 +258,7 @@ def _budget(
     return MemoryBudget(usual, why, False, limit.n_bytes)
 
 
-def advised(n_bytes: int) -> str:
+def advise_memory(n_bytes: int) -> str:
     """Return a size for ``--memory`` that is no smaller than so many bytes: ``480MB``."""
     if n_bytes > 10**10:
         return f"{-(-n_bytes // 10**8) / 10:g}GB"

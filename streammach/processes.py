@@ -37,7 +37,7 @@ BOOT = "import sys; sys.path[:] = {path}; from streammach.processes import serve
 Handler = Callable[[int, FrameType | None], Any]
 
 
-def heeded() -> tuple[int, ...]:
+def stopping_signals() -> tuple[int, ...]:
     """Return the signals that stop this process: not those that it was started to ignore.
 
     A shell starts what runs in the background with SIGINT ignored, and ``nohup`` with SIGHUP.
@@ -53,8 +53,8 @@ class Interrupts:
 
     def install(self) -> None:
         """Let this object handle the signals that are heeded, from now on."""
-        sys.unraisablehook = _lost
-        for number in heeded():
+        sys.unraisablehook = _repeat_signal
+        for number in stopping_signals():
             signal.signal(number, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -65,10 +65,10 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
-def _lost(unraisable: sys.UnraisableHookArgs) -> None:
+def _repeat_signal(unraisable: sys.UnraisableHookArgs) -> None:
     """Have a signal come again that came where nothing can be raised, as in a callback from C."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        for handler in map(signal.getsignal, heeded()):
+        for handler in map(signal.getsignal, stopping_signals()):
             if isinstance(handler, Interrupts) and handler.came is not None:
                 number, handler.came = handler.came, None
                 again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
@@ -79,9 +79,9 @@ def _lost(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 @contextmanager
-def handled(handler: Handler, suspend: Handler | None = None) -> Iterator[None]:
+def handle_signals(handler: Handler, suspend: Handler | None = None) -> Iterator[None]:
     """Handle stopping signals, and Ctrl-Z, in another way in a block; in the main thread alone."""
-    handlers = dict.fromkeys(heeded(), handler)
+    handlers = dict.fromkeys(stopping_signals(), handler)
     ctrl_z = getattr(signal, "SIGTSTP", None)
     if suspend is not None and ctrl_z and signal.getsignal(ctrl_z) is not signal.SIG_IGN:
         handlers[ctrl_z] = suspend
@@ -102,7 +102,7 @@ class StopSignals:
         self._handled = ExitStack()
 
     def __enter__(self) -> StopSignals:
-        self._handled.enter_context(handled(self._note))
+        self._handled.enter_context(handle_signals(self._note))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -120,7 +120,7 @@ def run(
 ) -> Any:  # fmt: skip
     """Return what a function returns in a fresh process, or ``AGAIN``; `patience` is in seconds."""
     child = _Child(function, arguments, stdout, stderr)
-    with handled(lambda number, _: child.pass_on(number, patience), child.suspend):
+    with handle_signals(lambda number, _: child.pass_on(number, patience), child.suspend):
         answer = child.answer()
     if answer is None:
         if child.signals:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from streammach.clock import Clock
-from streammach.errors import check_word, escaped
-from streammach.forks import Turn
+from streammach.errors import check_word, escape_controls
+from streammach.forks import ForkSafeLock
 from streammach.machine import size_text, time_text
 from streammach.stages import Stages, StageState
 
@@ -34,14 +34,14 @@ Wanted = bool | str | Told | None  # what a user says of progress, in Python
 def tell(text: str) -> None:
     """Print a line of the story to stderr; where nobody reads it, the work goes on."""
     if sys.stderr is not None:  # print would take stdout
-        print(fit_lines(escaped(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
+        print(fit_lines(escape_controls(text, "\n"), sys.stderr), file=sys.stderr, flush=True)
 
 
 def for_stream(data: bytes, *, is_terminal: bool) -> bytes:
     """Return bytes as they are; for a terminal with escapes in place of what it would obey."""
     if not is_terminal:
         return data
-    return escaped(data.decode("utf-8", "backslashreplace"), "\n\t").encode()
+    return escape_controls(data.decode("utf-8", "backslashreplace"), "\n\t").encode()
 
 
 def line_width(stream: TextIO | None = None) -> int:
@@ -87,7 +87,7 @@ class ProgressBar:
         self.mode = "none" if callable(wanted) else _mode(wanted)
         self._announced = self.mode == "none"
         self._units, self._expected = unit, expected
-        self._lock = Turn()
+        self._lock = ForkSafeLock()
         self._clock = Clock()
         self._told_at, self._begun = 0.0, ""  # when a line was told, the stage that has one
         self._bar: Any = None
@@ -140,7 +140,7 @@ class ProgressBar:
 
     def write(self, event: str, fields: Mapping[str, Any]) -> None:
         """Write an object with the name of an event, the seconds since the start and more."""
-        line = {"t": round(self._clock.spent, 3), "event": event, **fields}
+        line = {"t": round(self._clock.elapsed_seconds, 3), "event": event, **fields}
         with self._lock:
             print(json.dumps(line), file=sys.stderr, flush=True)
 

@@ -19,10 +19,10 @@ from streammach.jit import (
     KERNEL_BYTES,
     announce_compilation,
     compiler_bytes,
-    keep_compiled,
     kept_kernels,
     only_compile,
     only_compiles,
+    remember_compiled_work,
 )  # fmt: skip
 from streammach.machine import cores, resident_bytes
 from streammach.processes import AGAIN, beside, run
@@ -68,7 +68,7 @@ def compile_first(function: str, kind: tuple[object, ...], *said: object, most: 
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             if ended != AGAIN:
-                keep_compiled(*kind)
+                remember_compiled_work(*kind)
                 return True
     return False
 

@@ -38,7 +38,7 @@ BYTES = ir.VectorType(BYTE, LANES)
 START = ir.Constant(INDEX, 0)
 
 
-def aligned(n_bytes: int) -> NDArray[np.uint8]:
+def aligned_zeros(n_bytes: int) -> NDArray[np.uint8]:
     """Return zeros uint8 (n_bytes,) where a vector is: one across two lines takes twice as long."""
     room = np.zeros(n_bytes + LANES, np.uint8)
     start = -room.ctypes.data % LANES
@@ -52,7 +52,7 @@ def in_blocks(
 
     The classes come some at a time, uint8 (n, R): a multiple of 64, but for the last ones.
     """
-    out = aligned(n_blocks * n_models * LANES)
+    out = aligned_zeros(n_blocks * n_models * LANES)
     blocks, first = out.reshape(n_blocks, n_models, LANES), 0
     for codes in pieces:
         whole = len(codes) // LANES
@@ -99,7 +99,7 @@ def take_turn(builder: Any, turns: Any, position: Any) -> Any:
 
 
 @intrinsic(types.int64, ARRAY, types.intp)
-def turns_taken(builder: Any, turns: Any, position: Any) -> Any:
+def read_turns(builder: Any, turns: Any, position: Any) -> Any:
     """Return ``turns[position]`` int64; what was written before turns were taken can be read."""
     return builder.load_atomic(builder.gep(turns, [position]), "acquire", 8)
 
@@ -122,7 +122,7 @@ def let_others(builder: Any, asleep: Any) -> None:
 def wait_for(turns: Array, position: int, n: int) -> None:
     """Wait until so many turns were taken; what their threads wrote before can be read then."""
     waited = 0
-    while turns_taken(turns, position) < n:
+    while read_turns(turns, position) < n:
         let_others(waited >= YIELDS)
         waited += 1
 
@@ -214,7 +214,7 @@ def bytes_function(builder: Any, name: str) -> Any:
 OF_LANES = ARRAY, ARRAY, types.int64, types.int64, types.int64, ARRAY
 
 
-def _summed(
+def _sum_lanes(
     builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any
 ) -> Any:
     """Return the sums of lanes."""
@@ -236,28 +236,28 @@ def lanes_within(
     limits: Any,
 ) -> Any:  # fmt: skip
     """Return a uint64 whose bit q says whether the sum of lane q is within its limit."""
-    total = _summed(builder, table, codes, first, n_repetitions, n_buckets)
+    total = _sum_lanes(builder, table, codes, first, n_repetitions, n_buckets)
     limits = vector_in(builder, limits, START, BYTES)
     return builder.bitcast(builder.icmp_unsigned("<=", total, limits), INDEX)
 
 
-def _lanes_kept(better: str) -> Callable[..., Any]:
+def _keep_better_lanes(better: str) -> Callable[..., Any]:
     """Return a function that brings its last array to the better of its numbers and the sums."""
 
     @intrinsic(types.void, *OF_LANES)
-    def kept(
+    def read_own_file(
         builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
         numbers: Any,
     ) -> None:  # fmt: skip
-        total = _summed(builder, table, codes, first, n_repetitions, n_buckets)
+        total = _sum_lanes(builder, table, codes, first, n_repetitions, n_buckets)
         place = vector_at(builder, numbers, START, BYTES)
         choose = bytes_function(builder, better)
         builder.store(builder.call(choose, [total, builder.load(place, align=1)]), place, align=1)
 
-    return kept
+    return read_own_file
 
 
-keep_smaller, keep_larger = _lanes_kept("umin"), _lanes_kept("umax")
+keep_smaller, keep_larger = _keep_better_lanes("umin"), _keep_better_lanes("umax")
 
 
 def table_width(n_bytes: int) -> int:
@@ -287,12 +287,12 @@ def looked_up(
         place = builder.mul(loop.index, ir.Constant(INDEX, width))
         starts = [builder.add(place, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
         parts = [vector_in(builder, table, x, BYTES) for x in starts]
-        found = _permuted(builder, parts, vector_in(builder, codes, at, BYTES))
+        found = _permute(builder, parts, vector_in(builder, codes, at, BYTES))
         builder.store(builder.call(add, [builder.load(total), found]), total)
     return builder.load(total)
 
 
-def _permuted(builder: Any, parts: list[Any], indices: Any) -> Any:
+def _permute(builder: Any, parts: list[Any], indices: Any) -> Any:
     """Return what a table in parts of 64 bytes has at 64 indices."""
     name = "permvar.qi.512" if len(parts) == 1 else "vpermi2var.qi.512"
     pair = [parts[0], indices] if len(parts) == 1 else [parts[0], indices, parts[1]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streammach.clock import Clock
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 
 TICK_SECONDS = 0.5  # between two tellings
 DOUBT = 0.15  # share of a stage from which on its own pace counts as much as what was expected
@@ -86,7 +86,7 @@ class Stages:
         self._took: dict[str, float] = {}
         self._present: _Present | None = None
         self._whole = False  # whether stages within the present one are not told
-        self._lock, self._over = Turn(), threading.Event()
+        self._lock, self._over = ForkSafeLock(), threading.Event()
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
 
@@ -109,7 +109,7 @@ class Stages:
     @property
     def seconds(self) -> float:
         """Time since the work began."""
-        return self._clock.spent
+        return self._clock.elapsed_seconds
 
     @property
     def slowness(self) -> float:
@@ -121,7 +121,7 @@ class Stages:
     def left_seconds(self) -> float | None:
         """Estimate of what is left of the whole work; None where nothing is known."""
         with self._lock:
-            return None if self._present is None else self._left(self._clock.now(), over=False)
+            return None if self._present is None else self._remaining(self._clock.now(), over=False)
 
     def expect(self, seconds: Mapping[str, float]) -> None:
         """Take note of what stages to come should take, by what was measured meanwhile."""
@@ -202,7 +202,8 @@ class Stages:
         self._told(StageState(
             stage=present.name, moment=moment, done=present.done, total=present.total,
             share=1.0 if moment == "end" else present.share, stage_seconds=now - present.began,
-            seconds=now - self._clock.began, left_seconds=self._left(now, over=moment == "end"),
+            seconds=now - self._clock.began,
+            left_seconds=self._remaining(now, over=moment == "end"),
             note=present.note,
         ))  # fmt: skip
 
@@ -211,7 +212,7 @@ class Stages:
         known = self._prior + foreseen
         return (self._prior + needed) / known if known > 0 else None
 
-    def _left(self, now: float, *, over: bool) -> float | None:
+    def _remaining(self, now: float, *, over: bool) -> float | None:
         """Return the seconds that are left of all stages; None where nothing is known."""
         present = self._present
         assert present is not None
@@ -237,4 +238,4 @@ class Stages:
                 left += weight * own + (1 - weight) * known * (1 - share)
             else:
                 left += max(known - elapsed, LATE * elapsed)
-        return max(min(left, self._clock.left), 0.0)
+        return max(min(left, self._clock.remaining_seconds), 0.0)

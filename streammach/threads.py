@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UsageError
-from streammach.forks import Forked
+from streammach.forks import ForkAware
 from streammach.machine import cores
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class _Team:
             self._errors.append(error)
 
 
-class Workers(Forked):
+class Workers(ForkAware):
     """Threads that share the work of one caller at a time; made anew in a forked child.
 
     There are no more than the processors allow: others would wait for one another.
@@ -133,7 +133,7 @@ class Workers(Forked):
                 self._team.stop()
                 if isinstance(error, Exception):  # else a thread may be at a piece yet
                     self._team.join()
-            self.forked()
+            self.after_fork()
             raise
         finally:
             turn.release()
@@ -145,7 +145,7 @@ class Workers(Forked):
             self._team.stop()
             self._team.join()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Forget the threads."""
         self._team, self._turn = None, threading.Lock()
 
@@ -178,11 +178,11 @@ def here(tell: Callable[..., None]) -> Callable[..., None]:
     """Return what tells where this thread calls it: who is told may not expect other threads."""
     caller = threading.get_ident()
 
-    def told(*what: Any) -> None:
+    def count_done(*what: Any) -> None:
         if threading.get_ident() == caller:
             tell(*what)
 
-    return told
+    return count_done
 
 
 def ahead(
@@ -206,7 +206,7 @@ def ahead(
         thread.join(patience)
 
 
-class _Ahead(Forked, Generic[T]):
+class _Ahead(ForkAware, Generic[T]):
     """Items on their way from one thread to another one."""
 
     def __init__(self, items: Iterable[T], most: int) -> None:
@@ -240,7 +240,7 @@ class _Ahead(Forked, Generic[T]):
         self._wanted.put(None)
         return made
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Have an error be what comes next: the thread that makes the items is not there."""
         self._made = queue.SimpleQueue()
         self._made.put(UsageError("rows are read by another process, which forked this one"))

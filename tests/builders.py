@@ -18,7 +18,7 @@ from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.model.findings import Findings
-from streammach.planning.candidates import settled
+from streammach.planning.candidates import drop_excluded_parts
 from streammach.processes import StopSignals
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
@@ -179,7 +179,7 @@ def changed(plan, *, sizes=(), limits=(), **changes):
     sizes = dict(sizes)
     parts = tuple(replace(part, size=sizes.get(part.name, part.size)) for part in config.parts)
     limits = replace(plan.limits, **dict(limits))
-    return replace(plan, config=settled(replace(config, parts=parts)), limits=limits)
+    return replace(plan, config=drop_excluded_parts(replace(config, parts=parts)), limits=limits)
 
 
 def dense_block(x, classes=None):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 Node = ast.FunctionDef | ast.ClassDef
 RESULTS = {  # of public functions, and what callbacks are given
-    "Conversion", "Evaluation", "Exploration", "FigureTable", "Predicted", "Predictions", "Reached",
+    "Conversion", "Evaluation", "Exploration", "FigureTable", "HeldOutMetrics", "Predicted",
+    "Predictions",
     "SetMetrics", "Source", "StageState", "State", "StreammachError", "Sweep", "Table",
     "TableOptions",
 }  # fmt: skip

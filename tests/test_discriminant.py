@@ -7,7 +7,7 @@ import streammach as sm
 from streammach.parts.discriminant import class_sums as discriminant
 from streammach.parts.discriminant.class_sums import RIDGE, Discriminant, label_ranks
 from streammach.rows import dense
-from streammach.rows.dense import expanded, parts
+from streammach.rows.dense import expand_rows, parts
 from streammach.rows.label_lists import LabelLists
 from tests.builders import dense_block
 
@@ -130,7 +130,7 @@ def test_rows_come_in_small_parts():
     block = dense_block(x)
     found = list(parts(block, dense.PIECE_BYTES // 3))
     assert [part.n_rows for part in found] == [3] * 6 + [2]
-    assert np.array_equal(np.concatenate([expanded(part, 2) for part in found]), x)
+    assert np.array_equal(np.concatenate([expand_rows(part, 2) for part in found]), x)
 
 
 def test_rows_that_are_equal_within_each_class():

@@ -22,7 +22,7 @@ from streammach.errors import (
     clean,
     without_secrets,
 )
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.parts.switches import SWITCHES
 
 PACKAGE = Path(sm.__file__).parent
@@ -139,7 +139,7 @@ def test_no_message_holds_a_password_of_any_characters(scheme, url, before, afte
     error = door(text)
     said = [f"{error!r} {error} {error.as_command()} {error.message} {error.path}"]
     try:
-        located(text)
+        locate(text)
     except UsageError as refused:
         said.append(f"{refused!r} {refused}")
     assert SECRET not in "".join(said)

@@ -14,7 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 import streammach as sm
 from streammach.errors import UsageError
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.progress import ProgressBar
 from streammach.stages import Stages
 from streammach.threads import Workers, ahead
@@ -113,7 +113,7 @@ def progress_tells():
 
 
 def turn_is_taken():
-    turn = Turn()
+    turn = ForkSafeLock()
 
     def work():
         with turn:
@@ -151,7 +151,7 @@ def test_a_child_does_the_same_while_a_thread_is_at_it(made):
 
 
 def test_a_lock_says_what_was_half_done():
-    turn, held, go = Turn(), threading.Event(), threading.Event()
+    turn, held, go = ForkSafeLock(), threading.Event(), threading.Event()
 
     def hold():
         with turn:

@@ -83,8 +83,8 @@ def test_two_classes_meet_as_seldom_as_they_should():
 @pytest.mark.parametrize(("n_buckets", "delta"), [(2, 0.1), (32, 1e-3), (1000, 1e-6)])
 def test_repetitions_for_delta_hold_the_bound(n_buckets, delta):
     needed = hashing.repetitions_for(105_033, n_buckets, delta)
-    assert hashing.collision_bound(105_033, n_buckets, needed) <= delta
-    assert hashing.collision_bound(105_033, n_buckets, needed - 1) > delta
+    assert hashing.collision_chance(105_033, n_buckets, needed) <= delta
+    assert hashing.collision_chance(105_033, n_buckets, needed - 1) > delta
 
 
 def test_impossible_shapes_are_refused():

@@ -13,7 +13,7 @@ from numba.core.event import Listener, install_listener
 from streammach import jit, kernel_cache
 from streammach.backends.cpu.products import logits
 from streammach.jit import kernel
-from streammach.kernel_cache import KEPT_FOLDERS, MARKER, KernelFiles, cache_folder, kept
+from streammach.kernel_cache import KEPT_FOLDERS, MARKER, KernelFiles, cache_folder, read_own_file
 from streammach.kernel_sources import kernel_digest, kernel_statements, package_texts
 
 PACKAGE = Path(kernel_cache.__file__).parent
@@ -31,7 +31,7 @@ LEAVES = {
     "a docstring of a kernel": ("backends.rowmath", '"""Return', '"""Give'),
     "a line above": ("backends.rowmath", "\n\n\n@kernel", "\n\n\n\n@kernel"),
     "a comment": ("backends.rowmath", "\n\n\n@kernel", "\n\n\n# One more.\n@kernel"),
-    "a message": ("counts.lessons", "", "\n\ndef tell() -> str:\n    return 'done'\n"),
+    "a message": ("counts.pair_updates", "", "\n\ndef tell() -> str:\n    return 'done'\n"),
     "a caller": ("training.fit", "", "\nX = 1\n"),
 }
 CHANGES = {
@@ -179,7 +179,7 @@ def test_all_that_is_kept_is_private_under_any_umask(tmp_path, umask):
         files.save("key", "data")
     finally:
         os.umask(before)
-    assert kept(folder / "code.cubin") == b"code"
+    assert read_own_file(folder / "code.cubin") == b"code"
     assert files.load("key") == "data"
     for path in (tmp_path / "home", *(tmp_path / "home").rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path

@@ -15,7 +15,7 @@ from streammach import errors
 from streammach.cli.main import main
 from streammach.data.matrices.matrix_layout import list_names
 from streammach.data.tables.guess import some_of
-from streammach.errors import StreammachError, joined
+from streammach.errors import StreammachError, join_sentences
 from tests.test_errors import KINDS, TREES
 
 WORD = "X"  # what is filled in
@@ -194,7 +194,7 @@ def test_no_message_ends_as_a_sentence_and_says_what_to_do_twice():
      ("a", "", "a"), ("a: ..", "Wait.", "a: .. Wait.")],
 )  # fmt: skip
 def test_both_are_joined_in_one_place(text, hint, wanted):
-    assert joined(text, hint) == wanted
+    assert join_sentences(text, hint) == wanted
     assert errors.UsageError(text, hint=hint).as_command() == wanted
 
 

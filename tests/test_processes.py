@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streammach.cli.console import handlers_installed
+from streammach.cli.console import install_handlers
 from streammach.errors import DataError, StreammachError
 from streammach.processes import beside, run
 
@@ -36,7 +36,7 @@ def ended():
 
 
 def warned():
-    with handlers_installed():
+    with install_handlers():
         warnings.warn("look\nhere", stacklevel=1)
 
 

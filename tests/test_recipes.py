@@ -23,7 +23,7 @@ from streammach.parts.registry import PARTS
 from streammach.parts.switches import Switch
 from streammach.rows.name_table import find_or_add, hash_name
 from streammach.rows.names import Names
-from streammach.rows.transforms import TRANSFORMS, transformed
+from streammach.rows.transforms import TRANSFORMS, transform_block
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind
 from tests.builders import block_of, changed, fit, rows_by_name
@@ -118,7 +118,7 @@ def test_a_transform_is_one_function_and_one_line(monkeypatch, rng):
 
     monkeypatch.setitem(TRANSFORMS, "half", halves)
     block = block_of(rng, 20, 30, 5)
-    assert (transformed(block, "half").values == block.values / 2).all()
+    assert (transform_block(block, "half").values == block.values / 2).all()
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_an_optimizer_is_one_record(dense, monkeypatch, data, tmp_path):
         for plan in plans
     ]  # fmt: skip
     assert runs[0].model.training.optimizer == "rowwise"
-    mine, kernels = (run.model.hashed for run in runs)
+    mine, kernels = (run.model.hashed_arrays for run in runs)
     for name in ("weights", "bias"):
         np.testing.assert_allclose(mine[name], kernels[name], atol=2e-5)
     with pytest.raises(DeviceError, match="rowwise has no kernels for it"):

@@ -76,7 +76,7 @@ def test_processes_compile_one_after_another_until_all_is_kept(monkeypatch, ende
     counts = iter(kept)
     monkeypatch.setattr(rehearsals, "run", run)
     monkeypatch.setattr(rehearsals, "kept_kernels", lambda: (next(counts), 0))
-    monkeypatch.setattr(rehearsals, "keep_compiled", lambda *kind: marks.append(kind))
+    monkeypatch.setattr(rehearsals, "remember_compiled_work", lambda *kind: marks.append(kind))
     monkeypatch.setattr(rehearsals, "announce_compilation", told.append)
     monkeypatch.setattr(rehearsals, "CACHE_DIR", "folder")
     assert compile_first("a.module:name", ("a kind",), 7, most=99) == done

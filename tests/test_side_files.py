@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.class_weights import weighed
+from streammach.data.class_weights import weigh_classes
 from streammach.data.matrices.matrix_files import load_labels
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
@@ -39,7 +39,7 @@ class Classes:
     n_classes: int = K
     listed: bool = False
 
-    def weighed(self, weights):
+    def weigh_classes(self, weights):
         return weights
 
 
@@ -48,7 +48,7 @@ def model():
 
 
 def allowed(path):
-    return KnownLabels(model()).allowed(labels_in(path, MOST), None).classes.tolist()
+    return KnownLabels(model()).limit_labels(labels_in(path, MOST), None).classes.tolist()
 
 
 def renamed(path):
@@ -95,7 +95,7 @@ DOORS = {
     "--vocabulary": (b"label 3\tthree\n<label 4>\tfour\tn\n", titled),
     "--class-weight": (
         b"label 3\t2\nlabel 4\t0.5\n",
-        lambda path: weighed(Classes(model().labels), path).tolist(),
+        lambda path: weigh_classes(Classes(model().labels), path).tolist(),
     ),
     "--labels of a matrix": (
         b"one\ntwo\none\n",

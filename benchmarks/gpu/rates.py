@@ -57,7 +57,7 @@ def facts(options):
     m = options.product
     with memory.use():
         a, b = memory.zeros(n, np.float32), memory.zeros(n, np.float32)
-        host = memory.page_locked(n, np.float32)
+        host = memory.host_array(n, np.float32)
         host[:] = 1
         x, y, z = (memory.zeros(m * m, np.float32) for _ in range(3))
         for matrix in (x, y):

@@ -29,7 +29,7 @@ class Loss(NamedTuple):
 NOTHING = Loss(0.0, 0)
 
 
-def joined(a: Loss, b: Loss) -> Loss:
+def join_losses(a: Loss, b: Loss) -> Loss:
     """Return the losses of both."""
     return Loss(a.total + b.total, a.n_rows + b.n_rows)
 
@@ -76,9 +76,9 @@ class Ranked(Protocol):
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)
         rank = self.rank if kind.join is None else self._rank_plainly
         rank(rows, kind, scores, ids)
-        return ids, self.finished(rows, kind, scores)
+        return ids, self.finish_scores(rows, kind, scores)
 
-    def finished(
+    def finish_scores(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Return the scores of rows for what they were ranked by: float32 (n, k)."""

@@ -116,8 +116,8 @@ def open_to_predict(
     n_more = weights["projection"].shape[1] if "projection" in weights else 0
     work = Work(model=spec.shape, dense=dense, n_more=n_more)
 
-    def opened(device: str, why: str) -> tuple[str, Backend]:
+    def open_backend(device: str, why: str) -> tuple[str, Backend]:
         kind, config = BACKENDS[device], predicting(work, device, threads)
         return device, kind.open(spec, config, weights=weights, logistic=logistic)
 
-    return on_device(wanted, work, opened)
+    return on_device(wanted, work, open_backend)

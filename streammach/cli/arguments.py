@@ -104,11 +104,13 @@ def command(example: str, name: str | None = None) -> Callable[[Command], click.
     hold for this process and those that it starts.
     """
 
-    def made(function: Command) -> click.Command:
+    def make_command(function: Command) -> click.Command:
         own = inspect.signature(function).parameters
 
         @wraps(function)
-        def called(*, cache: Any = None, cache_size: str | None = None, **options: Any) -> None:
+        def call_function(
+            *, cache: Any = None, cache_size: str | None = None, **options: Any
+        ) -> None:
             if cache_size is not None:
                 parse_size(cache_size)
                 os.environ[SIZE] = cache_size
@@ -120,6 +122,6 @@ def command(example: str, name: str | None = None) -> Callable[[Command], click.
                 options["parts"] = {name: options.pop(name) for name in switches}
             function(**named, given=Arguments(**options))
 
-        return click.command(name, epilog=epilog(example))(called)
+        return click.command(name, epilog=epilog(example))(call_function)
 
-    return made
+    return make_command

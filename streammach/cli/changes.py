@@ -47,7 +47,7 @@ LAST = (
               help="Leave out features that fewer training rows hold.")  # fmt: skip
 @click.option("--store", metavar="STORE", type=options.STORE_PATH,
               help="Training store, for --min-count.  [default: the run's]")  # fmt: skip
-@options.shared(
+@options.add_shared_options(
     *LAST, options.memory_option, options.threads_option, *options.CACHE, options.progress_option
 )
 def shrink(*, run: Path, out: Path, given: Arguments) -> None:
@@ -60,12 +60,12 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
     from streammach.model.document import not_a_model
     from streammach.model.model import Model, disk_bytes, folder_of
     from streammach.model.size import size_in_file  # compiled code loads on demand
-    from streammach.training.compact import kept_text
     from streammach.training.derived import smaller
+    from streammach.training.model_form import kept_text
 
     stores = [path for path in (given.store, given.on) if path is not None]
     Destination(out, not_a_model, force=given.force, inputs=[folder_of(run), *stores])
-    projected = _projected(run, given)
+    projected = _check_memory(run, given)
     stages = {"open": 0.5, "shrink": 3.0, "write": 1.0}
     if given.on is not None:
         stages |= dict.fromkeys(NAMES, 5.0)
@@ -76,7 +76,7 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
         small = smaller(whole, run, **given.of(smaller))
         shown("write", 0, 0)
         small.save(out, force=given.force)
-        found = _reached((whole, small), given, shown)
+        found = _evaluate_models((whole, small), given, shown)
     peak = peak_of(projected)
     sizes = disk_bytes(out), disk_bytes(run), size_in_file(out).n_bytes
     if given.as_json:
@@ -84,7 +84,7 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
             "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
             "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
             "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
-            "features": small.spec.n_features, **_compared(found),
+            "features": small.spec.n_features, **_comparison_document(found),
             "projected_bytes": projected, "peak_bytes": peak,
         })  # fmt: skip
         return
@@ -92,10 +92,10 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
         f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
         f"{size_text(sizes[2])} in memory; {kept_text(small, whole)}"
     )
-    _say_compared(found, given.on)
+    _say_comparison(found, given.on)
 
 
-def _projected(run: Path, given: Arguments) -> int:
+def _check_memory(run: Path, given: Arguments) -> int:
     """Return the bytes of the work, which fits the memory."""
     from streammach.model.calibration import CANDIDATES
     from streammach.model.size import size_in_file  # loads on demand
@@ -112,7 +112,7 @@ def _projected(run: Path, given: Arguments) -> int:
 @click.argument("source", metavar="ROWS", type=options.STORE_PATH)
 @click.option("--out", required=True, metavar="MODEL", type=options.PATH,
               help="Folder of the model with more classes.")  # fmt: skip
-@options.shared(
+@options.add_shared_options(
     *LAST, options.format_option, *options.LAYOUT, *options.SOURCE, options.memory_option,
     options.threads_option, *options.CACHE, options.progress_option,
 )  # fmt: skip
@@ -125,18 +125,18 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
     bit. The model needs hashes or counts alone: where each class has weights of its own, none can
     be added.
     """
-    from streammach.training.derived import added  # compiled code loads on demand
+    from streammach.training.derived import add_classes  # compiled code loads on demand
 
     stages = {"open": 0.5, "read": 5.0, "add": 2.0, "write": 1.0}
     if given.on is not None:
         stages |= dict.fromkeys(NAMES, 5.0)
     with ProgressBar(given.progress, {"read": "rows", **UNITS}, stages) as shown:
         shown("open", 0, 0)
-        asked = given.of(added) | {"progress": shown}
-        found = added(run, source, out, options=given.source(), **asked)
+        asked = given.of(add_classes) | {"progress": shown}
+        found = add_classes(run, source, out, options=given.source(), **asked)
         shown("write", 0, 0)
         found.model.save(out, force=given.force)
-        measured = _reached((found.before, found.model), given, shown)
+        measured = _evaluate_models((found.before, found.model), given, shown)
     if found.left_out:
         what = f"{found.left_out:,} rows without a new label were left out: {short_path(source)}"
         warnings.warn(what, stacklevel=2)
@@ -147,7 +147,7 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
             "model": str(out), "classes": found.model.spec.n_classes,
             "added_classes": len(found.labels), "rows": found.n_rows,
             "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
-            **_compared(measured), "projected_bytes": found.projected_bytes,
+            **_comparison_document(measured), "projected_bytes": found.projected_bytes,
             "peak_bytes": peak,
         })  # fmt: skip
         return
@@ -155,7 +155,7 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
         f"{short_path(out)}: {found.model.spec.n_classes:,} classes, {len(found.labels):,} of them "
         f"new, from {found.n_rows:,} rows"
     )
-    _say_compared(measured, given.on)
+    _say_comparison(measured, given.on)
 
 
 @command("streammach labels runs/odp --rename changes.tsv --out renamed")
@@ -168,7 +168,7 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
 @click.option("--vocabulary", metavar="FILE", type=options.PATH,
               help="Label, a tab and its title in words in each line; or titles of labels 0, 1 "
                    "and so on.")  # fmt: skip
-@options.shared(LAST[1], options.memory_option, options.progress_option)
+@options.add_shared_options(LAST[1], options.memory_option, options.progress_option)
 def labels(*, run: Path, out: Path, given: Arguments) -> None:
     """Rename, merge or remove labels of a trained model, and give them titles.
 
@@ -185,7 +185,7 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
     if not files:
         raise UsageError("nothing is to be changed: --rename, --vocabulary")
     Destination(out, not_a_model, force=given.force, inputs=[folder_of(run), *files])
-    projected, room = _projected(run, given.but(on=None)), budget(given.memory).most
+    projected, room = _check_memory(run, given.but(on=None)), budget(given.memory).most
     with ProgressBar(given.progress, {}, {"open": 0.5, "write": 1.0}) as shown:
         shown("open", 0, 0)
         model, done = Model.load(run), LabelChanges()
@@ -204,7 +204,9 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
     say(f"{short_path(out)}: {model.n_labels:,} labels; {words or 'none changed'}")
 
 
-def _reached(models: Sequence[Model], given: Arguments, shown: ProgressBar) -> list[Evaluation]:
+def _evaluate_models(
+    models: Sequence[Model], given: Arguments, shown: ProgressBar
+) -> list[Evaluation]:
     """Return what models reach on the rows of --on, one after the other; nothing without it."""
     from streammach.prediction.evaluate import evaluate  # compiled code loads on demand
     from streammach.prediction.predictor import Predictor
@@ -212,21 +214,21 @@ def _reached(models: Sequence[Model], given: Arguments, shown: ProgressBar) -> l
     found = []
     for name, model in zip(NAMES, models if given.on is not None else (), strict=False):
 
-        def told(_: str, done: float, total: float, stage: str = name) -> None:
+        def show_progress(_: str, done: float, total: float, stage: str = name) -> None:
             shown(stage, done, total)
 
         with Predictor(model, memory=given.memory, threads=given.threads) as predictor:
-            found.append(evaluate(predictor, given.on, progress=told))
+            found.append(evaluate(predictor, given.on, progress=show_progress))
     return found
 
 
-def _compared(found: Sequence[Evaluation]) -> Document:
+def _comparison_document(found: Sequence[Evaluation]) -> Document:
     if not found:
         return dict.fromkeys(NAMES)
     return dict(zip(NAMES, map(dataclasses.asdict, found), strict=True))
 
 
-def _say_compared(found: Sequence[Evaluation], store: Path | None) -> None:
+def _say_comparison(found: Sequence[Evaluation], store: Path | None) -> None:
     for name, one in zip(NAMES, found, strict=False):
         figures = figures_text(one, listed=one.sets is not None, digits=4)
         say(f"{name:<8}{figures} on {one.n_rows:,} rows of {short_path(store)}")

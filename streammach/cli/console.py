@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO, cast
 
-from streammach.errors import UNSAFE, clean, escaped
+from streammach.errors import UNSAFE, clean, escape_controls
 from streammach.machine import peak_bytes, size_text
 from streammach.progress import fit_lines, line_width, tell, wrap_lines
 
@@ -21,14 +21,14 @@ Document = Mapping[str, object]  # a JSON object that is printed, and nothing is
 
 def say(text: str) -> None:
     """Print a line of the result, or several, to stdout; a terminal's are broken at spaces."""
-    print(fit_lines(escaped(text, "\n"), sys.stdout))
+    print(fit_lines(escape_controls(text, "\n"), sys.stdout))
 
 
-def say_named(lines: Sequence[tuple[str, str]], width: int = 10) -> None:
+def say_lines(lines: Sequence[tuple[str, str]], width: int = 10) -> None:
     """Print texts behind their names, as lines of the terminal's columns, 100 at most."""
     for name, text in lines:
         for line in wrap_lines(text, line_width(), f"{name:<{width}}") or [name]:
-            print(escaped(line))
+            print(escape_controls(line))
 
 
 def say_json(document: Document | Sequence[Document]) -> None:
@@ -69,7 +69,9 @@ def peak_of(projected: int) -> int:
     return peak
 
 
-def warn_of_skipped(skipped: Mapping[str, int], source: object, rejects: object | None) -> None:
+def warn_of_skipped_rows(
+    skipped: Mapping[str, int], source: object, rejects: object | None
+) -> None:
     """Warn of rows that were left out of a source, if there are any."""
     if skipped:
         listed = "" if rejects is None else f", listed in {short_path(rejects)}"
@@ -96,7 +98,7 @@ def short_path(path: object) -> str:
 
 
 @contextlib.contextmanager
-def handlers_installed() -> Iterator[None]:
+def install_handlers() -> Iterator[None]:
     """Say a warning once a command, in a line; go on where the reader of the story has left."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # what the encoding lacks is escaped
@@ -116,17 +118,17 @@ class _Story:
 
     def write(self, text: str) -> int:
         """Write some text, if anybody reads it."""
-        with self._abandoned():
+        with self._abandon():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         """Flush what was written."""
-        with self._abandoned():
+        with self._abandon():
             self._stream.flush()
 
     @contextlib.contextmanager
-    def _abandoned(self) -> Iterator[None]:
+    def _abandon(self) -> Iterator[None]:
         """Where nobody reads, let what is said and what Python still holds of it go nowhere."""
         try:
             yield

@@ -11,7 +11,7 @@ import click
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.console import peak_of, say, say_json, say_named, short_path
+from streammach.cli.console import peak_of, say, say_json, say_lines, short_path
 from streammach.clock import Clock
 from streammach.errors import StoreError
 from streammach.machine import number_text, percent_text, size_text, time_text
@@ -31,7 +31,7 @@ VALUES = {
 
 @command("streammach explore train.vw.gz")
 @options.sources_argument
-@options.shared(
+@options.add_shared_options(
     options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
     options.progress_option,
 )  # fmt: skip
@@ -49,7 +49,7 @@ def explore(*, sources: tuple[Path, ...], given: Arguments) -> None:
         return
     for source in found.sources:
         say(_source_line(source))
-    say_named(_lines(found))
+    say_lines(_lines(found))
 
 
 def _about(n: int, *, exact: bool) -> str:
@@ -94,7 +94,7 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
 @command("streammach convert train.vw.gz train.zarr")
 @options.sources_argument
 @click.argument("out", metavar="OUT.zarr", type=options.STORE_PATH)
-@options.shared(
+@options.add_shared_options(
     options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
     click.option("--like", metavar="TRAIN.zarr", type=options.STORE_PATH,
                  help="Use this store's labels and features: for test data."),
@@ -131,7 +131,7 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
 
     with rehearsal(given.memory, given.threads):
         done = run(list(sources), out, **given.of(run))
-    done = dataclasses.replace(done, seconds=Clock.of_process(None).spent)
+    done = dataclasses.replace(done, seconds=Clock.of_process(None).elapsed_seconds)
     if done.unseen_label_rows:
         warnings.warn(
             f"{done.unseen_label_rows:,} rows carry a label that {short_path(given.like)} does not "
@@ -195,7 +195,7 @@ def made_text(made: Conversion) -> str:
 @command("streammach verify train.zarr")
 @click.argument("store", type=options.STORE_PATH)
 @click.option("--deep", is_flag=True, help="Read every byte, decode every chunk, check every row.")
-@options.shared(*options.CACHE, options.progress_option)
+@options.add_shared_options(*options.CACHE, options.progress_option)
 def verify(*, store: Path, deep: bool, given: Arguments) -> None:
     """Check that a store is what was written.
 
@@ -232,7 +232,7 @@ def verify(*, store: Path, deep: bool, given: Arguments) -> None:
               help="List all suspicious rows, not as many as are expected to be "
                    "wrong.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing list of suspects.")
-@options.shared(
+@options.add_shared_options(
     options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE, *options.BAD_ROWS,
     *options.SHAPE, *options.TRAINING, *options.CACHE, options.progress_option,
 )  # fmt: skip
@@ -260,7 +260,7 @@ def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
             constraints=given.constraints(), everything=given.everything, progress=shown,
             **given.of_file(),
         )  # fmt: skip
-    seconds = Clock.of_process(None).spent
+    seconds = Clock.of_process(None).elapsed_seconds
     peak, n_duplicates = peak_of(found.projected_bytes), int((found.rows["duplicates"] > 0).sum())
     if given.as_json:
         say_json({

@@ -9,7 +9,7 @@ import msgspec
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.console import Document, say_json, say_named
+from streammach.cli.console import Document, say_json, say_lines
 from streammach.files.folders import MARKER
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
@@ -17,7 +17,7 @@ Lines = list[tuple[str, str]]  # a name, and what is said of it
 
 @command("streammach info runs/odp")
 @click.argument("path", metavar="STORE|RUN|PART|MODEL", type=options.STORE_PATH)
-@options.shared(*options.CACHE)
+@options.add_shared_options(*options.CACHE)
 def info(*, path: Path, given: Arguments) -> None:
     """Show what a store, a run, a part of one or a model holds.
 
@@ -28,7 +28,7 @@ def info(*, path: Path, given: Arguments) -> None:
     elif (path / "result.json").exists():
         document, lines = _of_run(path)
     elif (path / "plan.json").exists() or (path / MARKER).exists():
-        document, lines = _of_begun(path)
+        document, lines = _describe_unfinished(path)
     elif (path / "model.json").exists():
         document, lines = _of_model(path)
     else:
@@ -36,7 +36,7 @@ def info(*, path: Path, given: Arguments) -> None:
     if given.as_json:
         say_json({**document, "lines": lines})
         return
-    say_named(lines)
+    say_lines(lines)
 
 
 def _of_store(path: Path) -> tuple[Document, Lines]:
@@ -92,7 +92,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
     return document, run_lines(run, model)
 
 
-def _of_begun(path: Path) -> tuple[Document, Lines]:
+def _describe_unfinished(path: Path) -> tuple[Document, Lines]:
     from streammach.reports.about import begun_lines  # loads on demand
     from streammach.training.run import opened_so_far
 
@@ -121,7 +121,7 @@ def _of_part(path: Path) -> tuple[Document, Lines]:
         "kind": "part", "path": str(path), "number": part.facts.part.number,
         "of": part.facts.part.of, "buckets": part.plan.n_buckets,
         "repetitions": part.plan.n_repetitions, "first_repetition": first + 1,
-        "last_repetition": last, "store": part.facts.store, "left": part.left,
+        "last_repetition": last, "store": part.facts.store, "left": part.open_work,
     }  # fmt: skip
     return document, part_lines(part)
 

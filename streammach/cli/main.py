@@ -13,11 +13,11 @@ from importlib.metadata import EntryPoints, entry_points, version
 import click
 
 import streammach
-from streammach.cli.console import MAX_LINE, handlers_installed, say_json
+from streammach.cli.console import MAX_LINE, install_handlers, say_json
 from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.machine import check_address_space
-from streammach.processes import INTERRUPTED, Interrupts, handled
+from streammach.processes import INTERRUPTED, Interrupts, handle_signals
 from streammach.progress import tell
 
 PIPE_CLOSED = 141
@@ -99,12 +99,12 @@ def main(arguments: list[str] | None = None) -> int:
 def run(command: click.Command, name: str, arguments: list[str]) -> int:
     """Run a command with the house's signals, warnings, errors and exit codes; return the code."""
     interrupts = Interrupts()
-    with handlers_installed(), handled(interrupts):
+    with install_handlers(), handle_signals(interrupts):
         try:
             code = _run(command, name, arguments, interrupts)
-            return _flushed(code)
+            return _flush_stdout(code)
         except BrokenPipeError:
-            return _pipe_closed()
+            return _close_pipe()
 
 
 def _run(command: click.Command, name: str, given: list[str], interrupts: Interrupts) -> int:
@@ -170,14 +170,14 @@ def _fail(error: StreammachError, given: list[str]) -> int:
     return error.exit_code
 
 
-def _flushed(code: int) -> int:
+def _flush_stdout(code: int) -> int:
     """Flush stdout ourselves: a reader that left is no error, a full disk is one."""
     if sys.stdout is None:
         return code
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        return _pipe_closed()
+        return _close_pipe()
     except OSError as error:
         _drop_output()
         if code == DiskError.exit_code:  # said already
@@ -187,7 +187,7 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _pipe_closed() -> int:
+def _close_pipe() -> int:
     _drop_output()
     return PIPE_CLOSED
 

@@ -13,7 +13,7 @@ import click
 
 from streammach.backends.registry import BACKENDS
 from streammach.errors import clean
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.parts.switches import SWITCHES
 from streammach.progress import MODES
 from streammach.spec.optimizers import OPTIMIZERS
@@ -36,23 +36,23 @@ class StorePath(click.Path):
     """A path, or the URL of a store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return what was named; see :func:`streammach.files.urls.located`."""
+        """Return what was named; see :func:`streammach.files.urls.locate`."""
         del param, ctx
-        return located(value)
+        return locate(value)
 
 
 STORE_PATH = StorePath(path_type=Path)
 
 
-def shared(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+def add_shared_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return what adds options to a command, in their order; --json and --debug come last."""
 
-    def added(command: F) -> F:
+    def add_options(command: F) -> F:
         for option in reversed((*options, json_option, debug_option)):
             command = option(command)
         return command
 
-    return added
+    return add_options
 
 
 def epilog(example: str) -> str:

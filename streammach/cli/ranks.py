@@ -15,9 +15,9 @@ from streammach.cli.console import (
     peak_of,
     say,
     say_json,
-    say_named,
+    say_lines,
     short_path,
-    warn_of_skipped,
+    warn_of_skipped_rows,
     warn_of_unknown,
 )
 from streammach.clock import Clock
@@ -52,7 +52,7 @@ RECALL = "In place of --threshold: that with this recall on these rows."
               help="Write precision, recall, top confusion and more by class: CSV.")  # fmt: skip
 @click.option("--confusions", type=click.IntRange(min=0), default=0, metavar="N",
               help="Tell the N most frequent confusions.")  # fmt: skip
-@options.shared(
+@options.add_shared_options(
     *options.BAD_ROWS, options.rejects_option,
     click.option("--force", is_flag=True,
                  help="Replace an existing table of classes or list of rows that are skipped."),
@@ -107,8 +107,8 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
             found = elsewhere.evaluate(run, store, given, shown)
     if table is not None and found.by_class is not None:
         table.write(found.by_class.csv())
-    found = dataclasses.replace(found, seconds=Clock.of_process(None).spent)
-    warn_of_skipped(found.skipped, store, given.rejects)
+    found = dataclasses.replace(found, seconds=Clock.of_process(None).elapsed_seconds)
+    warn_of_skipped_rows(found.skipped, store, given.rejects)
     if found.n_unseen:
         warnings.warn(
             f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "
@@ -126,7 +126,7 @@ def evaluate(*, run: Path, store: Path, given: Arguments) -> None:
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
-    say_named(evaluation_lines(found), 12)
+    say_lines(evaluation_lines(found), 12)
     if file is not None and found.by_class is not None:
         say(f"{short_path(file)}: {len(found.by_class):,} classes")
 
@@ -174,7 +174,7 @@ def _with_threshold(run: Path, given: Arguments, usual: float | None = None) -> 
               help="Format of what is written.  "
                    "[default: by the name of --out, else tsv]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing table of predictions.")
-@options.shared(
+@options.add_shared_options(
     *options.BAD_ROWS, options.rejects_option, options.format_option, *options.LAYOUT,
     options.x_path_option, options.memory_option, options.device_option,
     options.threads_option, *options.of_faces("rank"), *options.CACHE,
@@ -212,7 +212,7 @@ def predict(*, run: Path, source: Path, out: Path | None, given: Arguments) -> N
         else:
             done = elsewhere.predict(run, source, None if printed else out, given, shown)
     warn_of_unknown(done.unknown_values, source)
-    warn_of_skipped(done.skipped, source, done.rejects)
+    warn_of_skipped_rows(done.skipped, source, done.rejects)
     peak = peak_of(done.projected_bytes)
     if given.as_json:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})

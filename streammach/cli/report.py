@@ -26,7 +26,7 @@ from streammach.machine import peak_bytes, size_text
               help="Write a card of the model, too, in Markdown: data, figures, use, "
                    "limits.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing page or card.")
-@options.shared(
+@options.add_shared_options(
     options.memory_option, options.threads_option, *options.CACHE, options.progress_option
 )
 def report(*, run: Path, out: Path | None, given: Arguments) -> None:

@@ -10,9 +10,9 @@ import click
 
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
-from streammach.cli.console import handlers_installed, say, say_json, short_path
+from streammach.cli.console import install_handlers, say, say_json, short_path
 from streammach.cli.data import made_text
-from streammach.cli.trainings import say_run, trained
+from streammach.cli.trainings import say_run, train_run
 from streammach.errors import DiskError, MismatchError, without_secrets
 from streammach.machine import size_text, time_text
 from streammach.processes import run
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on 
 @options.sources_argument
 @click.option("--out", required=True, metavar="RUN", type=options.PATH,
               help="Folder of the run; its store goes there, too.")  # fmt: skip
-@options.shared(
+@options.add_shared_options(
     options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE, *options.BAD_ROWS,
     *options.RUN, options.progress_option,
 )  # fmt: skip
@@ -49,7 +49,7 @@ def fit(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     if given.validation is not None and Path(given.validation).is_file():
         _store(out / HELD_OUT, (Path(given.validation),), given, like=out / STORE)
         given = given.but(validation=str(out / HELD_OUT))
-    made = trained(out / STORE, out, given)
+    made = train_run(out / STORE, out, given)
     if say_run(made, given):
         say(f"next: streammach evaluate {short_path(out)} TEST")
 
@@ -73,7 +73,7 @@ def convert_here(store: Path, sources: Sequence[Path], given: Arguments, like: P
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
 
-    with handlers_installed():
+    with install_handlers():
         done = convert(list(sources), store, **given.of(convert) | {"like": like})
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
         tell(f"{made_text(done)}{skipped}")
@@ -106,7 +106,7 @@ def _same(store: Path, sources: Sequence[Path], given: Arguments, like: Path | N
               default="streammach-demo", show_default=True,
               help="Where data and model are made.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an earlier demo there.")
-@options.shared()
+@options.add_shared_options()
 def demo(*, folder: Path, force: bool, given: Arguments) -> None:
     """Do the whole job on a real data set.
 
@@ -122,7 +122,7 @@ def demo(*, folder: Path, force: bool, given: Arguments) -> None:
 
 @command("streammach compile runs/odp", "compile")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=options.PATH)
-@options.shared()
+@options.add_shared_options()
 def compile_(*, runs: tuple[Path, ...], given: Arguments) -> None:
     """Compile what predictions need, and keep it.
 

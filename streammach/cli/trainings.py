@@ -16,7 +16,7 @@ from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.errors import UsageError, clean
 from streammach.figures import figures_text
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.machine import DEFAULT_MEMORY, size_text, time_text
 from streammach.progress import ProgressBar
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
     from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
-    from streammach.training.onward import Start
     from streammach.training.run import Result, Run
     from streammach.training.trainer import Trainer
+    from streammach.training.warm_start import Start
 
 LARGE = 0.1  # share of the time from which on a stage is named
 
 
 @command("streammach plan train.zarr --memory 12GB")
 @click.argument("store", type=options.STORE_PATH)
-@options.shared(*options.SHAPE, *options.CACHE)
+@options.add_shared_options(*options.SHAPE, *options.CACHE)
 def plan(*, store: Path, given: Arguments) -> None:
     """Choose the model that fits a memory budget.
 
@@ -60,7 +60,7 @@ def plan(*, store: Path, given: Arguments) -> None:
 @click.argument("store", type=options.STORE_PATH)
 @click.option("--out", required=True, metavar="RUN", type=options.PATH,
               help="Folder of the run.")  # fmt: skip
-@options.shared(
+@options.add_shared_options(
     *options.RUN,
     click.option("--start", metavar="RUN", type=options.PATH,
                  help="Go on from a run whose store this one extends: one epoch of the new rows "
@@ -90,10 +90,10 @@ def train(*, store: Path, out: Path, given: Arguments) -> None:
     elif given.part is not None:
         _train_part(store, out, given)
     else:
-        say_run(trained(store, out, given), given)
+        say_run(train_run(store, out, given), given)
 
 
-def trained(store: Path, out: Path, given: Arguments) -> Run:
+def train_run(store: Path, out: Path, given: Arguments) -> Run:
     """Plan and train as asked; tell how it goes."""
     with planned_rows(store, out, given) as (rows, chosen, shown, start):
         from streammach.training.replacing import run_folder  # loads on demand
@@ -148,12 +148,12 @@ def planned_rows(
     """
     with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
         shown("plan", 0, 0)
-        from streammach.data.class_weights import weighed  # compiled code loads on demand
+        from streammach.data.class_weights import weigh_classes  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
         from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
-        from streammach.training.onward import Start
         from streammach.training.replacing import check_run_folder
+        from streammach.training.warm_start import Start
 
         check_run_folder(out, resume=given.resume, force=given.force, kind=kind)
         rows: Path | Dataset = store
@@ -161,7 +161,7 @@ def planned_rows(
         if given.class_weight is not None or run is not None:
             rows = opened.enter_context(Dataset.open(store))
             if given.class_weight is not None:
-                rows = weighed(rows, given.class_weight)
+                rows = weigh_classes(rows, given.class_weight)
         speed(again=not (apart or given.resume))  # those plan as they did
         fixed = _constraints(out, given, apart=apart)
         if run is None or isinstance(rows, Path):
@@ -296,7 +296,7 @@ def say_run(run: Run, given: Arguments) -> bool:
 @click.option("--class-weight", metavar="balanced|FILE",
               help="What the parts were trained with.  [default: 1 each]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with an interrupted merge.")
-@options.shared(*options.CACHE, options.progress_option)
+@options.add_shared_options(*options.CACHE, options.progress_option)
 def merge(*, run: Path, parts: tuple[Path, ...], given: Arguments) -> None:
     """Join the parts of a run, in any order: all that train --part made with the same options.
 
@@ -318,9 +318,9 @@ def _data(part: Path, given: Arguments, opened: ExitStack) -> Path | Dataset | N
     store: Path | None = given.store
     if given.class_weight is None:
         return store
-    from streammach.data.class_weights import weighed  # loads on demand
+    from streammach.data.class_weights import weigh_classes  # loads on demand
     from streammach.data.store.dataset import Dataset
     from streammach.training.run_part import RunPart
 
-    place = located(RunPart.open(part).facts.store) if store is None else store
-    return weighed(opened.enter_context(Dataset.open(place)), given.class_weight)
+    place = locate(RunPart.open(part).facts.store) if store is None else store
+    return weigh_classes(opened.enter_context(Dataset.open(place)), given.class_weight)

@@ -63,7 +63,7 @@ def train(store: Path, out: Path, given: Arguments) -> Run:
         raise UsageError(f"--device {device} and --devices {clean(given.devices)} differ")
     given = given.but(device=kind if device == "auto" else device)
     with ExitStack() as opened:
-        client = None if given.dask is None else opened.enter_context(workers.connected(given.dask))
+        client = None if given.dask is None else opened.enter_context(workers.connect(given.dask))
         rows, plan, shown, _ = opened.enter_context(planned_rows(store, out, given, apart=True))
         say_plan(rows, out, plan, (plan.projected_bytes, shown))
         if client is None:
@@ -118,7 +118,7 @@ def _cluster(given: Arguments) -> Iterator[Client]:
     workers.check_installed()
     if dask is not None:
         _refuse(("threads",), "workers of a cluster have threads of their own")
-        with workers.connected(dask) as client:
+        with workers.connect(dask) as client:
             yield client
         return
     named = workers.devices_of(given.devices or workers.CPU)

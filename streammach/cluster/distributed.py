@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streammach.cluster.at_work import AtWork
 from streammach.cluster.ranges import evaluate, predict
+from streammach.cluster.running_tasks import RunningTasks
 from streammach.cluster.worker import LAST, WorkerTask, alone
 from streammach.cluster.workers import ClusterWorkers, check_installed
-from streammach.data.class_weights import BALANCED, weighed
+from streammach.data.class_weights import BALANCED, weigh_classes
 from streammach.data.store.dataset import Dataset
 from streammach.errors import (
     Interrupted,
@@ -24,7 +24,7 @@ from streammach.errors import (
     UsageError,
     clean,
 )
-from streammach.files.folders import MARKER, locked, make_folder, remove_folder
+from streammach.files.folders import MARKER, lock_file, make_folder, remove_folder
 from streammach.files.urls import absolute
 from streammach.files.workplaces import GOES_ON, LOCK, Workplace
 from streammach.machine import peak_bytes, size_text
@@ -32,7 +32,7 @@ from streammach.planning.ledger import ledger
 from streammach.spec.annotated import check_options
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
-from streammach.training.run import PARTS, RESULT, Run, begun
+from streammach.training.run import PARTS, RESULT, Run, check_not_begun
 from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer, merge
 
@@ -76,7 +76,7 @@ def train(
     parts : int, optional
         How many parts; by default one a worker, or so many that they fit the workers' memory.
     class_weight : str or path-like, optional
-        ``balanced`` or a file, as for :func:`streammach.data.class_weights.weighed`.
+        ``balanced`` or a file, as for :func:`streammach.data.class_weights.weigh_classes`.
     callbacks : sequence, optional
         What watches the merge, as for :class:`streammach.training.trainer.Trainer`.
     checkpoint_minutes : float
@@ -114,14 +114,14 @@ def train(
         given = None if class_weight is None else os.fspath(class_weight)
         if given is not None:
             given = given if given == BALANCED else os.path.abspath(given)
-            data = weighed(data, given)
+            data = weigh_classes(data, given)
         n = _begun_parts(folder, place, parts, resume=resume)
         if not (folder / RESULT).exists():
             workers = ClusterWorkers(client)
             n = n or max(workers.parts(plan), 1)
             PartNumber(1, n).check(plan, options)
             make_folder(place.path)
-            opened.enter_context(locked(place.path / LOCK, clean(place.path)))
+            opened.enter_context(lock_file(place.path / LOCK, clean(place.path)))
             place.open(**{COUNT: n})
             task = PartTask(
                 store=path, folder=str(place.path), plan=plan, options=options,
@@ -140,7 +140,7 @@ def train(
 
 def _begun_parts(out: Path, place: Workplace, wanted: int | None, *, resume: bool) -> int | None:
     """Return the number of parts that is wanted, or in which the training was begun."""
-    begun(out, resume=resume)
+    check_not_begun(out, resume=resume)
     if (out / RESULT).exists():
         return None
     if wanted is not None and wanted < 1:
@@ -181,7 +181,7 @@ class PartTask:
     options: TrainingOptions  # what is fixed of the training
     number: PartNumber  # which part
     settings: str | None  # the part in which all is decided already
-    # what rows count by their class, as for :func:`streammach.data.class_weights.weighed`
+    # what rows count by their class, as for :func:`streammach.data.class_weights.weigh_classes`
     class_weight: str | None
     checkpoint_minutes: float  # time between checkpoints
 
@@ -207,7 +207,7 @@ def _train(task: PartTask, wanted: WorkerTask) -> None:
     with ExitStack() as opened:
         data = opened.enter_context(Dataset.open(task.store))
         if task.class_weight is not None:
-            data = weighed(data, task.class_weight)
+            data = weigh_classes(data, task.class_weight)
         while True:
             try:
                 trainer.fit_part(data, task.folder, number, settings=task.settings, resume=True)
@@ -229,7 +229,7 @@ class Tasks:
         self._workers, self._first, self._tell = workers, first, tell
         self._n = first.number.of
         self._paths = [Path(first.folder) / f"part-{k}" for k in range(1, self._n + 1)]
-        self._tasks = AtWork(client, GOES_ON)
+        self._tasks = RunningTasks(client, GOES_ON)
         self._given = 0
         self._epochs: dict[int, int] = {}  # that were told, by part
         self._done: set[int] = set()
@@ -238,17 +238,17 @@ class Tasks:
         """Train all parts; return their folders. Tasks are cancelled where that fails."""
         plan = self._first.plan
         try:
-            with self._tasks.watched():
+            with self._tasks.watch_connection():
                 self._submit(1, self._workers.able(plan.projected_bytes))
                 while len(self._done) < self._n:
                     # The first part decides what the others need.
-                    first = _opened(self._paths[0]) if self._given < self._n else None
+                    first = _open_part(self._paths[0]) if self._given < self._n else None
                     if first is not None and first.settings is not None:
                         last = PartNumber(self._n, self._n)
                         able = self._workers.able(last.plan(plan).projected_bytes)
                         for k in range(2, self._n + 1):
                             self._submit(k, able)
-                    self._look(dict(self._tasks.ended()))
+                    self._look(dict(self._tasks.wait_for_task()))
         except KeyboardInterrupt:
             raise Interrupted("interrupted while parts were trained", hint=GOES_ON) from None
         finally:
@@ -281,7 +281,7 @@ class Tasks:
 
     def _tell_epochs(self, k: int) -> None:
         """Tell the epochs of a part that have ended since it was last asked."""
-        part = _opened(self._paths[k])
+        part = _open_part(self._paths[k])
         if part is None or part.settings is None:
             return
         n, epochs = len(part.checkpoints.ends()), part.settings.training.epochs
@@ -290,7 +290,7 @@ class Tasks:
             self._tell(f"part {part.facts.part}: epoch {n} of {epochs}")
 
 
-def _opened(path: Path) -> RunPart | None:
+def _open_part(path: Path) -> RunPart | None:
     """Return a part as it is on disk; None where it is not begun, or a file is just written."""
     try:
         return RunPart.open(path)

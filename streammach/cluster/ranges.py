@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streammach.cluster.at_work import FURTHER, in_turn
-from streammach.cluster.worker import RangeDone, RowsTask, do_range, document_digest
+from streammach.cluster.running_tasks import FURTHER, in_turn
+from streammach.cluster.worker import RangeResult, RowsTask, do_range, document_digest
 from streammach.cluster.workers import ClusterWorkers, check_installed
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination
 from streammach.files.raw_text import is_piped
-from streammach.files.urls import absolute, located
+from streammach.files.urls import absolute, locate
 from streammach.machine import size_text
 from streammach.model.model import Model, folder_of
 from streammach.prediction.allowed import KnownLabels, LabelFile
@@ -105,13 +105,13 @@ def predict(
     table = Path(os.path.abspath(out))
     output = output_of(table, out_format)
     store, folder = absolute(store), folder_of(os.path.abspath(run))
-    goal = target(table, force=force, inputs=[located(store), folder])
+    goal = target(table, force=force, inputs=[locate(store), folder])
     if not isinstance(goal, Destination):
         raise UsageError("a cluster writes to a file: --out", path=table)
     site = Site.of(client, store, folder, request, memory,
                    beside=output.beside | request.beside)  # fmt: skip
     model, room = Model.load(folder), site.task.room
-    allowed = KnownLabels(model).allowed(request.only, request.never)
+    allowed = KnownLabels(model).limit_labels(request.only, request.never)
     shape, seen = request.shape(model, allowed), InputCounts(total=site.order.n_rows)
     record = record_type(shape.k, explain)
     # What was ranked and has not come into its order takes no more than what is brought into it.
@@ -134,7 +134,7 @@ def predict(
         )
     return Predicted(
         out=str(out), n_rows=seen.rows, k=shape.k,
-        estimator=model.calibrated if request.calibrated else model.estimator,
+        estimator=model.calibrated_ranking if request.calibrated else model.estimator,
         unknown_values=seen.unknown_values, skipped={}, rejects=None,
         seconds=time.monotonic() - began, projected_bytes=room.projected_bytes,
     )  # fmt: skip
@@ -215,7 +215,7 @@ class Site:
         beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
     ) -> Site:  # fmt: skip
         """Look at a store and at the workers; refuse what they cannot do."""
-        path = located(store)
+        path = locate(store)
         if is_piped(path) or not (is_store(path) or path.exists()):
             raise UsageError("there is no such store", path=path)
         if not is_store(path):
@@ -256,7 +256,7 @@ class Site:
 
     def results(
         self, pieces: list[tuple[int, int]], tell: Tell | None
-    ) -> Generator[RangeDone, None, None]:
+    ) -> Generator[RangeResult, None, None]:
         """Yield what workers say of ranges, in order; tell in the end what each of them did."""
         peaks: dict[str, list[int]] = {}
         calls = [(f"rows-{i + 1}", do_range, (self.task, *piece)) for i, piece in enumerate(pieces)]

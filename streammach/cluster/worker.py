@@ -17,8 +17,8 @@ import numpy as np
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, MismatchError
 from streammach.files.reading import file_pieces, sha256
-from streammach.files.urls import located
-from streammach.machine import freed_kept, peak_bytes
+from streammach.files.urls import locate
+from streammach.machine import keep_freed_memory, peak_bytes
 from streammach.model.document import DOCUMENT
 from streammach.model.model import Model, folder_of
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
@@ -89,7 +89,7 @@ def alone(what: str) -> Iterator[WorkerTask]:
         if not ONE.acquire(timeout=ELSEWHERE_SECONDS):
             raise Reschedule
         try:
-            with freed_kept():
+            with keep_freed_memory():
                 wanted.check()
                 yield wanted
         finally:
@@ -98,7 +98,7 @@ def alone(what: str) -> Iterator[WorkerTask]:
         _at_work.discard(wanted.key)
 
 
-async def left(keys: Sequence[str], seconds: float) -> None:
+async def leave_tasks(keys: Sequence[str], seconds: float) -> None:
     """Wait, on a worker, until it works at none of some tasks, but not for ever; free its model."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and not _at_work.isdisjoint(keys):
@@ -125,7 +125,7 @@ class RowsTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RangeDone:
+class RangeResult:
     """What a worker says of a range."""
 
     seen: InputCounts  # rows, and what the model does not know of them
@@ -159,14 +159,14 @@ class _RangeRanker:
         )
         self._rows = StoreRows(data, model, self._measured is not None)
 
-    def done(
+    def rank_range(
         self, start: int, stop: int, check: Callable[[int], None]
     ) -> tuple[InputCounts, list[Predictions], list[BlockSums]]:
         """Rank or measure rows ``start:stop``; `check` raises where they are no longer wanted."""
         seen, wanted, predictor = InputCounts(), self._task.wanted, self._predictor
         blocks = self._rows.blocks(start, stop, seen, self._task.room)
         if isinstance(wanted, PredictionRequest):
-            allowed = predictor.allowed(wanted.only, wanted.never, warned=False)
+            allowed = predictor.limit_labels(wanted.only, wanted.never, warned=False)
             rank = predictor.ranking(
                 threshold=wanted.threshold, probabilities=wanted.probabilities, allowed=allowed
             )
@@ -177,7 +177,7 @@ class _RangeRanker:
         measured = list[BlockSums]()
         for block in blocks:
             assert self._measured is not None, "it was asked for"
-            ranked = rank_rows(predictor, block, wanted.most, located(self._task.store))
+            ranked = rank_rows(predictor, block, wanted.most, locate(self._task.store))
             measured.append(self._measured.count(ranked))
             check(seen.rows)
         return seen, [], measured
@@ -214,13 +214,13 @@ class LastRanker:
 LAST = LastRanker()
 
 
-def do_range(task: RowsTask, start: int, stop: int) -> RangeDone:
+def do_range(task: RowsTask, start: int, stop: int) -> RangeResult:
     """Rank or measure rows ``start:stop`` of a store, while this process does nothing else."""
     with alone("the rows are") as wanted:
         ranker = LAST.of(task, wanted.threads)
-        seen, predicted, measured = ranker.done(start, stop, wanted.check)
-        task.room.done()
-    return RangeDone(
+        seen, predicted, measured = ranker.rank_range(start, stop, wanted.check)
+        task.room.keep_kernels()
+    return RangeResult(
         seen=seen, predicted=predicted, measured=measured, worker=wanted.worker.address,
         peak_bytes=peak_bytes(),
     )  # fmt: skip

@@ -42,7 +42,7 @@ def check_installed() -> None:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Client]:
+def connect(address: str) -> Iterator[Client]:
     """Hold a connection to the scheduler of a cluster."""
     check_installed()
     from distributed import Client

@@ -29,7 +29,7 @@ from streammach.counts.vectors import (
 )
 from streammach.jit import Array, Number, kernel
 from streammach.rows.packed import Counts, PackedCounts
-from streammach.simd import LANES, WIDEST, aligned, prefetch, trailing_zeros
+from streammach.simd import LANES, WIDEST, aligned_zeros, prefetch, trailing_zeros
 
 BLOCK = LANES  # classes
 SEED_BLOCKS = 8  # with the highest bounds, whose best classes give the first k-th best score
@@ -141,12 +141,14 @@ class BoundRoom(NamedTuple):
         blocks, seeds = -(-counts.n_classes // BLOCK), max(SEEDS, k)
         kind = np.dtype(np.int16 if isinstance(counts, PackedCounts) else np.int32)
         return cls(
-            aligned(blocks * BLOCK * kind.itemsize).view(kind), aligned(BLOCK * 4).view(np.int32),
-            aligned(blocks * 4).view(np.int32), aligned(BLOCK * 4).view(np.float32),
-            aligned(blocks * 4).view(np.float32), np.empty(seeds, np.float32),
+            aligned_zeros(blocks * BLOCK * kind.itemsize).view(kind),
+            aligned_zeros(BLOCK * 4).view(np.int32),
+            aligned_zeros(blocks * 4).view(np.int32), aligned_zeros(BLOCK * 4).view(np.float32),
+            aligned_zeros(blocks * 4).view(np.float32), np.empty(seeds, np.float32),
             np.empty(seeds, np.int64), np.empty(SEED_BLOCKS, np.float32),
             np.empty(SEED_BLOCKS, np.int64), np.empty(longest, np.int64),
-            np.empty(n_repetitions, np.float32), aligned(BLOCK), aligned(n_repetitions * WIDEST),
+            np.empty(n_repetitions, np.float32), aligned_zeros(BLOCK),
+            aligned_zeros(n_repetitions * WIDEST),
         )  # fmt: skip
 
     @staticmethod
@@ -222,7 +224,7 @@ def best_of_row(
     cap *= hashed.weight
     row = BoundedRow(room.columns[:n_wide], rest, cap, np.float32(max(lists.unit, 1)) * STEP, logs)
     bound_blocks(row, lists, room)
-    bound = first_bound(row, lists, hashed, room, scores, ids)
+    bound = lower_limit(row, lists, hashed, room, scores, ids)
     bound = max(bound, scores[0] - far)
     # What rounding may add to a score or take from what bounds it, with room to spare.
     error = hashed.weight * size + abs(cap) + abs(room.highest[0]) + abs(bound)
@@ -233,7 +235,7 @@ def best_of_row(
 
 
 @kernel(fastmath=False, inner=True)
-def first_bound(
+def lower_limit(
     row: BoundedRow, lists: ScoreLists, hashed: HashedScores, room: BoundRoom, scores: Array,
     ids: Array,
 ) -> Any:  # fmt: skip

@@ -30,7 +30,7 @@ def best_of_some(
         Receive the k best labels, best first; -1 where there are no more.
     """
     for i in range(first, last):
-        row = _listed(indptr, features, i, lists, hashed, units, columns)
+        row = _add_lists(indptr, features, i, lists, hashed, units, columns)
         best, where = scores[i], ids[i]
         best[:], where[:] = -np.inf, -1
         for z in range(some.first[i], some.last[i]):
@@ -54,14 +54,14 @@ def score_some(
         Receives them.
     """
     for i in range(first, last):
-        row = _listed(indptr, features, i, lists, hashed, units, columns)
+        row = _add_lists(indptr, features, i, lists, hashed, units, columns)
         for z in range(some.first[i], some.last[i]):
             scores[z] = score(row, np.int64(some.classes[z]), lists, hashed, units)
         units[:] = 0
 
 
 @kernel(fastmath=False, inline=True)
-def _listed(
+def _add_lists(
     indptr: Array, features: Array, i: int, lists: ScoreLists, hashed: HashedScores, units: Array,
     columns: Array,
 ) -> BoundedRow:  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
-from streammach.counts.lessons import RowLists
+from streammach.counts.pair_updates import RowLists
 from streammach.jit import Array, Number, kernel
 from streammach.linear.descent import ORDER, exchange
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.label_kernels import LabelExamples, LabelRoom, fill_examples, learn_labels
 from streammach.counts.learning import GroupWeights
-from streammach.counts.lessons import RowLists
+from streammach.counts.pair_updates import RowLists
 from streammach.counts.rivals import PIECES_A_THREAD, Learner, RowRivals
 from streammach.counts.table import CountTable, value_ranges
 from streammach.rows.block import RowBlock

@@ -59,7 +59,7 @@ class Evidence(NamedTuple):
     groups: NDArray[np.float32]  # float32 (n, G): features of each group that the row holds
 
     @property
-    def learnt(self) -> NDArray[np.float32]:
+    def learnt_sums(self) -> NDArray[np.float32]:
         """The sums of learnt weights: float32 (n, m)."""
         found: NDArray[np.float32] = self.counted[self.starts[1:] - 1]
         return found
@@ -81,7 +81,7 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
     """
     rows, values = class_logarithms(table)
     penalty = weights.penalty[weights.group]
-    penalty[: table.n_shared] = 0
+    penalty[: table.n_common_features] = 0
     slope, match = weights.slope[weights.group], weights.match[weights.group]
 
     def piece(first: int, last: int) -> None:
@@ -91,7 +91,7 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
         )  # fmt: skip
 
     in_pieces(workers, table.n_features, piece, table.starts)
-    wide_of, wide = _widened(table, workers)
+    wide_of, wide = _spread_gains(table, workers)
     return CountWeights(
         starts=table.starts, classes=table.classes, gains=table.gains, wide_of=wide_of, wide=wide,
         penalty=penalty, base=np.float32(weights.prior) * rows,
@@ -99,7 +99,7 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
     )  # fmt: skip
 
 
-def _widened(
+def _spread_gains(
     table: CountTable, workers: Workers | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     """Return the features whose gains are spread over all classes, and these gains.
@@ -126,7 +126,7 @@ def evidence(
     """Return what the counts say of candidates int32 (n, m)."""
     n_rows, m = candidates.shape
     groups = np.zeros((n_rows, weights.n_groups), np.float32)
-    own = rows.beyond(table.n_shared)
+    own = rows.beyond(table.n_common_features)
     row_of = np.repeat(np.arange(n_rows), np.diff(own.indptr))
     np.add.at(groups, (row_of, weights.group[own.features]), 1)
     starts = np.zeros(n_rows + 1, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
-from streammach.counts.lessons import TURNS, PairSteps, share_lessons
+from streammach.counts.pair_updates import TURNS, PairSteps, share_lessons
 from streammach.counts.rivals import NOTHING, Learner, RowRivals
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists, SoughtClasses, best_of_rows
 from streammach.counts.learning import GroupWeights, weigh
-from streammach.counts.lessons import (
+from streammach.counts.pair_updates import (
     FAR,
     SOME_ROWS,
     LearntScores,
-    LessonRoom,
+    PairUpdateScratch,
     RowLists,
     place_rows,
     propose_rows,
@@ -28,7 +28,7 @@ NOTHING = np.zeros(0, np.float32)
 
 
 class Proposal(NamedTuple):
-    """Rows and their candidates; see :func:`streammach.counts.lessons.propose_rows`."""
+    """Rows and their candidates; see :func:`streammach.counts.pair_updates.propose_rows`."""
 
     rows: RowLists
     rivals: NDArray[np.int32]  # int32 (n, m)
@@ -82,14 +82,14 @@ class RowRivals:
         self.workers.each(piece, pieces_of(n, self.workers.n_threads, a_thread=PIECES_A_THREAD))
         return Proposal(rows, rivals, residuals, sizes)
 
-    def _room(self, longest: int) -> LessonRoom:
+    def _room(self, longest: int) -> PairUpdateScratch:
         """Return this thread's scratch for rows that are not longer."""
-        room: LessonRoom | None = getattr(self._local, "room", None)
+        room: PairUpdateScratch | None = getattr(self._local, "room", None)
         if room is None or len(room.bound.columns) < longest:
             bound, m = BoundRoom.of(self._counts, 0, self.m, longest), self.m
             slot = np.zeros(self._counts.n_classes, np.uint8)
             tops, best = (np.empty((SOME_ROWS, m), kind) for kind in (np.float32, np.int64))
-            room = LessonRoom(bound, slot, tops, best)
+            room = PairUpdateScratch(bound, slot, tops, best)
             self._local.room = room
         return room
 

@@ -41,7 +41,7 @@ def width_of(n_buckets: int, codes: NDArray[Any]) -> int:
 
 
 @dataclass(frozen=True)
-class Hashed:
+class HashedBlock:
     """What hashed models say of some rows."""
 
     logs: NDArray[np.float32]  # float32 (n, R*B): logarithms of the bucket probabilities
@@ -92,7 +92,7 @@ class CountScorer:
         tables += -(-n_classes // BLOCK) * BLOCK * n_repetitions  # codes in blocks
         return tables + threads * BoundRoom.footprint(n_classes, n_repetitions)
 
-    def topk(self, rows: RowBlock, k: int, hashed: Hashed | None = None) -> Best:
+    def topk(self, rows: RowBlock, k: int, hashed: HashedBlock | None = None) -> Best:
         """Return ids int64 and scores float32 (n, min(k, K)) of the best of each row, exactly."""
         k, n = min(k, self.weights.n_classes), rows.n_rows
         best = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
@@ -102,14 +102,14 @@ class CountScorer:
             self.each(n, lambda a, b: self.rank(rows.indptr, rows.features, a, b, hashed, best))
         elif n:
             self.rank(rows.indptr, rows.features, 0, 1, hashed, best)
-        return best if self.neighbours is None else self._joined(best, rows, hashed, None)
+        return best if self.neighbours is None else self._join_neighbours(best, rows, hashed, None)
 
     def best_of(
-        self, rows: RowBlock, k: int, some: CandidateLists, hashed: Hashed | None = None
+        self, rows: RowBlock, k: int, some: CandidateLists, hashed: HashedBlock | None = None
     ) -> Best:
         """Return the k best labels among the listed classes of each row; -1 for no more."""
         best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        lists, own = self._lists, self._hashed(hashed)
+        lists, own = self._lists, self._hashed_scores(hashed)
 
         def piece(first: int, last: int) -> None:
             best_of_some(
@@ -118,13 +118,13 @@ class CountScorer:
             )  # fmt: skip
 
         self.each(rows.n_rows, piece)
-        return best if self.neighbours is None else self._joined(best, rows, hashed, some)
+        return best if self.neighbours is None else self._join_neighbours(best, rows, hashed, some)
 
-    def _scored(
-        self, rows: RowBlock, some: CandidateLists, hashed: Hashed | None
+    def _score_listed(
+        self, rows: RowBlock, some: CandidateLists, hashed: HashedBlock | None
     ) -> NDArray[np.float32]:
         """Return the scores of listed classes without neighbours, where they stand."""
-        lists, own = self._lists, self._hashed(hashed)
+        lists, own = self._lists, self._hashed_scores(hashed)
         scores = np.empty(len(some.classes), np.float32)
 
         def piece(first: int, last: int) -> None:
@@ -135,7 +135,7 @@ class CountScorer:
         self.each(rows.n_rows, piece)
         return scores
 
-    def _sort_all(self, rows: RowBlock, hashed: Hashed | None, best: Best) -> None:
+    def _sort_all(self, rows: RowBlock, hashed: HashedBlock | None, best: Best) -> None:
         """Write the best of rows where so many are asked for that all are scored and sorted."""
         every, (ids, scores) = np.arange(self.weights.n_classes), best
         step = max(1, SORTED_CELLS // len(every))
@@ -145,7 +145,7 @@ class CountScorer:
             ends = len(every) * np.arange(n + 1)
             own = CandidateLists(ends[:-1], ends[1:], *[np.tile(every, n).astype(np.int32)] * 2)
             said = None if hashed is None else replace(hashed, logs=hashed.logs[some])
-            s = self._scored(part, own, said).reshape(n, -1)
+            s = self._score_listed(part, own, said).reshape(n, -1)
             s = np.where(np.isnan(s), np.float32(-np.inf), s)
             ids[some], scores[some] = best_first(np.where(s > -np.inf, every, -1), s, ids.shape[1])
 
@@ -154,8 +154,8 @@ class CountScorer:
         longest = int(np.diff(rows.indptr).max(initial=0))
         return np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
 
-    def _joined(
-        self, best: Best, rows: RowBlock, hashed: Hashed | None, some: CandidateLists | None
+    def _join_neighbours(
+        self, best: Best, rows: RowBlock, hashed: HashedBlock | None, some: CandidateLists | None
     ) -> Best:
         """Return the best of rows with what the labels of their neighbours gain, of some or all."""
         assert self.neighbours is not None, "there are neighbours"
@@ -171,7 +171,7 @@ class CountScorer:
             if not longest:
                 continue
             said = None if hashed is None else replace(hashed, logs=hashed.logs[part])
-            gains += self._scored(own, lists, said)
+            gains += self._score_listed(own, lists, said)
             at = lists.first[:, None] + np.arange(longest)
             there = at < lists.last[:, None]
             at = np.where(there, at, 0)
@@ -184,11 +184,11 @@ class CountScorer:
 
     def rank(
         self, indptr: NDArray[np.int64], features: NDArray[np.int32], first: int, last: int,
-        hashed: Hashed | None, best: Best,
+        hashed: HashedBlock | None, best: Best,
     ) -> None:  # fmt: skip
         """Write the best classes of rows ``first:last``, on this thread."""
         ids, scores = best
-        lists, own, ends = self._lists, self._hashed(hashed), indptr[first : last + 1]
+        lists, own, ends = self._lists, self._hashed_scores(hashed), indptr[first : last + 1]
         longest = ends[1] - ends[0] if last == first + 1 else np.diff(ends).max()
         room = self._room(own.n_repetitions, scores.shape[1], int(longest))
         of = indptr, features
@@ -208,7 +208,7 @@ class CountScorer:
         """Stop the threads."""
         self._workers.close()
 
-    def _hashed(self, hashed: Hashed | None) -> HashedScores:
+    def _hashed_scores(self, hashed: HashedBlock | None) -> HashedScores:
         """Return what the hashed models say, and their codes in blocks where these are of use."""
         if hashed is None:
             return UNHASHED

@@ -43,7 +43,7 @@ class CountTable(PairTable):
         return len(self.classes)
 
     @property
-    def n_shared(self) -> int:
+    def n_common_features(self) -> int:
         """How many of the first features are not counted: all rows share them."""
         return int(np.searchsorted(self.starts, 0, "right")) - 1
 
@@ -66,7 +66,7 @@ class CountTable(PairTable):
 
     def add(self, rows: RowBlock) -> None:
         """Count rows for whose pairs there are places: those held out before."""
-        rows = rows.beyond(self.n_shared)
+        rows = rows.beyond(self.n_common_features)
         count_kernels.count_rows(
             rows.indptr, rows.features, rows.classes, rows.weights, self.starts, self.classes,
             self.counts,

@@ -75,7 +75,7 @@ class BadRows:
         total = sum(reasons.values())
         return not total or (self.skip and (self._most is None or total <= self._most))
 
-    def saved(self) -> int:
+    def save(self) -> int:
         """Make the list durable; return its bytes."""
         if self._file is None:
             return 0

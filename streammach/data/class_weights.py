@@ -23,18 +23,20 @@ Entry = tuple[int | None, bytes, Any]  # line of a file, label, weight
 ClassWeights = str | os.PathLike[str] | Mapping[Any, float]
 
 
-def weighed(dataset: Dataset, weights: ClassWeights) -> Dataset:
+def weigh_classes(dataset: Dataset, weights: ClassWeights) -> Dataset:
     """Return a view of a store whose rows also count by their class."""
     if dataset.listed:
         raise UsageError("rows have lists of labels: --class-weight")
     if weights == BALANCED:
         counts = np.maximum(dataset.label_counts, 1)
-        return dataset.weighed((dataset.n_rows / (dataset.n_classes * counts)).astype(np.float32))
+        return dataset.weigh_classes(
+            (dataset.n_rows / (dataset.n_classes * counts)).astype(np.float32)
+        )
     if not isinstance(weights, Mapping):
-        return dataset.weighed(_by_class(dataset, _entries_in(Path(weights)), Path(weights)))
+        return dataset.weigh_classes(_by_class(dataset, _entries_in(Path(weights)), Path(weights)))
     named = {label_name(label): value for label, value in weights.items()}
     entries: list[Entry] = [(None, label, value) for label, value in named.items()]
-    return dataset.weighed(_by_class(dataset, [entries], None))
+    return dataset.weigh_classes(_by_class(dataset, [entries], None))
 
 
 def _entries_in(path: Path) -> Iterator[list[Entry]]:

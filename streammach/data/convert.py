@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from streammach.data.bad_rows import LIST, skipping
-from streammach.data.conversion.build import STAGES, UNITS, Build, Made
+from streammach.data.conversion.build import STAGES, UNITS, Build, ConversionOutcome
 from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.request import ConversionRequest
 from streammach.data.explore import explore_sources
@@ -35,15 +35,15 @@ from streammach.data.sources import agree_recipe, open_sources, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import not_a_store
 from streammach.data.store.remote import at_urls
-from streammach.data.store_source import extended
+from streammach.data.store_source import open_extended
 from streammach.data.tables.memory_objects import named_files
 from streammach.data.tables.table_reader import TableCounts
 from streammach.data.tokenizers import Tokenizer
 from streammach.errors import DataError, DiskError, Interrupted, LockedError, UsageError, clean
 from streammach.files.destinations import Destination, check_name
-from streammach.files.folders import remove_left
+from streammach.files.folders import remove_leftovers
 from streammach.files.reading import check_free, file_pieces
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.files.writing import remove_file, write_atomic
 from streammach.formats import STORE_FORMAT
 from streammach.machine import cores
@@ -261,9 +261,13 @@ def convert(
         layout=Layout(quotes=quotes, header=header, columns=column_names(columns)),
     )  # fmt: skip
     options = alike.each(len(paths), label_paths) or [alike]  # rows in memory have none
-    reads = [*paths, *label_paths, *([] if model is None else [located(model)])]
+    reads = [*paths, *label_paths, *([] if model is None else [locate(model)])]
     folder, destination, listed = check_target(target, reads, force=force)
-    with folder.locked(), show_progress(progress, UNITS, STAGES) as told, extended(extend) as old:
+    with (
+        folder.hold_lock(),
+        show_progress(progress, UNITS, STAGES) as told,
+        open_extended(extend) as old,
+    ):
         if in_memory:
             source, options[0] = memory_source(sources, options[0])
             opened = [source]
@@ -326,7 +330,7 @@ def _check_disk(opened: list[Source[Any]], target: Path) -> None:
 def _make(
     opened: list[Source[Any]], states: list[FileState], folder: ConversionFolder,
     request: ConversionRequest,
-) -> tuple[Made, bool]:  # fmt: skip
+) -> tuple[ConversionOutcome, bool]:  # fmt: skip
     piped = any(not source.files() for source in opened)
     if piped:
         folder.remove()
@@ -359,9 +363,9 @@ def tidy(target: Path) -> None:
     """Remove what a conversion left that was killed after its store had been given its name."""
     made = ConversionFolder(target)
     for path in (target, made.rejects, made.folder):
-        remove_left(path)
+        remove_leftovers(path)
     if made.folder.exists() or made.lock.exists():
-        with contextlib.suppress(DiskError, LockedError, UsageError), made.locked():
+        with contextlib.suppress(DiskError, LockedError, UsageError), made.hold_lock():
             if made.check() and made.is_over:
                 made.remove()
 

@@ -22,10 +22,10 @@ from streammach.data.matrices.matrix_source import MatrixSource
 from streammach.data.source import Source
 from streammach.data.source_options import Layout, Paths, SourceOptions, TableOptions, paths_of
 from streammach.data.sources import agree_recipe, open_sources
-from streammach.data.store.stored_arrays import CHUNK, packed
+from streammach.data.store.stored_arrays import CHUNK, compress_values
 from streammach.data.tables.table_source import Table
 from streammach.errors import BudgetError, DataError, UsageError, clean
-from streammach.files.raw_text import GZIP_MAGIC, is_piped, text_errors, unpacked
+from streammach.files.raw_text import GZIP_MAGIC, is_piped, text_errors, unpack_head
 from streammach.progress import Told, Wanted, show_progress
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -287,7 +287,7 @@ def text_size(path: Path) -> int:
         head = file.read(SAMPLE_TEXT)
         if not head.startswith(GZIP_MAGIC):
             return size
-        text, packed, _ = unpacked(head, 4 * SAMPLE_TEXT)
+        text, packed, _ = unpack_head(head, 4 * SAMPLE_TEXT)
     return len(text) if packed >= size else round(len(text) * size / max(1, packed))
 
 
@@ -338,7 +338,7 @@ def _packed_bytes(
 
 
 def _count_packed(values: NDArray[Any]) -> int:
-    return sum(len(packed(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
+    return sum(len(compress_values(values[a : a + CHUNK])) for a in range(0, len(values), CHUNK))
 
 
 def _names_bytes(names: Names, ids: NDArray[np.int32], scale: float) -> float:

@@ -73,7 +73,7 @@ def hold_out(
     if rows.importance is None:
         return found
     total = max(float(rows.importance.sum(dtype=np.float64)), 1e-30)
-    return replace(found, rows=_counted(rows, total / max(rows.n_alike, 1)))
+    return replace(found, rows=_round_importances(rows, total / max(rows.n_alike, 1)))
 
 
 def _held_out(
@@ -214,7 +214,7 @@ def _blocks(dataset: Dataset) -> Iterator[tuple[int, int]]:
     return ((start, min(start + step, n)) for start in range(0, n, step))
 
 
-def _counted(rows: RowBlock, unit: float) -> RowBlock:
+def _round_importances(rows: RowBlock, unit: float) -> RowBlock:
     """Return rows whose importances are multiples of a unit."""
     if rows.importance is None or unit == 1:
         return rows
@@ -227,7 +227,7 @@ def masked_blocks(
     """Yield the training store's rows, as many as each counts as, and which are masked: (n,)."""
     for start, stop in _blocks(dataset):
         out = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
-        yield _counted(dataset.rows(start, stop), dataset.counting.unit), out
+        yield _round_importances(dataset.rows(start, stop), dataset.counting.unit), out
 
 
 def masked_rows(dataset: Dataset, mask: NDArray[np.bool_] | None) -> Iterator[RowBlock]:
@@ -238,7 +238,7 @@ def masked_rows(dataset: Dataset, mask: NDArray[np.bool_] | None) -> Iterator[Ro
         chosen = np.flatnonzero(mask[start:stop])
         if len(chosen):
             rows = dataset.rows(start, stop).take(chosen)
-            yield _counted(rows, dataset.counting.unit)
+            yield _round_importances(rows, dataset.counting.unit)
 
 
 def left_out(

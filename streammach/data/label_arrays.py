@@ -157,7 +157,7 @@ class Labels:
         kept = weights > 0
         starts = np.concatenate([[0], np.cumsum(kept)])[ends]
         some = None if (weights[kept] == 1).all() else weights[kept]
-        return cls.of_lists(LabelLists(starts, indices[kept].astype(np.int32), some).sorted(), None)
+        return cls.of_lists(LabelLists(starts, indices[kept].astype(np.int32), some).sort(), None)
 
     @classmethod
     def of_dense(cls, values: NDArray[Any], path: Path, what: str) -> Labels:

@@ -110,7 +110,7 @@ def to_labels(y: Any, *, strict: bool = True) -> Labels:
         raise DataError(f"{reason.format(text)}: row {row:,} (counted from 0)", path=PLACE)
     if starts is None:
         return replace(labels, kind=kind)
-    own = LabelLists(starts, labels.codes.astype(np.int32)).sorted()
+    own = LabelLists(starts, labels.codes.astype(np.int32)).sort()
     return Labels.of_lists(own, labels.names, kind)
 
 

@@ -14,14 +14,14 @@ import psutil
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.class_weights import ClassWeights, weighed
+from streammach.data.class_weights import ClassWeights, weigh_classes
 from streammach.data.conversion.buffer import LABEL_BYTES as BUFFER_LABEL_BYTES
 from streammach.data.conversion.buffer import LIST_BYTES as BUFFER_LIST_BYTES
 from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.conversion.build import Build
 from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
-from streammach.data.conversion.request import ConversionRequest, Known
+from streammach.data.conversion.request import ConversionRequest, KnownNames
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
 from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import Labels
@@ -54,8 +54,8 @@ from streammach.data.tables.memory_objects import (
 from streammach.data.tables.memory_tables import MemorySource, check_no_file
 from streammach.data.tables.values import FALSE, TRUE, is_missing
 from streammach.errors import BudgetError, DataError, UsageError, type_name
-from streammach.jit import CODE_BYTES, compiler_bytes, keep_compiled
-from streammach.machine import advised, cores, give_back, memory_limit, size_text
+from streammach.jit import CODE_BYTES, compiler_bytes, remember_compiled_work
+from streammach.machine import advise_memory, cores, give_back, memory_limit, size_text
 from streammach.rows.arrays import csr_array
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
@@ -123,9 +123,9 @@ class MemoryRows:
     weights: NDArray[np.float32] | None = None
     seed: int = 0  # decides the order of the rows
     # labels and features that have ids already; by falling frequency otherwise
-    known: Known | None = None
+    known: KnownNames | None = None
     recipe: Recipe | None = None  # how rows of a table became these
-    # what rows count for by their class; see :func:`streammach.data.class_weights.weighed`
+    # what rows count for by their class; see :func:`streammach.data.class_weights.weigh_classes`
     class_weights: ClassWeights | None = None
     libraries_bytes: int = 0  # the memory of libraries that the rows came by
     skip: bool = False  # whether rows that cannot be read are left out
@@ -173,7 +173,7 @@ class MemoryRows:
     def weigh_classes(self, dataset: Dataset) -> Dataset:
         """Return the rows as they count by their class, or raise UsageError or DataError."""
         if self.class_weights is not None:
-            dataset = weighed(dataset, self.class_weights)
+            dataset = weigh_classes(dataset, self.class_weights)
         dataset.given = self.numbers
         return dataset
 
@@ -197,7 +197,7 @@ class MemoryRows:
         except BudgetError as error:
             enough = self.code_bytes + self.intake_bytes
             what = f"the rows do not fit {size_text(memory)}, nor does writing them into a store"
-            hint = f"More than {advised(enough)} hold them; a model takes more."
+            hint = f"More than {advise_memory(enough)} hold them; a model takes more."
             raise BudgetError(what, path="memory", hint=hint) from error
         give_back()
         dataset = Dataset.open(rows.store)
@@ -275,7 +275,7 @@ def _table(
     table = MemorySource(rows, how, labelled=by_column)
     recipe, vocabulary, compiling = table.recipe, Vocabulary(), compiler_bytes(*KIND)
     block = table.block(vocabulary, label_needed=by_column, bad_rows=bad_rows)
-    keep_compiled(*KIND)
+    remember_compiled_work(*KIND)
     if bad_rows.total:
         assert block.numbers is not None, "rows of a table"
         labels, weights = (take_rows(one, block.numbers) for one in (labels, weights))
@@ -309,7 +309,7 @@ def _labels(block: RowBlock, vocabulary: Vocabulary, table: MemorySource) -> Lab
     raws = [names.raw(i) for i in range(len(names))]
     kind = _kind(table, raws)
     if block.labels is not None:
-        return Labels.of_lists(block.labels.sorted(), raws, kind)
+        return Labels.of_lists(block.labels.sort(), raws, kind)
     return Labels(block.classes.astype(np.int64), raws, kind=kind)
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.row_order import ORDER_BYTES, RowOrder, Waiting, block_arrays, n_blocks
-from streammach.data.store.blobs import damaged
+from streammach.data.row_order import ORDER_BYTES, RowOrder, WaitTimer, block_arrays, n_blocks
+from streammach.data.store.blobs import damage_error
 from streammach.data.store.dataset import Dataset
 from streammach.rows.batch import Batch, BatchSlot, HostRoom
 from streammach.rows.block import RowBlock
@@ -86,7 +86,7 @@ class _Pool:
         for (start, stop), indptr in zip(ranges, pointers, strict=True):
             m, last = stop - start, nnz + int(np.ptp(indptr))
             if last > len(arrays["values"]):
-                raise damaged(path, "a block has more values than the root says")
+                raise damage_error(path, "a block has more values than the root says")
             places = arrays["indptr"][n : n + m + 1]
             places[:] = indptr + (nnz - indptr[0])
             for a, b in itertools.pairwise(sorted({m * i // cuts for i in range(cuts + 1)})):
@@ -126,7 +126,7 @@ class _Pool:
         return replace(self._part(arrays["indptr"][: n + 1], slice(n), slice(None)), labels=labels)
 
 
-class Reader(Waiting):
+class Reader(WaitTimer):
     """Batches of a store's rows, prefetched by threads.
 
     `held` is bool (n_rows,) or None; `ids`, `n_features` and `make` as for a :class:`BatchSlot`.
@@ -185,7 +185,7 @@ class Reader(Waiting):
         slot = next(slots)
         slot.clear()
         with _workers(self._batch_threads, "batches") as workers:
-            for block, chosen in self._chosen(epoch, start):
+            for block, chosen in self._pools_from(epoch, start):
                 done = 0
                 while done < len(chosen):
                     wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
@@ -199,16 +199,16 @@ class Reader(Waiting):
             if slot.n_rows:
                 yield slot.batch()
 
-    def _chosen(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
+    def _pools_from(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
         groups, first, skip = self._order.pools(epoch, skip)
-        decoded = self._decoded(groups[first:], epoch, first)
+        decoded = self._decode_groups(groups[first:], epoch, first)
         with closing(ahead(decoded, "decoder", patience=None)) as pools:
             for block, chosen in pools:
                 yield block, chosen[skip:]
                 skip = 0
 
-    def _decoded(
+    def _decode_groups(
         self, groups: list[NDArray[np.int64]], epoch: int, first: int
     ) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield groups of blocks, decoded into one pool after the other, and their order."""

@@ -86,7 +86,7 @@ def _feature_bits(dataset: Dataset) -> NDArray[np.float64]:
     counts = dataset.feature_counts
     bits = np.log2(dataset.n_rows / np.maximum(counts, 1))
     bits[counts < 2] = 0  # no other row holds it
-    bits[: dataset.shared] = 0  # like rows have other embeddings
+    bits[: dataset.n_common_features] = 0  # like rows have other embeddings
     return bits
 
 
@@ -128,7 +128,7 @@ def equal_rows(
     key, nor has one whose equals are most rows of its class.
     """
     n, step, counts = dataset.n_rows, dataset.facts.block_rows, dataset.feature_counts
-    counted = (counts > 1) & (np.arange(len(counts)) >= dataset.shared)
+    counted = (counts > 1) & (np.arange(len(counts)) >= dataset.n_common_features)
     names = np.where(_are_sure(dataset, rows, counted), _row_keys(rows, counted), np.uint64(0))
     known = np.unique(names[names > 0])
     places, of = [numbers[:0]], [known[:0]]

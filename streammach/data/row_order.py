@@ -160,7 +160,7 @@ def _lengths(
     return out
 
 
-class Waiting:
+class WaitTimer:
     """Counts how long the caller waited for what comes next."""
 
     waited_seconds = 0.0
@@ -178,7 +178,7 @@ class Waiting:
                 yield item
 
 
-class OrderReader(Waiting):
+class OrderReader(WaitTimer):
     """Batches of row numbers, in the order and with the cuts that a reader of the rows gives them.
 
     `lengths` is int32 (>= end,): values of each row that the device has; `whole` int32 (>= end,):
@@ -246,11 +246,11 @@ class OrderReader(Waiting):
         """Yield each pool's rows in the order of training; the next one's is drawn meanwhile."""
         pools, first, skip = self._order.pools(epoch, skip)
 
-        def drawn() -> Iterator[NDArray[np.int64]]:
+        def draw_rows() -> Iterator[NDArray[np.int64]]:
             for number, blocks in enumerate(pools[first:], first):
                 rows = self._order.rows_of(blocks)
                 yield rows[self._order.within(rows, epoch, number)]
 
-        for rows in self._waited_for(ahead(drawn(), "orders", patience=None)):
+        for rows in self._waited_for(ahead(draw_rows(), "orders", patience=None)):
             yield rows[skip:]
             skip = 0

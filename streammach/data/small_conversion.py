@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.conversion.build import Build, Made, kind_of
+from streammach.data.conversion.build import Build, ConversionOutcome, kind_of
 from streammach.data.conversion.folder import WORK_BYTES, ConversionFolder
 from streammach.data.conversion.intake import ROOM_FOR_BYTE, SMALL_ROOM, Intake
 from streammach.data.conversion.request import ConversionRequest
@@ -24,7 +24,7 @@ from streammach.data.source import START, Source
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import agree_recipe, open_source
 from streammach.data.store.dataset import Dataset
-from streammach.jit import compiler_bytes, keep_compiled
+from streammach.jit import compiler_bytes, remember_compiled_work
 from streammach.machine import budget, memory_limit, resident_bytes
 from streammach.rehearsals import compile_first, compiler
 from streammach.rows.arrays import csr_array
@@ -49,7 +49,7 @@ def rehearse(folder: str, kind: tuple[object, ...]) -> None:
     rows = (values, features, VALUES * np.arange(ROWS + 1))
     labels = [f"c{i}" for i in rng.integers(0, ROWS // 3, ROWS)]
     collect_rows(csr_array(rows, shape=(ROWS, FEATURES)), labels).to_dataset()
-    keep_compiled("rehearsal", *kind)
+    remember_compiled_work("rehearsal", *kind)
 
 
 def compile_before(
@@ -93,7 +93,7 @@ def convert_heads(
 
 
 class _BuildOfSpills(Build):
-    def _write(self, intake: Intake, workers: Workers) -> Made:
+    def _write(self, intake: Intake, workers: Workers) -> ConversionOutcome:
         intake.put_aside()
         return super()._write(intake, workers)
 

@@ -46,7 +46,7 @@ class ReadingBytes(NamedTuple):
     whole: int
 
 
-class Large(NamedTuple):
+class LargePiece(NamedTuple):
     """What a piece that is larger than usual may take: bytes, values, bytes of their names."""
 
     n_bytes: int
@@ -58,7 +58,7 @@ class AnyPiece(Protocol):
     """A part of a source, not read into rows yet."""
 
     @property
-    def large(self) -> Large | None:
+    def large(self) -> LargePiece | None:
         """What it takes where it is larger than usual."""
         ...
 
@@ -234,7 +234,7 @@ class Source(ABC, Generic[P]):
             if progress is not None:
                 progress(piece.n_read)
             if part.block.n_rows:
-                yield part.block.numbered(before)
+                yield part.block.add_to_numbers(before)
             self.give_back(piece)
         self.check_end(rows, n_bad, lines)
         check_unchanged(states, self.files())

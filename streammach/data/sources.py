@@ -204,14 +204,14 @@ def _bare(line: bytes, options: SourceOptions) -> str | None:
 def _first_line(path: Path, raw: RawFile | None) -> tuple[bytes, str | None] | None:
     """Return the first line that is not blank and no comment, and the format of text it tells."""
 
-    def told(text: bytes, whole: bool) -> tuple[bytes, str | None] | None:
+    def line_of(text: bytes, whole: bool) -> tuple[bytes, str | None] | None:
         if not whole:  # it may end within a value
             text = text[: max(map(text.rfind, (b" ", b"\t", b"\n"))) + 1]
         lines = [found[0] for found in islice(LINE.finditer(text), 2)]
         form = guess_format(*lines) if lines else None
         return (lines[0], form) if form or len(lines) > 1 or (lines and whole) else None
 
-    return find_in_head(path, raw, SAMPLE_BYTES, told)
+    return find_in_head(path, raw, SAMPLE_BYTES, line_of)
 
 
 class NoRows(TextSource):
@@ -248,7 +248,7 @@ def agree_recipe(
         told = next((table for table in tables if table.columns_there()), tables[0])
         raise no_label(told.columns_there(), told.path)
     if not options[0].table.features and options[0].recipe is None:
-        tables[0].note = recipe.said()
+        tables[0].note = recipe.in_words()
     return [replace(option, recipe=recipe) for option in options]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from streammach.data.bad_rows import BadRow
 from streammach.data.source import (
     START,
-    Large,
+    LargePiece,
     MatrixColumns,
     PieceRows,
     Place,
@@ -22,7 +22,7 @@ from streammach.data.source import (
 )
 from streammach.data.store.dataset import Dataset
 from streammach.rows.columns import SpacedColumns
-from streammach.rows.vocabulary import Vocabulary, permuted
+from streammach.rows.vocabulary import Vocabulary, permute_names
 
 VALUE_BYTES, ROW_BYTES, NAME_COPIES = 20, 80, 4  # of a piece, and of what is looked up
 
@@ -34,7 +34,7 @@ class StorePiece:
     start: int
     stop: int
     n_read: int
-    large: Large | None = None
+    large: LargePiece | None = None
 
     @property
     def end(self) -> Place:
@@ -103,7 +103,7 @@ class StoreReader:
             classes=self._labels[rows.classes], places=piece.start + n, numbers=n, tags=tags,
         )  # fmt: skip
         if lists is not None:
-            block = block.with_labels(lists.renamed(self._labels))
+            block = block.with_labels(lists.rename(self._labels))
         return PieceRows(block)
 
     def bad_row(self, piece: StorePiece, place: int, reason: str) -> BadRow:
@@ -121,11 +121,11 @@ def _columns(dataset: Dataset) -> MatrixColumns | None:
     owners[positions[positions >= 0]] = np.flatnonzero(positions >= 0)
     if (owners < 0).any():
         return None
-    return MatrixColumns(n, permuted(dataset.features, owners))
+    return MatrixColumns(n, permute_names(dataset.features, owners))
 
 
 @contextmanager
-def extended(path: Any) -> Iterator[list[Source[Any]]]:
+def open_extended(path: Any) -> Iterator[list[Source[Any]]]:
     """Yield the store that is extended as a source, or nothing where none is."""
     if path is None:
         yield []

@@ -17,7 +17,7 @@ from streammach.data.formats import parsed
 from streammach.data.formats.parsed import NEWLINE, REASONS, Parsed, TextHeader, block_of, room_for
 from streammach.data.formats.registry import TEXT_FORMATS, Parser
 from streammach.data.identity import ChangedError, Fingerprint, name_of
-from streammach.data.source import START, Large, PieceRows, Place, Source
+from streammach.data.source import START, LargePiece, PieceRows, Place, Source
 from streammach.errors import DataError, clean
 from streammach.files.raw_text import MAX_LINE, RawFile, is_piped, text_errors
 from streammach.rows.block import RowBlock
@@ -72,7 +72,7 @@ class TextPiece:
     n_lines_before: int
     n_read: int
     crc: int
-    large: Large | None = None
+    large: LargePiece | None = None
     first_row: int = 0
     n_rows: int = 0
     first_line: int = 0
@@ -142,11 +142,13 @@ class TextFile(Source[TextPiece]):
             if done < begin.at:
                 self._check_before(begin, -1)
 
-    def _large(self, text: NDArray[np.uint8]) -> Large | None:
+    def _large(self, text: NDArray[np.uint8]) -> LargePiece | None:
         """Return what a piece with a long row takes."""
         blanks, commas = (int(np.count_nonzero(text == byte)) for byte in b" ,")
         values = blanks + int(np.count_nonzero(text == TAB))
-        return Large(TEXT_BYTES * len(text) + VALUE_BYTES * (values + commas), values, len(text))
+        return LargePiece(
+            TEXT_BYTES * len(text) + VALUE_BYTES * (values + commas), values, len(text)
+        )
 
     def _check_before(self, begin: Place, crc: int) -> None:
         if crc != begin.crc:

@@ -62,7 +62,7 @@ def tokenizer_name(function: Tokenizer) -> str:
 
 def words_by(name: str) -> Change:
     """Return what gives the words of a text with blanks between, by a function, or UsageError."""
-    function = _registered.get(name) or _allowed(name)
+    function = _registered.get(name) or _load_allowed(name)
 
     def words(text: str) -> str:
         try:
@@ -74,7 +74,7 @@ def words_by(name: str) -> Change:
     return words
 
 
-def _allowed(name: str) -> Tokenizer:
+def _load_allowed(name: str) -> Tokenizer:
     """Return a function that the user allows by name in the environment."""
     shown = clean(name, 100)
     if name not in os.environ.get(ALLOWED, "").split(","):

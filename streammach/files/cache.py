@@ -20,7 +20,7 @@ from streammach.errors import DiskError, StoreError, UsageError
 from streammach.files.folders import make_folder
 from streammach.files.reading import disk_error, disk_errors, handle_pieces, regular, sha256
 from streammach.files.workplaces import LOCK, Workplace
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 
 ENTRY = re.compile(r"[0-9a-f]{64}")
 UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.tmp")
@@ -47,7 +47,7 @@ class Cache:
         self.place = place
         self._files = place.folder / "files"
         self._sound: dict[str, tuple[int, int, int]] = {}
-        self._turn = Turn()
+        self._turn = ForkSafeLock()
         self._open_folder()
         make_folder(self._files)
 
@@ -61,7 +61,7 @@ class Cache:
         workplace.open()
 
     @contextlib.contextmanager
-    def opened(self, digest: str, size: int, place: Path, fetch: Fetch) -> Iterator[int]:
+    def hold_open(self, digest: str, size: int, place: Path, fetch: Fetch) -> Iterator[int]:
         """Hold a file open, whose bytes were compared with their digest."""
         handle = self._open(digest, size)
         if handle is None:
@@ -69,10 +69,10 @@ class Cache:
                 what = f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}"
                 hint = "Give it more room: --cache-size."
                 raise UsageError(what, path=self.place.folder, hint=hint)
-            with self._turn, self._locked():
+            with self._turn, self._lock():
                 handle = self._open(digest, size)  # others may have fetched it meanwhile
                 if handle is None:
-                    handle = self._filled(digest, size, place, fetch)
+                    handle = self._fetch_file(digest, size, place, fetch)
         try:
             yield handle
         finally:
@@ -106,7 +106,7 @@ class Cache:
         return handle
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Keep other processes from fetching files and from removing any."""
         try:
             with filelock.FileLock(self.place.folder / LOCK, timeout=PATIENCE):
@@ -115,7 +115,7 @@ class Cache:
             what = "another process keeps the cache locked"
             raise DiskError(what, path=self.place.folder) from None
 
-    def _filled(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
+    def _fetch_file(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
         """Return a file that is fetched now, open."""
         path = self._files / f".{digest}.tmp"
         with disk_errors(self.place.folder):

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streammach.errors import UsageError, clean
-from streammach.files.folders import give_name, remove_left, scratch
+from streammach.files.folders import give_name, remove_leftovers, scratch
 from streammach.files.reading import Buffer, disk_error
-from streammach.files.urls import Url, located
+from streammach.files.urls import Url, locate
 from streammach.files.writing import Writer
 
 FORCE_HINT = "Use --force to replace it, or another name."
@@ -43,7 +43,7 @@ class Destination:
     inputs: Sequence[Path] = field(default=())  # what the work reads, or other results of it
 
     def __post_init__(self) -> None:
-        remove_left(self.path)  # by a process that was killed
+        remove_leftovers(self.path)  # by a process that was killed
         self.check()
 
     def check(self) -> None:
@@ -52,21 +52,21 @@ class Destination:
         check_name(path)
         if not path.parent.is_dir():
             if os.path.lexists(path.parent):
-                raise self._refused("its folder is no folder", "Choose another name.")
-            raise self._refused("its folder does not exist", "Make the folder first.")
+                raise self._refusal("its folder is no folder", "Choose another name.")
+            raise self._refusal("its folder does not exist", "Make the folder first.")
         if len(os.fsencode(path.name)) + AFFIX_BYTES > MAX_NAME_BYTES:
-            raise self._refused("its name is too long", "Choose a shorter one.")
+            raise self._refusal("its name is too long", "Choose a shorter one.")
         self._check_inputs()
         check_place(path)
         if not os.path.lexists(path):
             return
         if path.is_symlink():
-            raise self._refused("it is a link, and links are not replaced")
+            raise self._refusal("it is a link, and links are not replaced")
         if not self.force:
-            raise self._refused("it exists already", FORCE_HINT)
+            raise self._refusal("it exists already", FORCE_HINT)
         why = self.foreign(path)
         if why is not None:
-            raise self._refused(
+            raise self._refusal(
                 f"{why}, and is not replaced", "Remove it yourself, or name another path."
             )
 
@@ -82,7 +82,7 @@ class Destination:
         try:
             give_name(made, self.path)
         except FileExistsError:
-            raise self._refused("it has come to exist in the meantime", FORCE_HINT) from None
+            raise self._refusal("it has come to exist in the meantime", FORCE_HINT) from None
         except OSError as error:
             raise disk_error(error, self.path) from error
 
@@ -95,7 +95,7 @@ class Destination:
                 out.commit()
             self.take(content)
 
-    def _refused(self, what: str, hint: str = "Name another path.") -> UsageError:
+    def _refusal(self, what: str, hint: str = "Name another path.") -> UsageError:
         return UsageError(what, path=self.path, hint=hint)
 
     def _check_inputs(self) -> None:
@@ -104,11 +104,11 @@ class Destination:
         for given in self.inputs:
             there = real(given)
             if here == there or _same(self.path, given):
-                raise self._refused("it is read as well")
+                raise self._refusal("it is read as well")
             if here in there.parents:
-                raise self._refused(f"{clean(given, 100)} lies in it, which is read")
+                raise self._refusal(f"{clean(given, 100)} lies in it, which is read")
             if there in here.parents:
-                raise self._refused(f"it would lie in {clean(given, 100)}, which is read")
+                raise self._refusal(f"it would lie in {clean(given, 100)}, which is read")
 
 
 def check_name(path: Path) -> None:
@@ -120,9 +120,9 @@ def check_name(path: Path) -> None:
 
 def check_place(path: Path) -> None:
     """Raise UsageError for a URL, and for a place in a store or a model: they stay as made."""
-    if isinstance(located(path), Url):
+    if isinstance(locate(path), Url):
         what = "it is a URL, where stores alone are written"
-        raise UsageError(what, path=located(path), hint="Name a folder or a file.")
+        raise UsageError(what, path=locate(path), hint="Name a folder or a file.")
     for folder in real(path).parents:
         if any(all((folder / name).is_file() for name in names) for names in WHOLE):
             what = f"it would lie in {clean(folder, 100)}, to which nothing is added"

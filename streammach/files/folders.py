@@ -48,7 +48,7 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def lock_file(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file while a block runs; a lock whose owner died is free."""
     with contextlib.suppress(FileNotFoundError):
         facts = os.lstat(path)
@@ -82,7 +82,7 @@ def scratch(beside: Path) -> Iterator[Path]:
     So do those that processes which were killed have left for the same path. They are told by a
     file in them, which a live owner holds locked, and not by their names.
     """
-    remove_left(beside)
+    remove_leftovers(beside)
     with disk_errors(beside):
         folder, lock = _locked_scratch(beside)
     try:
@@ -127,16 +127,16 @@ def temporary_folder() -> Iterator[Path]:
         yield content
 
 
-def remove_left(beside: Path) -> None:
+def remove_leftovers(beside: Path) -> None:
     """Remove the scratch folders that killed processes have left beside a path."""
     named = re.compile(rf"\.{re.escape(beside.name)}\.[a-z0-9_]{{8}}\.scratch")
     with contextlib.suppress(OSError):
         for name in filter(named.fullmatch, os.listdir(beside.parent)):
             with contextlib.suppress(OSError, filelock.Timeout):
-                _remove_if_left(beside.parent / name)
+                _remove_leftover(beside.parent / name)
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_leftover(folder: Path) -> None:
     marker = folder / MARKER
     if folder.is_symlink() or marker.is_symlink():
         return
@@ -165,7 +165,7 @@ def remove_folder(path: Path) -> None:
     """Remove a folder of ours, or raise DiskError."""
     # It is renamed first, so that a half-removed one never looks whole.
     if not os.path.lexists(path):
-        remove_left(path)
+        remove_leftovers(path)
         return
     with scratch(path) as content, disk_errors(path):
         os.rename(path, content)

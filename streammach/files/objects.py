@@ -89,7 +89,7 @@ class Objects:
             return last
 
         try:
-            return self._tried(name, "read", get)
+            return self._retry(name, "read", get)
         except RemoteError:
             if last and not sound(last):
                 return last
@@ -108,7 +108,7 @@ class Objects:
                     raise _Short(f"{len(data):,} of {stop - start:,} bytes came")
                 return data
 
-            view, at = memoryview(self._tried(name, "read", get)), start
+            view, at = memoryview(self._retry(name, "read", get)), start
             while view:
                 with disk_errors("the cache"):
                     n = os.pwrite(handle, view, at)
@@ -124,14 +124,14 @@ class Objects:
     def put(self, name: str, data: bytes | Path, digest: str) -> None:
         """Write an object, or raise RemoteError."""
         attributes = {DIGEST: digest}
-        self._tried(
+        self._retry(
             name, "written", partial(self._api.put, self._store, name, data, attributes=attributes)
         )
 
     def digest(self, name: str) -> str | None:
         """Return the SHA-256 that goes with an object of ours; None without one, or the object."""
         try:
-            attributes = self._tried(
+            attributes = self._retry(
                 name, "read", lambda: self._api.get(self._store, name).attributes
             )
         except MissingObject:
@@ -146,19 +146,19 @@ class Objects:
             pages = self._api.list(self._store)
             return {str(one["path"]): int(one["size"]) for page in pages for one in page}
 
-        return self._tried("", "listed", names)
+        return self._retry("", "listed", names)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects, those that are there."""
         for name in names:
             with contextlib.suppress(MissingObject):
-                self._tried(name, "removed", partial(self._api.delete, self._store, name))
+                self._retry(name, "removed", partial(self._api.delete, self._store, name))
 
     def at(self, name: str) -> Url:
         """Return the URL of an object."""
         return self.url / name if name else self.url
 
-    def _tried(self, name: str, done: str, call: Callable[[], T]) -> T:
+    def _retry(self, name: str, done: str, call: Callable[[], T]) -> T:
         """Return what a request answers; it is repeated where that may help."""
         began, wait = time.monotonic(), FIRST_WAIT
         for left in reversed(range(TRIES)):

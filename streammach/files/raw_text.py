@@ -230,7 +230,7 @@ def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, 
         check_packed(head, path)
         text, whole = head, len(head) < n_bytes and (raw is None or raw.ended)
         if head.startswith(GZIP_MAGIC):
-            text, _, ended = unpacked(head, n_bytes)
+            text, _, ended = unpack_head(head, n_bytes)
             if whole and not ended and len(text) < n_bytes:
                 raise EOFError
             whole = whole and ended
@@ -244,7 +244,7 @@ def without_mark(text: bytes, path: Path) -> bytes:
     return text.removeprefix(BYTE_ORDER_MARK)
 
 
-def unpacked(head: bytes, n_bytes: int) -> tuple[bytes, int, bool]:
+def unpack_head(head: bytes, n_bytes: int) -> tuple[bytes, int, bool]:
     """Return up to so many bytes of a gzip text, how many of its own these took, whether it ends.
 
     Zeros may stand behind a member, or the next one.

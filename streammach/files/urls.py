@@ -41,7 +41,7 @@ class Url(PosixPath):
         return "/".join(self.parts[2:])
 
 
-def located(path: str | os.PathLike[str]) -> Path:
+def locate(path: str | os.PathLike[str]) -> Path:
     """Return what a user named: a :class:`Url`, or a path."""
     text = os.fspath(path)
     if isinstance(path, Url) or not isinstance(text, str) or not SHAPE.match(text):
@@ -54,7 +54,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 def absolute(path: str | os.PathLike[str]) -> str:
     """Return a path that another process finds from where it works, or a URL as it is."""
-    place = located(path)
+    place = locate(path)
     return str(place) if isinstance(place, Url) else os.path.abspath(place)
 
 

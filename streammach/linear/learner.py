@@ -87,7 +87,7 @@ class LinearLearner:
         def work(first: int, last: int) -> None:
             for c in range(first, last):
                 gain = np.float32(1 if gains is None else gains[c])
-                found[c], bias[c] = self._learnt(c, examples, most, gain, most_each)
+                found[c], bias[c] = self._learn_class(c, examples, most, gain, most_each)
 
         try:
             for first, last in self._turns(n_classes):
@@ -103,7 +103,7 @@ class LinearLearner:
         for first in range(0, n_classes, step):
             yield first, min(first + step, n_classes)
 
-    def _learnt(
+    def _learn_class(
         self, c: int, examples: Examples, most: int, gain: np.float32, most_each: int | None
     ) -> tuple[tuple[NDArray[np.int32], NDArray[np.float32]], np.float32]:
         """Return the features of a class with their weights, and its bias."""

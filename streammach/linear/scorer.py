@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import expanded
+from streammach.rows.dense import expand_rows
 
 Linear = LinearWeights | KernelWeights
 
@@ -22,7 +22,7 @@ class KernelScorer:
 
     def scores(self, rows: RowBlock) -> NDArray[np.float32]:
         """Return the scores of all classes: float32 (n, K)."""
-        x = expanded(rows, len(self._weights.map.knots))
+        x = expand_rows(rows, len(self._weights.map.knots))
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
             return self._weights.scores(x)
 

@@ -49,7 +49,7 @@ def check_open(spec: ModelSpec) -> None:
 def with_classes(model: M, new: NewClasses) -> M:
     """Return the model with more classes, whose ids come next, or raise UsageError."""
     check_open(model.spec)
-    spec = model.spec.with_added(new.codes)
+    spec = model.spec.with_more_classes(new.codes)
     if 2 * len(to_json(spec)) > MAX_DOCUMENT:  # the rest of a document takes less than a half
         raise UsageError(f"{len(spec.added_codes):,} added classes are too many: train again")
     label_counts, says = model.label_counts, model.says
@@ -59,7 +59,7 @@ def with_classes(model: M, new: NewClasses) -> M:
         label_counts = np.concatenate([label_counts, new.n_rows])
     calibration = model.calibration
     if not model.listed:
-        calibration = calibration.with_added(model.spec.n_classes, spec.n_classes)
+        calibration = calibration.with_more_classes(model.spec.n_classes, spec.n_classes)
     return replace(
         model, spec=spec, labels=model.labels.followed_by(new.labels), calibration=calibration,
         counts=None if model.counts is None else _counts(model, model.counts.plain(), new),

@@ -74,7 +74,7 @@ class Calibration:
         stated, right = (tuple(values.tolist()) for values in points)
         return replace(self, stated=stated, right=right)
 
-    def with_added(self, n_before: int, n_classes: int) -> Calibration:
+    def with_more_classes(self, n_before: int, n_classes: int) -> Calibration:
         """Return what holds when a model of rows with one label has more classes.
 
         Of 32 classes or fewer e^other was not fitted: all others together have what the median
@@ -111,15 +111,15 @@ def class_probabilities(
     q = np.exp(softmax_logs(z, n_others, calibration.beta, calibration.other))
     p, left = q[:, : z.shape[1]], q[:, z.shape[1] :].sum(axis=1)
     if calibration.stated:
-        p, left = _corrected(p, left, calibration)
+        p, left = _correct(p, left, calibration)
     if n_others:
-        p, left = _levelled(p, left, n_others)
+        p, left = _spread_evenly(p, left, n_others)
     found = np.repeat(left[:, None], scores.shape[1], axis=1)
     found[:, : p.shape[1]] = p
     return found, left
 
 
-def _corrected(
+def _correct(
     q: NDArray[np.float64], others: NDArray[np.float64], calibration: Calibration
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what the line makes of the best classes of rows, and what is left for others."""
@@ -153,7 +153,7 @@ def softmax_logs(
     return logs
 
 
-def _levelled(
+def _spread_evenly(
     p: NDArray[np.float64], left: NDArray[np.float64], n_others: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Spread what is left of rows evenly, so that no other class is likelier than a better one.
@@ -340,7 +340,7 @@ def fit_label_calibration(rows: RowBlock, labels: LabelLists, ranking: Ranking) 
         return Calibration(1.0, 0.0)
     ids, scores = ranking(rows, CANDIDATES)
     usable = np.isfinite(scores) & (rows.weights > 0)[:, None]
-    y, n = labels.matched(ids)[usable], usable.sum(axis=1)
+    y, n = labels.match(ids)[usable], usable.sum(axis=1)
     if not len(y):
         return Calibration(1.0, 0.0)
     w = rows.weights.astype(np.float64).repeat(n)

@@ -76,14 +76,14 @@ def encode(
     unit = max(1, int(np.gcd.reduce(array, axis=None))) if how == "units" else 1
     codec, room = Zstd(LEVELS.get(name, LEVEL)), room or CodeBuffer()
     starts = arrays[LIST_STARTS[name]] if how == "lists" else None
-    works = (partial(_compressed, codec, make) for make in _pieces(array, how, unit, starts))
+    works = (partial(_compress, codec, make) for make in _pieces(array, how, unit, starts))
     sizes = tuple(room.add(piece) for piece in in_turn(room.workers, works))
     dtype = cast("DType", str(array.dtype))
     coded = Coded(dtype=dtype, shape=array.shape, how=how, sizes=sizes, unit=unit)
-    return room.taken(), coded
+    return room.take_bytes(), coded
 
 
-def _compressed(codec: Zstd, make: Callable[[], NDArray[Any]]) -> bytes:
+def _compress(codec: Zstd, make: Callable[[], NDArray[Any]]) -> bytes:
     words = make()
     planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
     found: bytes = codec.encode(planes.reshape(-1))
@@ -108,7 +108,7 @@ class CodeBuffer:
             self._n = end
         return len(piece)
 
-    def taken(self) -> NDArray[np.uint8]:
+    def take_bytes(self) -> NDArray[np.uint8]:
         """Return the bytes of an array, after which those of another one may come."""
         here, self._spare = self._spare[: self._n], self._spare[self._n :]
         own, self._n, self._own = np.frombuffer(self._own, np.uint8), 0, bytearray()

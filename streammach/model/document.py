@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from streammach.errors import DiskError, ModelError, UsageError, clean
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.files.destinations import not_folder
 from streammach.files.reading import read_small
 from streammach.formats import MODEL_FORMAT
@@ -20,7 +20,7 @@ from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import RIGHT, STATED
 from streammach.model.coding import COUNTS, LATE, LINEAR, NEAR, Coded
-from streammach.model.tensors import TensorFile, damaged
+from streammach.model.tensors import TensorFile, damage_error
 from streammach.model.thresholds import Curve
 from streammach.rows.layouts import How, Shape
 from streammach.rows.neighbours import Neighbours
@@ -89,7 +89,7 @@ class Document(
     label_kind: Kind  # label_kind, feature_kind: in which type names are given back
     feature_kind: Kind
     majority: Count  # the class with the most rows in training
-    validation: dict[Ranker, Reached]  # what each way to rank reached on held-out rows
+    validation: dict[Ranker, HeldOutMetrics]  # what each way to rank reached on held-out rows
     tensors: TensorFile  # size and checksum of the arrays' file
     stored: Stored | None = None  # type of the weights in the file of a model that was made smaller
     coded: dict[str, Coded] = {}  # its arrays that do not lie there as they are
@@ -195,7 +195,7 @@ def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
     except (ValueError, DiskError) as error:
         if isinstance(error, ModelError):
             raise
-        raise damaged(place, f"{DOCUMENT}: {clean(error)}") from None
+        raise damage_error(place, f"{DOCUMENT}: {clean(error)}") from None
 
 
 def not_a_model(path: Path) -> str | None:

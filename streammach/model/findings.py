@@ -21,7 +21,7 @@ from streammach.files.folders import commit_folder, make_folder, remove_folder
 from streammach.files.reading import read_small, sha256
 from streammach.files.writing import write_atomic
 from streammach.model.tensors import TensorFile, read_tensors, write_tensors
-from streammach.spec.documents import encoded, from_json, to_json
+from streammach.spec.documents import encode_json, from_json, to_json
 
 TENSORS, DOCUMENT = "found.safetensors", "found.json"
 LEAST_SECONDS = 3.0  # what took less is found again as fast
@@ -86,12 +86,12 @@ class Findings:
 
     def within(self, *state: object) -> Findings:
         """Return the same for what is found in a state of the training, whose digest counts."""
-        identity = sha256([encoded((self.identity, *state))])
+        identity = sha256([encode_json((self.identity, *state))])
         return Findings(self.folder, identity, lasting=self.lasting)
 
     def once(self, name: str, kind: Any, find: Callable[[], T], *, of: object = None) -> T:
         """Return what is found; it is read where it was found before."""
-        suffix = "" if of is None else f"-{sha256([encoded(of)])[:16]}"
+        suffix = "" if of is None else f"-{sha256([encode_json(of)])[:16]}"
         place = self.folder / f"{name}{suffix}.json"
         known = self._read(place, kind)
         if known is not None:

@@ -43,7 +43,7 @@ from streammach.model.document import (
     Document,
     arrays_of,
 )
-from streammach.model.tensors import TensorHeader, damaged, load_tensors
+from streammach.model.tensors import TensorHeader, damage_error, load_tensors
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.layouts import Shape
 from streammach.rows.names import Names
@@ -115,7 +115,7 @@ def packs_counts(document: Document) -> bool:
     if not all(name in coded for name in COUNTED):
         return False
     sizes = coded[CLASSES].shape[0], spec.n_features, spec.n_classes
-    return PackedCounts.pays(*sizes) and PackedCounts.saved(*sizes) >= LEAST_SAVED
+    return PackedCounts.pays(*sizes) and PackedCounts.bytes_saved_by(*sizes) >= LEAST_SAVED
 
 
 def weights_in(document: Document, data: NDArray[Any]) -> PackedRows | None:
@@ -180,7 +180,7 @@ def check_header(folder: Path, document: Document, header: TensorHeader) -> None
     needed = (wanted.keys() - {COLUMNS}) | document.coded.keys()
     if not needed <= header.keys() <= wanted.keys():
         odd = sorted(header.keys() ^ needed)
-        raise damaged(folder, f"it has not the arrays that it should: {clean(odd[0])}")
+        raise damage_error(folder, f"it has not the arrays that it should: {clean(odd[0])}")
     n_bytes = 0
     for name, tensor in header.items():
         shape, dtype = wanted[name]
@@ -188,7 +188,7 @@ def check_header(folder: Path, document: Document, header: TensorHeader) -> None
         lies = (tensor.shape, tensor.type) if coded is None else (coded.shape, coded.dtype)
         packed = coded is None or (tensor.type == "uint8" and len(tensor.shape) == 1)
         if not packed or not _fits(lies[0], shape) or lies[1] != dtype.name:
-            raise damaged(folder, f"{clean(name)} has the wrong shape or type")
+            raise damage_error(folder, f"{clean(name)} has the wrong shape or type")
         n = math.prod(lies[0])
         n_bytes += n // 2 if coded and coded.how == "nibbles" else n * dtype.itemsize
     limit = memory_limit()

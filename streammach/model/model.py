@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import clean
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, temporary_folder
 from streammach.files.writing import write_atomic
@@ -53,7 +53,13 @@ from streammach.model.loading import (
     weights_in,
 )
 from streammach.model.row_answers import RowAnswers
-from streammach.model.tensors import TensorFile, damaged, diverged, header_bytes, write_tensors
+from streammach.model.tensors import (
+    TensorFile,
+    damage_error,
+    diverged_error,
+    header_bytes,
+    write_tensors,
+)
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, Table
@@ -86,7 +92,7 @@ class Model(RowAnswers, Reported):
         Digest of the store that it was trained on.
     majority : int
         The class with the most rows in training.
-    validation : dict of str to Reached
+    validation : dict of str to HeldOutMetrics
         What each way to rank reached on held-out rows.
     labels, features : Names
         Names by id, as a list: ``model.labels[:3]``.
@@ -135,7 +141,7 @@ class Model(RowAnswers, Reported):
     calibration: Calibration
     store: str
     majority: int
-    validation: dict[Ranker, Reached]
+    validation: dict[Ranker, HeldOutMetrics]
     labels: Names
     features: Names
     weights: Table
@@ -158,14 +164,14 @@ class Model(RowAnswers, Reported):
         """Bytes of the arrays in memory, and on disk unless they are coded there."""
         names = self.labels.n_bytes + self.features.n_bytes
         names += 0 if self.titles is None else self.titles.n_bytes
-        arrays = [*self.hashed.values(), *self.calibration.arrays.values()]
+        arrays = [*self.hashed_arrays.values(), *self.calibration.arrays.values()]
         arrays += [] if self.says is None else [self.says]
         late = 0 if self.late is None else self.late.classifiers.n_bytes
         arrays += [] if self.linear is None else list(self.linear.arrays().values())
         return sum(a.nbytes for a in arrays) + self.counts_bytes + names + late
 
     @property
-    def hashed(self) -> dict[str, Table]:
+    def hashed_arrays(self) -> dict[str, Table]:
         """The arrays of the hashed models by name, as they are held."""
         arrays: dict[str, Table] = {"weights": self.weights, "bias": self.bias}
         more = {"scale": self.scale, PROJECTION: self.projection}
@@ -214,7 +220,7 @@ class Model(RowAnswers, Reported):
         return 0.0 if self.counts is None else self.counts.hashed
 
     @property
-    def calibrated(self) -> Ranker:
+    def calibrated_ranking(self) -> Ranker:
         """The ranking whose scores the calibration turns into probabilities."""
         return "logsum" if self.counts is None and self.linear is None else "blend"
 
@@ -250,7 +256,7 @@ class Model(RowAnswers, Reported):
         destination = Destination(Path(folder), not_a_model, force=force)
         with destination.scratch() as partial:
             make_folder(partial)
-            arrays, coded = self._coded(spare, threads)
+            arrays, coded = self._code_arrays(spare, threads)
             tensors = write_tensors(partial / TENSORS, arrays)
             write_atomic(partial / DOCUMENT, to_json(self._document(tensors, coded)))
             destination.take(partial)
@@ -261,7 +267,7 @@ class Model(RowAnswers, Reported):
         ``weights`` times ``scale``, where there is one, are those of a model that was made smaller.
         The bucket of each class in each repetition is ``spec.codes()``.
         """
-        hashed = {name: np.asarray(array) for name, array in self.hashed.items()}
+        hashed = {name: np.asarray(array) for name, array in self.hashed_arrays.items()}
         return {
             LABEL_OFFSETS: self.labels.offsets, LABELS: self.labels.data,
             "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
@@ -279,11 +285,11 @@ class Model(RowAnswers, Reported):
 
     def file_bytes(self, spare: NDArray[np.uint8] | None = None) -> int:
         """Return the bytes of the files that :meth:`save` writes; `spare` as there."""
-        arrays, coded = self._coded(spare)
+        arrays, coded = self._code_arrays(spare)
         size = len(header_bytes(arrays)) + sum(array.nbytes for array in arrays.values())
         return size + len(to_json(self._document(TensorFile(size, 2**32 - 1), coded)))
 
-    def _coded(
+    def _code_arrays(
         self, spare: NDArray[np.uint8] | None = None, threads: int = 1
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Coded]]:
         """Return the arrays as they lie in the file, and how those that are coded are."""
@@ -342,7 +348,7 @@ class Model(RowAnswers, Reported):
         try:
             model = cls._of(document, arrays)
         except (KeyError, ValueError) as error:
-            raise damaged(folder, clean(error)) from None
+            raise damage_error(folder, clean(error)) from None
         if document.coded:
             give_back()  # tens of megabytes of pieces
         return model
@@ -377,7 +383,7 @@ class Model(RowAnswers, Reported):
         with temporary_folder() as folder:
             self.save(folder)
             files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-        return _restored, (files, self.label_kind)
+        return _restore_model, (files, self.label_kind)
 
     def _line(self) -> str:
         if self.linear is not None:
@@ -385,7 +391,7 @@ class Model(RowAnswers, Reported):
         return f"{self.spec} {self.width}, {self.spec.n_classes:,} classes, {self.estimator}"
 
 
-def _restored(files: dict[str, bytes], label_kind: str) -> Model:
+def _restore_model(files: dict[str, bytes], label_kind: str) -> Model:
     with temporary_folder() as folder:
         make_folder(folder)
         for name, content in files.items():
@@ -411,4 +417,4 @@ def check_finite(arrays: dict[str, NDArray[Any]]) -> None:
             rows = max(1, (4 << 20) // max(1, array[:1].nbytes))
             for start in range(0, len(array), rows):
                 if not np.isfinite(array[start : start + rows]).all():
-                    raise diverged(name)
+                    raise diverged_error(name)

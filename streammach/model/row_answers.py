@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import Explanation
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.model.thresholds import Curve, find_threshold
 from streammach.rows.names import Label
 from streammach.spec.annotated import check_options
@@ -26,7 +26,11 @@ class SharedPredictor:
     """A predictor of a model, which one thread has at a time; made when it is first asked for."""
 
     def __init__(self, **options: Any) -> None:
-        self._options, self._lock, self._made = options, Turn(), cast("Predictor | None", None)
+        self._options, self._lock, self._made = (
+            options,
+            ForkSafeLock(),
+            cast("Predictor | None", None),
+        )
 
     @contextmanager
     def of(self, model: Any) -> Iterator[Predictor]:

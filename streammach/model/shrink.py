@@ -21,16 +21,16 @@ from streammach.machine import size_text
 from streammach.model.coding import CODERS, COUNTS, LATE, NEAR, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
-from streammach.rows.narrow import (
+from streammach.rows.packed import Table
+from streammach.rows.pairs import CountWeights
+from streammach.rows.quantize import (
     PIECE_GAINS,
-    narrowed,
     nth_largest,
     numbers_of,
     round_gains,
     round_halves,
+    round_rows,
 )
-from streammach.rows.packed import Table
-from streammach.rows.pairs import CountWeights
 from streammach.threads import Workers, in_turn
 
 PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once
@@ -75,7 +75,7 @@ class Pairs:
     @classmethod
     def of(cls, counts: CountWeights, *, rounded: bool) -> Pairs:
         """Return the pairs of counts, gains rounded to :data:`UNIT` where that is asked for."""
-        counts = counts.listed()  # arrays of its own
+        counts = counts.as_lists()  # arrays of its own
         if rounded:
             rounded_gains(counts.gains, counts.gains)
         return cls(counts.without_zeros())
@@ -87,7 +87,7 @@ class Pairs:
     def largest(self, n_pairs: int) -> CountWeights:
         """Return the counts with so many pairs, those of the largest gains; of equals the first."""
         if n_pairs >= len(self):
-            return self.counts.widened()
+            return self.counts.merge_wide()
         gains = self.counts.gains
         least = nth_largest(numbers_of([gains]), n_pairs)
         chosen = gains > least
@@ -96,7 +96,7 @@ class Pairs:
             some = start + np.flatnonzero(gains[start : start + PIECE_GAINS] == least)[:equal]
             chosen[some] = True
             equal -= len(some)
-        return self.counts.widened(chosen)
+        return self.counts.merge_wide(chosen)
 
 
 def rounded_gains(
@@ -250,7 +250,7 @@ def narrowed_as(
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Return weights as a type keeps them: as they are in memory, and the scale of narrow ones."""
     if stored in LEVELS:
-        return narrowed(weights, LEVELS[stored])
+        return round_rows(weights, LEVELS[stored])
     if stored == "float32":
         return weights.copy(), None
     out, most = np.empty(weights.shape, np.float32), MOST_FLOAT16
@@ -304,13 +304,15 @@ def shrink_to(
     fitting = (stored for stored in wanted if sizes[stored].of(whole) <= n_bytes)
     stored = next(fitting, wanted[-1])
     if not in_place:
-        return _fitted(model, sizes[stored], n_bytes, target, pairs)
+        return _fit_into_bytes(model, sizes[stored], n_bytes, target, pairs)
     over = shrink(model, Size(stored, model.spec.n_repetitions, 0), pairs, in_place=True)
     over = replace(over, counts=None if pairs is None else pairs.counts)
-    return _fitted(over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over))
+    return _fit_into_bytes(
+        over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over)
+    )
 
 
-def _fitted(
+def _fit_into_bytes(
     model: Model, sizes: _Sizes, n_bytes: int, target: ShrinkTarget, pairs: Pairs | None,
     *, spare: NDArray[np.uint8] | None = None,
 ) -> Model:  # fmt: skip
@@ -394,7 +396,7 @@ class _Sizes:
             bare = pairs.largest(0)
             kept = pairs.largest(len(pairs) if target.n_pairs is None else target.n_pairs)
             self._pairs = counts_bytes(kept) - counts_bytes(bare)
-        self._repetition = _sampled(model, stored) / max(model.spec.n_repetitions, 1)
+        self._repetition = _sample_bytes(model, stored) / max(model.spec.n_repetitions, 1)
         nothing = np.zeros((0, 0), np.int8)
         empty = replace(model, weights=nothing, counts=bare, stored=stored_as(stored))
         self._fixed = empty.file_bytes()
@@ -413,7 +415,7 @@ class _Sizes:
         return min(most, int((room - for_pairs) / max(self._repetition, 1)))
 
 
-def _sampled(model: Model, stored: Width) -> float:
+def _sample_bytes(model: Model, stored: Width) -> float:
     """Return about how many bytes the weights take, by a sample of the features."""
     d = len(model.weights)
     starts = np.unique(np.linspace(0, max(0, d - SAMPLE_ROWS), SAMPLE_PIECES).astype(int))

@@ -13,7 +13,7 @@ from streammach.model import loading
 from streammach.model.coding import NEAR, PIECE_WORDS
 from streammach.model.document import LABELS, TENSORS, TITLES, Document, arrays_of, read_document
 from streammach.model.model import Model, folder_of
-from streammach.model.tensors import damaged, open_tensors
+from streammach.model.tensors import damage_error, open_tensors
 from streammach.rows.packed import PackedCounts, PackedRows
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.recipe import Recipe
@@ -74,9 +74,11 @@ def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
                 rows = loading.weight_rows(arrays[loading.WEIGHTS], coded[loading.WEIGHTS])
                 n_bytes += PackedRows.footprint(rows, (n, columns)) - sizes[loading.WEIGHTS]
             except ValueError as error:
-                raise damaged(folder, f"the coded arrays are wrong: {clean(error)}") from None
+                raise damage_error(folder, f"the coded arrays are wrong: {clean(error)}") from None
     if loading.packs_counts(document):
-        n_bytes -= PackedCounts.saved(shapes[loading.CLASSES][0], spec.n_features, spec.n_classes)
+        n_bytes -= PackedCounts.bytes_saved_by(
+            shapes[loading.CLASSES][0], spec.n_features, spec.n_classes
+        )
     names = (spec.n_classes, sizes[LABELS]), (spec.n_features, sizes["feature_bytes"])
     return ModelSize(
         spec=spec, dense=document.dense, counted=document.hashed_weight is not None,

@@ -84,12 +84,12 @@ def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
                 both = write, partial(_look, crc, piece, largest)
                 list(in_turn(workers, both))
             if largest[0] >= INFINITE:
-                raise diverged(name)
+                raise diverged_error(name)
         out.commit()
         return TensorFile(out.size, int.from_bytes(crc.digest(), "big"))
 
 
-def diverged(name: str) -> DivergedError:
+def diverged_error(name: str) -> DivergedError:
     """Return the error of an array that is not finite."""
     return DivergedError(f"the {name} are not finite", hint="Use a smaller --learning-rate.")
 
@@ -142,7 +142,7 @@ class ArrayOnDisk:
         start, stop, _ = some.indices(self._n)
         found = os.pread(self._handle, stop - start, self._start + start)
         if len(found) < stop - start:
-            raise damaged(self._path, "it is cut short")
+            raise damage_error(self._path, "it is cut short")
         return np.frombuffer(found, np.uint8)
 
 
@@ -162,7 +162,7 @@ def read_tensors(path: Path, facts: TensorFile, into: dict[str, NDArray[Any]]) -
 
     def check(header: TensorHeader) -> None:
         if {name: (t.dtype, t.shape) for name, t in header.items()} != wanted:
-            raise damaged(path, "it does not hold the arrays that are needed")
+            raise damage_error(path, "it does not hold the arrays that are needed")
 
     _read(path, facts, check, lambda name, _: into[name])
 
@@ -179,9 +179,9 @@ def _read(
         for piece in _read_into(file, path, found.values()):
             _look(crc, piece, largest)
     if int.from_bytes(crc.digest(), "big") != facts.crc32c:
-        raise damaged(path, "size or checksum is wrong")
+        raise damage_error(path, "size or checksum is wrong")
     if largest[0] >= INFINITE:
-        raise damaged(path, "a number is not finite")
+        raise damage_error(path, "a number is not finite")
     return found
 
 
@@ -199,7 +199,7 @@ def _read_into(
                 while done < len(bytes_):
                     got = file.readinto(bytes_[done:])  # type: ignore[attr-defined]
                     if not got:
-                        raise damaged(path, "it is cut short")
+                        raise damage_error(path, "it is cut short")
                     done += got
                 yield piece
             if whole is not some:
@@ -223,7 +223,7 @@ def _open_file(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes
     try:
         with open(path, "rb", buffering=0, opener=regular) as file:
             if os.fstat(file.fileno()).st_size != facts.size:
-                raise damaged(path, "size or checksum is wrong")
+                raise damage_error(path, "size or checksum is wrong")
             start = file.read(LENGTH_BYTES)
             length = int.from_bytes(start, "little")
             text = file.read(min(length, MAX_HEADER))
@@ -231,7 +231,7 @@ def _open_file(path: Path, facts: TensorFile) -> Iterator[tuple[IO[bytes], bytes
     except ValueError as error:
         if isinstance(error, ModelError):
             raise
-        raise damaged(path, clean(error)) from None
+        raise damage_error(path, clean(error)) from None
     except OSError as error:
         raise disk_error(error, path) from error
 
@@ -243,13 +243,13 @@ def _header(path: Path, text: bytes, n_bytes: int) -> TensorHeader:
     for tensor in header.values():
         size = np.dtype(DTYPES[tensor.dtype]).itemsize * math.prod(tensor.shape)
         if tensor.data_offsets != (end, end + size) or min(tensor.shape, default=0) < 0:
-            raise damaged(path, "an array does not lie where its shape says")
+            raise damage_error(path, "an array does not lie where its shape says")
         end += size
     if end != n_bytes:
-        raise damaged(path, "its arrays do not fill it")
+        raise damage_error(path, "its arrays do not fill it")
     return header
 
 
-def damaged(place: str | os.PathLike[str], what: str) -> ModelError:
+def damage_error(place: str | os.PathLike[str], what: str) -> ModelError:
     """Return the error of a model in which something is wrong."""
     return ModelError(f"damaged: {what}", path=place, hint=COPY_AGAIN)

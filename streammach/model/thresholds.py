@@ -46,7 +46,7 @@ def curves_of(rows: RowBlock, ids: NDArray[np.int64], p: NDArray[np.float64]) ->
     lists, w = rows.lists, rows.weights.astype(np.float64)
     each = np.broadcast_to(w[:, None], p.shape)
     usable, weights = (p > 0) & (each > 0), w[lists.rows]
-    right, ids, p, w = lists.matched(ids)[usable], ids[usable], p[usable], each[usable]
+    right, ids, p, w = lists.match(ids)[usable], ids[usable], p[usable], each[usable]
     hits = float((w * right).sum())
     if not hits:
         return ()

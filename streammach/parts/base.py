@@ -19,7 +19,7 @@ from streammach.clock import Clock
 from streammach.data.holdout import HeldOut
 from streammach.data.store.dataset import Dataset
 from streammach.errors import check_word
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.model.findings import Findings
@@ -64,7 +64,7 @@ class PartSession(Protocol):
     def tell(self, text: str) -> None:
         """Say what was found."""
 
-    def measured(self, stage: str, reached: Reached) -> None:
+    def note_metrics(self, stage: str, reached: HeldOutMetrics) -> None:
         """Note what a stage, by its name, reached on held-out rows."""
 
 
@@ -88,7 +88,7 @@ class Decision:
 
     reasons: tuple[str, ...] = ()  # why, in sentences
     # what was measured on held-out rows, by way of ranking
-    figures: dict[Ranker, Reached] = field(default_factory=dict)
+    figures: dict[Ranker, HeldOutMetrics] = field(default_factory=dict)
     ranking: Ranking | None = None  # how classes are ranked with the part, where it changes that
     counts: CountWeights | None = None  # counts beside the hashed models
     linear: Linear | None = None  # linear classifiers, which are the model
@@ -142,7 +142,7 @@ class Part:
         """Return why it cannot be with this store and optimiser, in words; None if it can."""
         return None
 
-    def excluded(self, config: RunConfig) -> str | None:
+    def reason_against(self, config: RunConfig) -> str | None:
         """Return why the model's shape or place excludes it, in words; None if it does not."""
         only = "exact models alone have it"
         return only if self.exact_only and not config.shape.exact else None
@@ -204,7 +204,7 @@ class Part:
         """Return the training with it or without it, as held-out rows say, and why."""
         return spec, []
 
-    def used(self, spec: TrainSpec) -> bool | None:
+    def in_use(self, spec: TrainSpec) -> bool | None:
         """Return whether a training uses it; None if its search does not decide that."""
         return None
 
@@ -216,11 +216,11 @@ class Part:
         """Do what needs no hashed models, where it ranks classes without them."""
         raise NotImplementedError
 
-    def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
+    def reopen(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         """Return what :meth:`Ahead.save` wrote, or None; MismatchError of another training."""
         return None
 
-    def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:
+    def measure_untrained(self, session: PartSession, spec: TrainSpec) -> HeldOutMetrics:
         """Return what held-out rows reach with its weights, which take those of the backend."""
         raise NotImplementedError
 
@@ -229,7 +229,7 @@ class Part:
         return Decision()
 
 
-def wanted(part: Part, words: Mapping[str, str]) -> str:
+def switch_value(part: Part, words: Mapping[str, str]) -> str:
     """Return what the user says of a part, ``auto``, ``on`` or ``off``, or raise UsageError."""
     switch = part.switch
     word = words.get(switch.option, switch.words[0])

@@ -21,7 +21,7 @@ def switch_names() -> tuple[str, ...]:
     return tuple(part.switch.option for part in PARTS.values())
 
 
-def planned(config: RunConfig) -> list[Part]:
+def parts_of_plan(config: RunConfig) -> list[Part]:
     """Return the parts that there is room for."""
     names = {part.name for part in config.parts}
     return [part for part in PARTS.values() if part.name in names]
@@ -40,12 +40,12 @@ def parts_text(parts: tuple[PartPlan, ...]) -> str:
     return ", ".join(texts) or "-"
 
 
-def decided(facts: DataFacts, config: RunConfig, spec: TrainSpec) -> dict[str, str]:
+def switches_of(facts: DataFacts, config: RunConfig, spec: TrainSpec) -> dict[str, str]:
     """Return what a user would say of each part to have a training without a search for them."""
     found = {}
     for part in PARTS.values():
-        used = part.used(spec)
-        if used is None or part.possible(facts, config) or part.excluded(config):
+        used = part.in_use(spec)
+        if used is None or part.possible(facts, config) or part.reason_against(config):
             continue
         if any(choice.plan for choice in part.choices(facts, config, sure=False)):
             found[part.switch.option] = part.switch.words[1 if used else 2]

@@ -20,7 +20,7 @@ class Switch:
         return "--" + self.option.replace("_", "-")
 
     @property
-    def wanted(self) -> str:
+    def option_text(self) -> str:
         """What a user says who wants it."""
         return f"{self.flag} {self.words[1]}"
 

@@ -15,9 +15,9 @@ from streammach import hashing
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError, UsageError
 from streammach.machine import cores
-from streammach.parts.base import Part, wanted
+from streammach.parts.base import Part, switch_value
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, sentences
-from streammach.parts.registry import PARTS, planned
+from streammach.parts.registry import PARTS, parts_of_plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import SPREAD, cost, query
 from streammach.planning.ledger import ledger
@@ -122,9 +122,11 @@ def _of_features(weighing: Weighing, hashed_features: int | None) -> list[Candid
     for choices in itertools.product(*options):
         configs = [_with(way, choices) for way in ways]
         for buckets, repetitions in _shapes(configs[-1], weighing):
-            shaped = partial(_made, n_buckets=buckets, n_repetitions=repetitions)
+            shaped = partial(_make_config, n_buckets=buckets, n_repetitions=repetitions)
             try:
-                found.append(_weighed(map(shaped, configs), shaped(configs[-1]), choices, weighing))
+                found.append(
+                    _weigh_candidate(map(shaped, configs), shaped(configs[-1]), choices, weighing)
+                )
             except DeviceError as error:
                 refused = error
     if refused is not None and not found:
@@ -134,7 +136,7 @@ def _of_features(weighing: Weighing, hashed_features: int | None) -> list[Candid
         raise UsageError(f"no model without hashed ones: {what}: --repetitions 0")
     reasons = [_refusal(one.option.config) for one in found]
     if all(reasons):  # a part that is wanted does not go with this shape
-        asked = reshaped(ways[0], constraints.n_buckets or 1, constraints.n_repetitions or 1)
+        asked = change_shape(ways[0], constraints.n_buckets or 1, constraints.n_repetitions or 1)
         raise UsageError(next(iter(reasons), _refusal(_with(asked, choices))))
     return [one for one, why in zip(found, reasons, strict=True) if not why]
 
@@ -145,20 +147,20 @@ def _sole(weighing: Weighing, ways: Sequence[RunConfig]) -> list[Candidate]:
     for part in PARTS.values() if BACKENDS[weighing.device].unhashed else ():
         if not part.sole:
             continue
-        word = wanted(part, weighing.constraints.parts)
+        word = switch_value(part, weighing.constraints.parts)
         asked |= word == "on"
         if word == "auto" and not weighing.constraints.open:
             continue
         for choice in _choices(part, weighing, ways[0]):
             if choice.plan is not None:
                 alone = [replace(way, parts=(choice.plan,)) for way in ways]
-                configs = [reshaped(way, 1, 0) for way in alone]
-                found.append(_weighed(configs, configs[-1], [choice], weighing))
+                configs = [change_shape(way, 1, 0) for way in alone]
+                found.append(_weigh_candidate(configs, configs[-1], [choice], weighing))
     allow = weighing.constraints.allow
     return found if asked or any(allow(one.option) for one in found) else []
 
 
-def reshaped(config: RunConfig, n_buckets: int, n_repetitions: int) -> RunConfig:
+def change_shape(config: RunConfig, n_buckets: int, n_repetitions: int) -> RunConfig:
     """Return how a model of other B and R is trained."""
     cut = config.shape.hashed_features if n_repetitions else UNSET
     shape = replace(
@@ -167,32 +169,32 @@ def reshaped(config: RunConfig, n_buckets: int, n_repetitions: int) -> RunConfig
     return replace(config, shape=shape)
 
 
-def settled(config: RunConfig) -> RunConfig:
+def drop_excluded_parts(config: RunConfig) -> RunConfig:
     """Return a configuration without parts that its shape or its place does not allow."""
-    kept = {part.name for part in planned(config) if part.excluded(config) is None}
+    kept = {part.name for part in parts_of_plan(config) if part.reason_against(config) is None}
     return replace(
         config, parts=tuple(part for part in config.parts if part.fixed or part.name in kept)
     )
 
 
-def _made(config: RunConfig, *, n_buckets: int, n_repetitions: int) -> RunConfig:
-    return settled(reshaped(config, n_buckets, n_repetitions))
+def _make_config(config: RunConfig, *, n_buckets: int, n_repetitions: int) -> RunConfig:
+    return drop_excluded_parts(change_shape(config, n_buckets, n_repetitions))
 
 
 def _refusal(config: RunConfig) -> str:
-    reasons = ((part, part.excluded(config)) for part in planned(config))
-    return next((f"{why}: {part.switch.wanted}" for part, why in reasons if why), "")
+    reasons = ((part, part.reason_against(config)) for part in parts_of_plan(config))
+    return next((f"{why}: {part.switch.option_text}" for part, why in reasons if why), "")
 
 
 def _choices(part: Part, weighing: Weighing, config: RunConfig) -> list[Choice]:
-    word, facts = wanted(part, weighing.constraints.parts), weighing.facts
+    word, facts = switch_value(part, weighing.constraints.parts), weighing.facts
     if word == "off":
         return [part.without(None)]
     why = part.possible(facts, config)
     if why is None:
         return list(part.choices(facts, config, sure=word == "on"))
     if word == "on":
-        raise UsageError(f"{why}: {part.switch.wanted}")
+        raise UsageError(f"{why}: {part.switch.option_text}")
     return [part.without(why)]
 
 
@@ -201,7 +203,7 @@ def _with(config: RunConfig, choices: Sequence[Choice]) -> RunConfig:
     return replace(config, parts=(*config.parts, *parts))
 
 
-def _weighed(
+def _weigh_candidate(
     configs: Iterable[RunConfig], last: RunConfig, choices: Sequence[Choice], weighing: Weighing
 ) -> Candidate:
     facts, limits, speed = weighing.facts, weighing.limits, weighing.speed
@@ -212,7 +214,9 @@ def _weighed(
     if config.shape.unhashed:
         loss += next(c.alone for c in choices if c.alone is not None)
     elif config.shape.cut or not config.shape.exact:
-        loss += hashed(facts, config, next((c.fit for c in choices if c.fit is not None), None))
+        loss += hashing_loss(
+            facts, config, next((c.fit for c in choices if c.fit is not None), None)
+        )
     expected = cost(facts, config, speed)
     seconds, points = expected.within(weighing.constraints.seconds)
     loss += AccuracyDrop(points, points / 2)
@@ -226,7 +230,7 @@ def _weighed(
     return Candidate(option, lines, sentences(choices))
 
 
-def hashed(facts: DataFacts, config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
+def hashing_loss(facts: DataFacts, config: RunConfig, fit: Fit | None = None) -> AccuracyDrop:
     """Return what R times B buckets over d' features lose against many columns over all."""
     listed = config.batching.batch_labels > 0 and not config.dense
     shape, beside = config.shape, fit is not None
@@ -321,7 +325,7 @@ def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
     (1, 0) stands for no hashed models, where a part ranks classes without them.
     """
     classes = config.shape.n_classes
-    exact = any(part.exact_only for part in planned(config))
+    exact = any(part.exact_only for part in parts_of_plan(config))
     constraints = weighing.constraints
     buckets, repetitions = constraints.n_buckets, constraints.n_repetitions
     if buckets is not None and repetitions and buckets < classes:
@@ -329,7 +333,10 @@ def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
             yield buckets, repetitions
         return
     unhashed = (1, 0)
-    ranks = any(part.ranks_alone for part in planned(config)) and BACKENDS[weighing.device].unhashed
+    ranks = (
+        any(part.ranks_alone for part in parts_of_plan(config))
+        and BACKENDS[weighing.device].unhashed
+    )
     if constraints.unhashed:
         if ranks:
             yield unhashed
@@ -352,7 +359,7 @@ def _largest(config: RunConfig, n_buckets: int, weighing: Weighing) -> int:
 
     def too_many(n_repetitions: int) -> bool:
         try:
-            lines = ledger(weighing.facts, reshaped(config, n_buckets, n_repetitions))
+            lines = ledger(weighing.facts, change_shape(config, n_buckets, n_repetitions))
         except DeviceError:
             return True
         return weighing.limits.overshoot(lines) > 0

@@ -16,7 +16,7 @@ from streammach.errors import BudgetError
 from streammach.jit import CACHE_DIR, TRAINING_COMPILER_BYTES
 from streammach.machine import (
     MemoryLimit,
-    advised,
+    advise_memory,
     memory_limit,
     percent_text,
     size_text,
@@ -88,7 +88,7 @@ def plan(
     facts = _facts(data)
     weighing, weighed, found, why_device = on_device(
         constraints.device, constraints.work(facts.n_classes),
-        partial(_weighed, facts, constraints),
+        partial(_weigh_all, facts, constraints),
     )  # fmt: skip
     config = found.option.config
     model, more = _with_hashes(config.shape, constraints.seed)
@@ -113,11 +113,11 @@ def plan(
         facts=facts, model=model, config=config, ledger=found.lines,
         limits=replace(weighing.limits, spare=0),
         reasons=(*reasons, *more), device_reason=why_device,
-        expected=replace(found.option, chosen=True), options=_shown(found, weighed),
+        expected=replace(found.option, chosen=True), options=_options_to_show(found, weighed),
     )  # fmt: skip
 
 
-def _weighed(
+def _weigh_all(
     facts: DataFacts, constraints: Constraints, device: str, why: str
 ) -> tuple[Weighing, list[Candidate], Candidate, str]:
     weighing = Weighing(
@@ -127,7 +127,7 @@ def _weighed(
     weighing, weighed = _roomy(weighing)
     found = _best(weighed, constraints)
     if found is None:
-        raise _refused(weighing, weighed)
+        raise _budget_error(weighing, weighed)
     roomy = _with_best(found, weighing)
     return weighing, [roomy if one is found else one for one in weighed], roomy, why
 
@@ -230,7 +230,7 @@ def _why(
     return (text,)
 
 
-def _shown(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]:
+def _options_to_show(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]:
     """Return the options worth showing, the best first: of each B and kind its best, and others."""
     best: dict[tuple[int, tuple[str, ...], bool], Option] = {}
     for option in sorted((c.option for c in weighed), key=lambda o: (o.loss, o.seconds)):
@@ -254,7 +254,7 @@ def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ..
         table = hashing.codes(a, b, shape.n_classes, shape.n_buckets)
         reasons = (
             f"classes not told apart: {hashing.count_collisions(table):,} pairs "
-            f"(bound on the expected number {hashing.collision_bound(*sizes):z.1g})",
+            f"(bound on the expected number {hashing.collision_chance(*sizes):z.1g})",
         )
     model = ModelSpec(
         n_classes=shape.n_classes, n_features=shape.n_features, n_buckets=shape.n_buckets,
@@ -264,7 +264,7 @@ def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ..
     return model, reasons
 
 
-def _refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
+def _budget_error(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
     """Return the error of a plan that does not fit."""
     allowed, constraints = weighing.limits, weighing.constraints
     least = min(weighed, key=lambda c: allowed.overshoot(c.lines))
@@ -272,7 +272,7 @@ def _refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
     within_memory = [c.option for c in weighed if c.option.fits]
     if within_memory:
         return _too_slow(constraints, within_memory)
-    where, n_bytes, source = allowed.violated(least.lines)
+    where, n_bytes, source = allowed.first_violation(least.lines)
     terms = [line for line in least.lines if line.where == where][:3]
     named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in terms)
     what = (
@@ -283,7 +283,7 @@ def _refused(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:
     needed = bytes_in(least.lines, where)
     more = 0 if CACHE_DIR else TRAINING_COMPILER_BYTES  # else kernels are compiled first
     advice = (
-        f"use --memory {advised(needed + (where == 'host') * more)} or more"
+        f"use --memory {advise_memory(needed + (where == 'host') * more)} or more"
         if where == allowed.where
         else "free some"
     )

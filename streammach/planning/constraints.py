@@ -10,7 +10,7 @@ from typing import Any, get_args
 from streammach.backends.kinds import Work
 from streammach.errors import UsageError, check_word, no_option
 from streammach.machine import parse_seconds
-from streammach.parts.base import wanted
+from streammach.parts.base import switch_value
 from streammach.parts.registry import PARTS, switch_names
 from streammach.spec.annotated import check_record
 from streammach.spec.optimizers import OPTIMIZERS
@@ -123,7 +123,7 @@ class Constraints:
         for name, known in words.items():
             check_word(getattr(self, name), known, f"--{name}")
         for part in PARTS.values():
-            wanted(part, self.parts)
+            switch_value(part, self.parts)
         if self.parts.get("linear") == "on" and not self.open:
             what = "linear classifiers have no buckets, batches and other parts: --linear on"
             raise UsageError(what)

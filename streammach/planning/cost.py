@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streammach.backends.kinds import Rates
 from streammach.parts.expected import RATES
-from streammach.parts.registry import planned
+from streammach.parts.registry import parts_of_plan
 from streammach.planning.speed import rates_of
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
@@ -69,10 +69,10 @@ class Cost:
     @property
     def seconds(self) -> float:
         """All of it."""
-        return START + sum(self.parts.values()) + self.hashed + self.smaller
+        return START + sum(self.parts.values()) + self.hashed_seconds + self.smaller
 
     @property
-    def hashed(self) -> float:
+    def hashed_seconds(self) -> float:
         """What hashed models take."""
         return self.search + self.epochs + self.finish
 
@@ -93,7 +93,7 @@ class Cost:
 
 def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     """Return the expected time of a training with nothing given but its budget."""
-    by_name = {part.name: part.work(facts, config) for part in planned(config)}
+    by_name = {part.name: part.work(facts, config) for part in parts_of_plan(config)}
     works = list(by_name.values())
     scale = 1 / (config.placement.threads * speed)
     elastic = sum(work.elastic * scale + work.elastic_fixed for work in works)
@@ -109,7 +109,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
             elastic=elastic, elastic_points=points,
         )  # fmt: skip
     device = rates_of(config.placement.device)
-    alone, scored, ranked = _hashed(facts, config, scale)
+    alone, scored, ranked = _hashed_seconds(facts, config, scale)
     slower = 1.0 if device is None else alone / _step(facts, config)  # than threads of the CPU
     step = alone = alone + slower * sum(work.step for work in works)
     n, held, epochs = facts.n_rows, config.batching.held_out_rows, EPOCHS[config.dense]
@@ -128,7 +128,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
         kept = weights * device.copied
     epoch = (n * step + measure) * scale + kept
     if config.dense:
-        needed = not any(part.ranks_untrained for part in planned(config))
+        needed = not any(part.ranks_untrained for part in parts_of_plan(config))
         elastic += (epochs - needed) * epoch + (SEARCH_ELASTIC if needed else 1) * search * scale
         points += EPOCHS_POINTS * needed
     return Cost(
@@ -147,7 +147,7 @@ def moved_bytes(config: RunConfig) -> int:
 
 def search_trials(facts: DataFacts, config: RunConfig) -> float:
     """Return about how many trials a search takes."""
-    parts = sum(part.work(facts, config).trials for part in planned(config))
+    parts = sum(part.work(facts, config).trials for part in parts_of_plan(config))
     return _own_trials(facts) + parts
 
 
@@ -159,7 +159,7 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
     """Return the seconds that it takes to choose the smallest form of a model, and to code it."""
     rows, threads = min(config.batching.held_out_rows, judges), config.placement.threads
     n_bytes = 4.0 * config.weight_rows * config.shape.n_columns
-    n_bytes += sum(part.model_bytes(config) for part in planned(config))
+    n_bytes += sum(part.model_bytes(config) for part in parts_of_plan(config))
     forms = FORMS if judges >= JUDGES else FEW_FORMS
     return forms * rows * query(facts, config, speed) / threads + CODED * n_bytes
 
@@ -179,12 +179,14 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
         config.weight_rows * QUERY_DENSE if config.dense else values_of(facts, config) * FORWARD
     )
     seconds = shape.n_columns * (values + QUERY_COLUMN)
-    scoring = [part.work(facts, config).scoring for part in planned(config)]
+    scoring = [part.work(facts, config).scoring for part in parts_of_plan(config)]
     usual = shape.n_classes * (1 + shape.n_repetitions) * QUERY_CLASS
     return (seconds + next((s for s in scoring if s is not None), usual)) / speed
 
 
-def _hashed(facts: DataFacts, config: RunConfig, scale: float) -> tuple[float, float, float]:
+def _hashed_seconds(
+    facts: DataFacts, config: RunConfig, scale: float
+) -> tuple[float, float, float]:
     """Return what a row of hashed models takes: a step, the best classes, and by all estimators.
 
     Seconds of one thread of the reference machine, which are multiplied with `scale`.
@@ -234,7 +236,7 @@ class Rung:
 
 def trial(n_rows: int, epochs: int, trials: float, most: float = math.inf) -> tuple[int, int]:
     """Return the rows and epochs of one trial of a search, which passes so many rows at most."""
-    return _passing(n_rows, epochs, min(_passed(n_rows, epochs, trials), most))
+    return _passing(n_rows, epochs, min(_passes_over(n_rows, epochs, trials), most))
 
 
 def rungs(
@@ -242,12 +244,12 @@ def rungs(
 ) -> tuple[Rung, ...]:
     """Return the rounds, of as many rows each, in which half of the candidates are left out."""
     rounds = math.ceil(math.log2(candidates))
-    passed = TRANSFORM_TRIALS * min(_passed(n_rows, epochs, trials), most) / rounds
+    passed = TRANSFORM_TRIALS * min(_passes_over(n_rows, epochs, trials), most) / rounds
     left = [math.ceil(candidates / 2**done) for done in range(rounds)]
     return tuple(Rung(n, *_passing(n_rows, epochs, passed / n)) for n in left)
 
 
-def _passed(n_rows: int, epochs: int, trials: float) -> float:
+def _passes_over(n_rows: int, epochs: int, trials: float) -> float:
     return max(SEARCH_SHARE * epochs * n_rows / trials, LEAST_PASSED)
 
 

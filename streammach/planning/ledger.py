@@ -7,7 +7,7 @@ from streammach.data.reader import Reader
 from streammach.data.row_groups import equal_rows_bytes
 from streammach.data.row_order import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
-from streammach.parts.registry import planned, said_of
+from streammach.parts.registry import parts_of_plan, said_of
 from streammach.prediction.narrowed import Narrowed
 from streammach.spec.byte_lines import Line
 from streammach.spec.config import Batching, RunConfig
@@ -45,8 +45,8 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     host["taking rows in"] = max(facts.intake_bytes - sum(host.values()) + host["code"], 0)
     host["libraries"] = facts.libraries_bytes
     kept = backend["weights"] + backend.get("optimizer", 0)
-    saved = sum(part.model_bytes(config) for part in planned(config))
-    ahead = sum(part.kept_bytes(facts, config) for part in planned(config))
+    saved = sum(part.model_bytes(config) for part in parts_of_plan(config))
+    ahead = sum(part.kept_bytes(facts, config) for part in parts_of_plan(config))
     disk = {
         "model": backend["weights"] + facts.names_bytes + saved,
         "checkpoints": CHECKPOINTS * kept + ahead,
@@ -98,8 +98,8 @@ def _smaller(facts: DataFacts, config: RunConfig) -> int:
     Rows are read no more then, and when it is made, parts are gone, too; the names of the features
     that it keeps stand beside all names.
     """
-    judged = sum(part.judged_bytes(facts, config) for part in planned(config))
-    made = sum(part.smaller_bytes(facts, config) for part in planned(config))
+    judged = sum(part.judged_bytes(facts, config) for part in parts_of_plan(config))
+    made = sum(part.smaller_bytes(facts, config) for part in parts_of_plan(config))
     narrowed = Narrowed.footprint(config)
     return max(narrowed + judged, Narrowed.coding(config) + made + facts.names_bytes)
 
@@ -107,6 +107,6 @@ def _smaller(facts: DataFacts, config: RunConfig) -> int:
 def _parts(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     """Return the bytes of parts: those before the first epoch are gone when others come."""
     found: dict[str, dict[str, int]] = {"before": {}, "after": {}}
-    for part in planned(config):
+    for part in parts_of_plan(config):
         found[part.when] |= part.footprint(facts, config)
     return max(found.values(), key=lambda lines: sum(lines.values()))

@@ -15,7 +15,7 @@ import platformdirs
 
 from streammach.backends.kinds import Rates
 from streammach.backends.registry import BACKENDS
-from streammach.kernel_cache import keep, kept
+from streammach.kernel_cache import keep, read_own_file
 
 REFERENCE = 0.144e-9  # seconds of one thread for a value and a column, on the reference machine
 FEATURES, COLUMNS, ROWS, ROW_VALUES = 20_000, 512, 512, 30
@@ -33,7 +33,7 @@ class Speed(msgspec.Struct, frozen=True):
 
 def known_speed() -> float:
     """Return how many times as fast as the reference a thread is; 1 where it was not measured."""
-    return REFERENCE / (_known(_path(), _machine()) or (REFERENCE,))[0]
+    return REFERENCE / (_read_known(_path(), _machine()) or (REFERENCE,))[0]
 
 
 def speed(*, again: bool = False) -> float:
@@ -42,7 +42,7 @@ def speed(*, again: bool = False) -> float:
     Where it is measured `again`, a machine that was busy before counts as fast as it is now.
     """
     path, machine = _path(), _machine()
-    known = _known(path, machine)
+    known = _read_known(path, machine)
     if known is None or again:
         seconds = (measure(),)
         if known is None or known[0] > BUSY * seconds[0]:
@@ -57,7 +57,7 @@ def rates_of(device: str) -> Rates | None:
     if kind.rates is None:
         return None
     path, card = _path().with_name(f"{device}.json"), kind.probe()
-    return Rates(*(_known(path, card) or _keep(path, card, kind.rates())))
+    return Rates(*(_read_known(path, card) or _keep(path, card, kind.rates())))
 
 
 def _keep(path: Path, machine: str, seconds: tuple[float, ...]) -> tuple[float, ...]:
@@ -67,9 +67,9 @@ def _keep(path: Path, machine: str, seconds: tuple[float, ...]) -> tuple[float, 
     return seconds
 
 
-def _known(path: Path, machine: str) -> tuple[float, ...] | None:
+def _read_known(path: Path, machine: str) -> tuple[float, ...] | None:
     try:
-        known = msgspec.json.decode(kept(path), type=Speed)
+        known = msgspec.json.decode(read_own_file(path), type=Speed)
     except (OSError, msgspec.MsgspecError):
         return None
     usable = known.machine == machine and all(0 < s < 1e-6 for s in known.seconds)

@@ -70,7 +70,7 @@ class Allowed:
             return self.n_classes
         return len(np.unique(self.says[self.classes]))
 
-    def n_ranked(self, k: int) -> int:
+    def n_to_rank(self, k: int) -> int:
         """Return how many of all classes are ranked for k labels; k where some are scored alone."""
         most = len(self.classes)
         if self.only is not None or SHARE * self.n_classes <= most:
@@ -88,12 +88,12 @@ class Allowed:
 
     def best(self, rows: RowBlock, k: int, rank: ListRanking) -> Top:
         """Return the k best labels of each row and their scores, exactly; -1 for no more."""
-        k, n, asked = min(k, self.n_labels), rows.n_rows, self.n_ranked(k)
+        k, n, asked = min(k, self.n_labels), rows.n_rows, self.n_to_rank(k)
         if self.only is not None:
             return rank(rows, k, self._own(self.only))
         ids, scores = np.full((n, k), -1), np.zeros((n, k), np.float32)
         if SHARE * self.n_classes > len(self.classes):
-            ids, scores = self.packed(*rank(rows, asked), k)
+            ids, scores = self.pack_best(*rank(rows, asked), k)
         if asked == len(self.classes):
             return ids, scores
         lacking = np.flatnonzero(ids[:, -1] < 0)
@@ -102,19 +102,19 @@ class Allowed:
             if not len(some):
                 continue
             own = self.part(slice(some[0], some[0] + 1))
-            ids[some], scores[some] = rank(rows.take(some), k, own._shared(len(some)))
+            ids[some], scores[some] = rank(rows.take(some), k, own._common_list(len(some)))
         return ids, scores
 
-    def packed(
+    def pack_best(
         self, ids: NDArray[np.int64], scores: NDArray[Any], k: int
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the first k labels that may be said among ranked classes (n, m), and scores."""
         labels = ids if self.says is None else self.says[ids].astype(np.int64)
         right = self.classes[ids]
         if self.only is not None:
-            right &= self.only.matched(labels)
+            right &= self.only.match(labels)
         if self.never is not None:
-            right &= ~self.never.matched(labels)
+            right &= ~self.never.match(labels)
         if self.says is not None:  # a label is there once, where it is best
             order = np.argsort(labels, axis=1, kind="stable")
             alike = np.diff(np.take_along_axis(labels, order, axis=1), axis=1) == 0
@@ -128,14 +128,14 @@ class Allowed:
         lack = ((0, 0), (0, k - found.shape[1]))
         return np.pad(found, lack, constant_values=-1), np.pad(own, lack).astype(scores.dtype)
 
-    def _shared(self, n: int) -> CandidateLists:
+    def _common_list(self, n: int) -> CandidateLists:
         """Return the classes that may be said of each of n rows, which are one with `never`."""
         classes = np.flatnonzero(self.classes)
         labels = classes if self.says is None else self.says[classes]
         if self.never is not None:
             some = ~np.isin(labels, self.never.classes)
             classes, labels = classes[some], labels[some]
-        return CandidateLists.shared(n, classes, labels)
+        return CandidateLists.repeat(n, classes, labels)
 
     def _own(self, only: LabelLists) -> CandidateLists:
         """Return the classes of each row's own labels that may be said."""
@@ -144,7 +144,7 @@ class Allowed:
             order = np.argsort(self.says, kind="stable")
             starts = np.searchsorted(self.says[order], np.arange(len(self.says) + 1))
             ends, places = places_of(starts, only.classes.astype(np.int64))
-            lists = LabelLists(ends[only.starts], order[places].astype(np.int32)).sorted()
+            lists = LabelLists(ends[only.starts], order[places].astype(np.int32)).sort()
         labels = lists.classes if self.says is None else self.says[lists.classes]
         right, rows = self.classes[lists.classes], lists.rows
         if self.never is not None:
@@ -172,7 +172,7 @@ class KnownLabels:
     def _index(self) -> NameIndex:
         return self._model.labels.index()
 
-    def allowed(
+    def limit_labels(
         self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None, *,
         warned: bool = True, names: Mapping[Any, bytes] | None = None,
     ) -> Allowed | None:  # fmt: skip

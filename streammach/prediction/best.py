@@ -54,7 +54,7 @@ class BestLabels:
         estimator: Ranker | None = None, allowed: Allowed | None = None,
     ) -> Ranking:  # fmt: skip
         """Return how rows are ranked, or raise UsageError."""
-        named, calibrated = estimator or self._named, self._model.calibrated
+        named, calibrated = estimator or self._named, self._model.calibrated_ranking
         if (probabilities or threshold is not None) and named not in (None, calibrated):
             raise UsageError(
                 f"probabilities are those of the ranking {calibrated}, not of {named}: --estimator",
@@ -77,7 +77,7 @@ class BestLabels:
         allowed = allowed or self.known.usual
         return rank(block, k) if allowed is None else allowed.best(block, k, rank)
 
-    def ranked(self, name: Ranker, block: RowBlock, k: int) -> Top:
+    def rank(self, name: Ranker, block: RowBlock, k: int) -> Top:
         """Return the k best of all classes by an estimator."""
         return self._of(name)(block, k)
 
@@ -92,8 +92,8 @@ class BestLabels:
         left out.
         """
         model, usual, n = self._model, self.known.usual, max(k, CANDIDATES)
-        every = self._of(model.calibrated)
-        asked = [n, *(one.n_ranked(m) for one, m in ((usual, n), (allowed, k)) if one is not None)]
+        every = self._of(model.calibrated_ranking)
+        asked = [n, *(one.n_to_rank(m) for one, m in ((usual, n), (allowed, k)) if one is not None)]
         top = every(block, max(asked))
 
         def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
@@ -108,7 +108,7 @@ class BestLabels:
             p, left = class_probabilities(scores, model.n_labels, model.calibration)
             if allowed is not None:  # the same labels come first among the best of all
                 n = min(CANDIDATES, ids.shape[1])
-                first, own = allowed.packed(ids[:, :n], p[:, :n], found.shape[1])
+                first, own = allowed.pack_best(ids[:, :n], p[:, :n], found.shape[1])
                 p = np.where(first >= 0, own, left[:, None])
         said = np.where(found >= 0, p[:, : found.shape[1]], 0).astype(np.float32)
         if threshold is None:
@@ -123,7 +123,7 @@ class BestLabels:
         """
         if self.known.usual is None:
             return scores
-        return self._of(self._model.calibrated)(block, CANDIDATES)[1]
+        return self._of(self._model.calibrated_ranking)(block, CANDIDATES)[1]
 
     def _of(self, name: Ranker) -> ListRanking:
         """Return how classes are ranked."""
@@ -138,7 +138,11 @@ class BestLabels:
                 assert self._scorer is not None
                 ranking = by_counts(backend, self._scorer, transform)
             ranking = _check_numbers(ranking)
-            if model.late is not None and self._late is not None and name == model.calibrated:
+            if (
+                model.late is not None
+                and self._late is not None
+                and name == model.calibrated_ranking
+            ):
                 ranking = by_classifiers(ranking, model.late, self._late)
             without = WithoutFeatures.of(model, name)
             self._rankings[name] = ranking if without is None else without.change(ranking)

@@ -49,7 +49,7 @@ class Confusion:
     predicted_title: str = ""
 
     @property
-    def shown(self) -> tuple[Label, Label]:
+    def label_texts(self) -> tuple[Label, Label]:
         """Both labels as people read them."""
         return self.title or self.label, self.predicted_title or self.predicted
 
@@ -99,7 +99,7 @@ class ClassAnswers(NamedTuple):
 
 def class_answers(rows: RankedRows, threshold: float) -> ClassAnswers:
     """Return the labels of rows that training saw, each with what is predicted in its place."""
-    lists, best, (ids, said, hits) = rows.block.lists, rows.best, rows.predicted(threshold)
+    lists, best, (ids, said, hits) = rows.block.lists, rows.best, rows.predict_labels(threshold)
     known, n = lists.classes >= 0, len(rows.model.labels)
     own, classes = lists.rows[known], lists.classes[known]
     # Labels rise within a row, so that these numbers rise.
@@ -112,7 +112,7 @@ def class_answers(rows: RankedRows, threshold: float) -> ClassAnswers:
         p[place] = rows.p[hits]
     elif rows.model.calibration is not None:
         p = np.exp(rows.logs)
-    others = ~lists.matched(best)
+    others = ~lists.match(best)
     first = np.where(others.any(axis=1), best[np.arange(len(best)), others.argmax(axis=1)], -1)
     return ClassAnswers(classes, misses, p, first[own], rows.numbers[own])
 
@@ -325,7 +325,7 @@ class NamespaceValues:
         with_one, first = np.unique(owners, return_index=True)
         group = np.full(block.n_rows, len(self._own))
         group[with_one] = places[own[first]]
-        right = block.lists.matched(rows.best[:, :1])[:, 0]
+        right = block.lists.match(rows.best[:, :1])[:, 0]
         return IdCounts.of(group, np.stack([np.ones_like(group), right], axis=1))
 
     def slices(self, counts: NDArray[np.int64]) -> Slices:

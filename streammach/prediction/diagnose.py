@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.errors import DataError
 from streammach.figures import Explanation
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.prediction.evaluate import Evaluation
@@ -92,7 +92,7 @@ def diagnose(
 ) -> Diagnosis:  # fmt: skip
     """Return where a model is right, on the first rows of a store or a labelled text."""
     tell, began = progress or (lambda stage, done, total: None), time.monotonic()
-    n, place, seen, examples = 0, located(path), InputCounts(), tuple[Example, ...]()
+    n, place, seen, examples = 0, locate(path), InputCounts(), tuple[Example, ...]()
     with Predictor(model, threads=threads, memory=memory) as predictor:
         more, sums = REQUEST.beside(model.spec.n_classes), MetricSums(model, REQUEST)
         room = predictor.room("report", path, REQUEST.best, beside=more)
@@ -104,7 +104,7 @@ def diagnose(
             tell("rank", n, rows)
     if not n:
         raise DataError("it holds no rows", path=path)
-    room.done()
+    room.keep_kernels()
     # Powers of two, then all; none of a single one.
     total, depths, n_depth = model.spec.n_repetitions, [], min(n, DEPTH_ROWS)
     counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total] * (total > 1)
@@ -127,7 +127,7 @@ def _examples(predictor: Predictor, rows: RowBlock, best: NDArray[np.int64]) -> 
     """
     rows = rows.part(0, min(rows.n_rows, EXAMPLE_ROWS))
     best, lists = best[: rows.n_rows, :1], rows.lists
-    right, own = lists.matched(best)[:, 0], np.full(rows.n_rows, -1)
+    right, own = lists.match(best)[:, 0], np.full(rows.n_rows, -1)
     some = np.flatnonzero(lists.lengths)
     own[some] = lists.classes[lists.starts[some + 1] - 1]
     chosen = np.concatenate([np.flatnonzero(x)[:EXAMPLES] for x in (right, ~right)])
@@ -158,7 +158,7 @@ def depth_of(
             n += block.n_rows
             for name in names:
                 best = predictor.topk_ids(block, 1, name)[0]
-                right[name] += int(block.lists.matched(best).sum())
+                right[name] += int(block.lists.match(best).sum())
     return Depth(n_repetitions, {name: count / max(n, 1) for name, count in right.items()})
 
 
@@ -188,7 +188,7 @@ def query_time(model: Model, path: str | os.PathLike[str], *, queries: int = QUE
     # A few rows, beside what the page was planned with.
     few = Room(rows=queries, values=LEAST_VALUES, sorted_bytes=0, lines=())
     with Predictor(model, device="cpu", threads=1) as predictor:
-        blocks = rows_of(located(path), model, InputCounts(), few)
+        blocks = rows_of(locate(path), model, InputCounts(), few)
         rows = (block.part(i, i + 1) for block in blocks for i in range(block.n_rows))
         for row in islice(rows, queries):
             began = time.perf_counter()

@@ -19,8 +19,8 @@ from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import as_rows, is_pair, is_table, rows_and_labels
 from streammach.errors import DataError, UsageError, clean, type_name
-from streammach.figures import Reached, figures_text
-from streammach.files.urls import located
+from streammach.figures import HeldOutMetrics, figures_text
+from streammach.files.urls import locate
 from streammach.model.model import Model
 from streammach.prediction.by_class import Confusion, EachClass, Slices
 from streammach.prediction.inputs import InputCounts, rows_of
@@ -151,8 +151,8 @@ class Evaluation(Reported):
             return record | self.at
         alone = {own.name for own in fields(self) if own.metadata == ONE_LABEL}
         return {
-            **{name: value for name, value in record.items() if name not in alone}, **sets.named(),
-            "n_labels": sets.n_labels, "decile_recall": sets.decile_recall,
+            **{name: value for name, value in record.items() if name not in alone},
+            **sets.by_name(), "n_labels": sets.n_labels, "decile_recall": sets.decile_recall,
             "micro_f1": f1.micro, "macro_f1": f1.macro,
         }  # fmt: skip
 
@@ -169,7 +169,7 @@ class Evaluation(Reported):
 
 def choose_estimator(
     backend: Backend, rows: RowBlock, transform: Transform
-) -> tuple[Estimator, dict[Estimator, Reached]]:
+) -> tuple[Estimator, dict[Estimator, HeldOutMetrics]]:
     """Return the estimator to use, and what every one reaches on rows.
 
     The first of the list is used unless another one is better by more than a standard error of
@@ -240,7 +240,7 @@ def evaluate(
     began, skip, seen = time.monotonic(), skipping(on_bad_row, max_bad), InputCounts()
     path = path if y is None else (path, y)
     given = not isinstance(path, str | os.PathLike)
-    place = PLACE if given else located(path)
+    place = PLACE if given else locate(path)
     listed = rejects_list(rejects, skip=skip, force=force, inputs=[place])
     request = EvaluationRequest(
         threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
@@ -265,7 +265,7 @@ def evaluate(
             told("evaluate", seen.rows, seen.total)
     if not seen.rows:
         raise DataError("it holds no rows", path=place)
-    room.done()
+    room.keep_kernels()
     found = evaluation_of(sums, seen, predictor.estimator)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
 
@@ -318,7 +318,7 @@ def with_labels(block: RowBlock, found: Labels, names: Names) -> RowBlock:
     known = names.labels_of(Names.of(found.raws(unique.tolist())))[where]
     if found.lists is None:
         return replace(block, classes=known)
-    lists = replace(found.lists, classes=known).sorted()
+    lists = replace(found.lists, classes=known).sort()
     return replace(block, classes=lists.first).with_labels(lists)
 
 

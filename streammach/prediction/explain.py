@@ -31,7 +31,7 @@ from streammach.prediction.without_features import WithoutFeatures
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
 from streammach.rows.packed import Counts, PackedCounts, PackedRows, unpack_rows
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.spec.estimators import BLEND, ESTIMATORS, MEDIAN, MINIMUM, SUM, USUAL
 from streammach.spec.types import Ranker
 
@@ -79,7 +79,7 @@ class Explainer:
     def __init__(self, model: Model, estimator: Ranker, every: Ranking | None = None) -> None:
         # `every` ranks by the estimator, which a model needs with classifiers
         self._model = model
-        late = model.late is not None and estimator == model.calibrated
+        late = model.late is not None and estimator == model.calibrated_ranking
         self._late, self._every = model.late if late else None, every
         self._counts: Counts | None = model.counts if estimator == BLEND else None
         self._neighbours = None
@@ -104,7 +104,7 @@ class Explainer:
             raise UsageError(f"{n} features are asked for: 1 or more explain a score")
         out = np.zeros(ids.shape, reason_type(n))
         out["features"] = -1
-        given = transformed(rows, self._model.training.transform)
+        given = transform_block(rows, self._model.training.transform)
         best = self._best(rows)
         for i, (first, last) in enumerate(pairwise(rows.indptr.tolist())):
             there = np.flatnonzero(ids[i] >= 0)
@@ -196,7 +196,7 @@ class Explainer:
         bias = self._model.bias.astype(np.float64)
         waves = self._waves(self._turns(features, values))
         z = bias + waves
-        for some, added in self._added(features, values):
+        for some, added in self._contributions(features, values):
             z += added.sum(axis=0)
             out.parts[some] += added[:, columns].mean(axis=2)
         if self._model.training.logistic:
@@ -212,9 +212,9 @@ class Explainer:
     def _add_others(self, features: Ids, values: Numbers, columns: Ids, out: Terms) -> None:
         """Add what the scores of classes lose when the row is without a feature."""
         bias, turns = self._model.bias.astype(np.float64), self._turns(features, values)
-        z: Numbers = sum((x.sum(axis=0) for _, x in self._added(features, values)), bias)
+        z: Numbers = sum((x.sum(axis=0) for _, x in self._contributions(features, values)), bias)
         out.scores[:] += self._scores((z + self._waves(turns))[None], columns)[0]
-        for some, added in self._added(features, values):
+        for some, added in self._contributions(features, values):
             left = turns - values[some, None] * self._projection[features[some]]
             out.parts[some] += out.scores - self._scores(z - added + self._waves(left), columns)
         empty = bias + self._waves(self._projection[-2])
@@ -245,7 +245,7 @@ class Explainer:
         codes = np.concatenate([spec.codes(i, i + 1) for i in ids.tolist()]).astype(np.int64)
         return codes + np.arange(spec.n_repetitions) * spec.n_buckets
 
-    def _added(self, features: Ids, values: Numbers) -> Iterator[tuple[slice, Numbers]]:
+    def _contributions(self, features: Ids, values: Numbers) -> Iterator[tuple[slice, Numbers]]:
         """Yield what some features after others add to all logits: float64 (p, R*B)."""
         model, table = self._model, self._model.weights
         step = max(1, PIECE_BYTES // (8 * model.spec.n_columns))
@@ -335,7 +335,7 @@ def explanations(
     ]
 
 
-def explained(
+def reasons_array(
     ids: Ids, reasons: NDArray[Any] | None, labels: Names, features: Names
 ) -> NDArray[Any]:
     """Return reasons of classes int64 (n, k) as records in an array, None of the id -1: (n, k)."""

@@ -75,7 +75,7 @@ def metrics(
     rankings = _Rankings.of(scores, labels)
     own = rankings.labels_of(true)
     training = None if train is None else rankings.labels_of(train)
-    names, counts = _ordered(rankings, own, training)
+    names, counts = _order_labels(rankings, own, training)
     rows = with_labels(_without_features(rankings.scores.shape[0]), own, names)
     listed = any(one is not None and one.lists is not None for one in (own, training))
     facts = ClassFacts(
@@ -102,7 +102,7 @@ def _without_features(n: int) -> RowBlock:
     )  # fmt: skip
 
 
-def _ordered(
+def _order_labels(
     rankings: _Rankings, own: Labels, training: Labels | None
 ) -> tuple[Names, NDArray[np.int64]]:
     """Return the names of all labels, frequent ones of training first, and rows with each there."""

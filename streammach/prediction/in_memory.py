@@ -63,7 +63,7 @@ class ModelRows:
             return self.matrix(given.matrix)
         if not isinstance(rows, list):
             return self.matrix(given.matrix, given.names.raws(np.arange(given.shape[1])))
-        matrix, ids = _checked(given.matrix), self.features.ids_of(given.names)  # dicts
+        matrix, ids = _check_matrix(given.matrix), self.features.ids_of(given.names)  # dicts
         if unknown is None and ids.max(initial=-1) < 0 < len(ids):
             warnings.warn("the model knows no feature of these rows by its name", stacklevel=3)
         if unknown is not None:
@@ -73,7 +73,7 @@ class ModelRows:
 
     def matrix(self, rows: Any, columns: Sequence[Label] | None = None) -> RowBlock:
         """Return a scipy sparse matrix or an array (n, columns)."""
-        matrix = _checked(rows)
+        matrix = _check_matrix(rows)
         if columns is not None:
             check_options({"columns": "Sequence[Label]"}, {"columns": columns})
         names = matrix.shape[1] if columns is None else tuple(columns)
@@ -143,7 +143,7 @@ class _Compressed(NamedTuple):
     data: NDArray[np.float32]
 
 
-def _checked(rows: Any) -> Any:
+def _check_matrix(rows: Any) -> Any:
     """Return a matrix as compressed sparse rows of float32, or raise DataError."""
     # What scipy does for one row takes as long as ranking it.
     if isinstance(rows, np.ndarray) and rows.dtype.kind in NUMBERS:

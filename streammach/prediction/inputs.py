@@ -20,7 +20,7 @@ from streammach.data.tables.document_folder import is_document_folder
 from streammach.errors import UsageError
 from streammach.files.raw_text import is_piped
 from streammach.files.urls import Url
-from streammach.jit import keep_compiled
+from streammach.jit import remember_compiled_work
 from streammach.model.model import Model
 from streammach.prediction.in_memory import no_recipe
 from streammach.prediction.order import Order
@@ -47,14 +47,14 @@ class Room:
     lines: tuple[Line, ...]  # what is taken, by name
     kind: tuple[object, ...] = ()  # what decides which kernels are called
 
-    def done(self) -> None:
+    def keep_kernels(self) -> None:
         """Say that the work was done: its kernels are kept from now on."""
-        keep_compiled(*self.kind)
+        remember_compiled_work(*self.kind)
 
-    def followed(self, parts: Iterator[T]) -> Iterator[T]:
+    def keep_kernels_after(self, parts: Iterator[T]) -> Iterator[T]:
         """Yield what is made within it, and say then that the work was done."""
         yield from parts
-        self.done()
+        self.keep_kernels()
 
     @property
     def projected_bytes(self) -> int:
@@ -87,7 +87,7 @@ class InputCounts:
 
 
 @dataclass
-class MetLabels:
+class InputLabels:
     """Labels of an input, those that the model does not know among them."""
 
     names: Names | None = None  # the model's, then others by their ids; there when all are read
@@ -112,7 +112,7 @@ def source_order(path: Path) -> Order | None:
 
 def rows_of(
     path: Path, model: Model, seen: InputCounts, room: Room, *, options: SourceOptions = GUESSED,
-    label_needed: bool = True, met: MetLabels | None = None, bad_rows: BadRows | None = None,
+    label_needed: bool = True, met: InputLabels | None = None, bad_rows: BadRows | None = None,
 ) -> Iterator[RowBlock]:  # fmt: skip
     """Yield the rows of an input with the model's ids, numbers and tags, in their order."""
     piped = is_piped(path)
@@ -136,7 +136,7 @@ class StoreRows:
     """The rows of a store with the ids of a model, any range of them."""
 
     def __init__(
-        self, dataset: Dataset, model: Model, label_needed: bool, met: MetLabels | None = None
+        self, dataset: Dataset, model: Model, label_needed: bool, met: InputLabels | None = None
     ) -> None:
         features = labels = None
         other = dataset.digest != model.store or len(dataset.features) != len(model.features)
@@ -176,7 +176,7 @@ class StoreRows:
 
 
 def _ids_of_labels(
-    dataset: Dataset, known: Names, met: MetLabels | None, *, other: bool
+    dataset: Dataset, known: Names, met: InputLabels | None, *, other: bool
 ) -> NDArray[np.int32] | None:
     """Return the id of each class of a store, None where it is the same; -1 for one not known."""
     labels = known.labels_of(dataset.labels) if other else None
@@ -191,7 +191,7 @@ def _ids_of_labels(
 
 def _file_rows(
     path: Path, model: Model, seen: InputCounts, room: Room, options: SourceOptions,
-    label_needed: bool, met: MetLabels | None, bad_rows: BadRows,
+    label_needed: bool, met: InputLabels | None, bad_rows: BadRows,
 ) -> Iterator[RowBlock]:  # fmt: skip
     vocabulary = Vocabulary(
         model.labels if label_needed else None, model.features, add_labels=met is not None,

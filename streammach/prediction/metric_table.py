@@ -111,7 +111,7 @@ class EvaluationRequest:
 
 def _count_rows(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
     lists = rows.block.lists
-    majority = lists.matched(np.full((len(lists), 1), rows.model.majority)).sum()
+    majority = lists.match(np.full((len(lists), 1), rows.model.majority)).sum()
     unseen = (lists.classes < 0).sum()
     return {"rows": np.array([len(lists), unseen, majority, lists.n_labels])}
 
@@ -141,7 +141,7 @@ def _count_gains(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
     best, lists = rows.best[:, :MOST], rows.block.lists
     return {
         "gains": count_gains(rows.best, lists, gain, request.most),
-        "among five": IdCounts.of(best[lists.matched(best)]),
+        "among five": IdCounts.of(best[lists.match(best)]),
     }
 
 
@@ -191,7 +191,7 @@ def _calibration_errors(sums: MetricSums) -> Fields:
 def _count_predicted(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
     """Count predicted labels; of rows with one label each the best class, if it is so probable."""
     if rows.multilabel:
-        _, said, hits = rows.predicted(request.threshold)
+        _, said, hits = rows.predict_labels(request.threshold)
     elif rows.model.calibration is None:
         return {}
     else:
@@ -209,7 +209,7 @@ def _threshold_metrics(sums: MetricSums) -> Fields:
 
 
 def _count_classes(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
-    (ids, said, hits), lists = rows.predicted(request.threshold), rows.block.lists
+    (ids, said, hits), lists = rows.predict_labels(request.threshold), rows.block.lists
     sums = {
         "there": IdCounts.of(lists.classes[lists.classes >= 0]),
         "right": IdCounts.of(ids[said & hits]),
@@ -354,7 +354,7 @@ class MetricSums:
 
 def rankings_of(model: Model) -> list[Ranker]:
     """Return the ways to rank classes of a model; with R = 1 all but counts agree."""
-    counted: list[Ranker] = [BLEND] if model.calibrated == BLEND else []
+    counted: list[Ranker] = [BLEND] if model.calibrated_ranking == BLEND else []
     if model.spec.unhashed:
         return counted
     return [*counted, *estimators()[: 1 if model.spec.n_repetitions == 1 else None]]

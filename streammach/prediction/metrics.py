@@ -96,7 +96,7 @@ def count_hits(best: Ids, lists: LabelLists, most: int) -> IdCounts:
     """Return the hits of rankings int64 (n, k) at the first places, for :func:`metrics_at`."""
     each = np.zeros((len(lists), 1 + most), np.int64)
     each[:, 0] = 1
-    each[:, 1 : best.shape[1] + 1] = lists.matched(best[:, :most])
+    each[:, 1 : best.shape[1] + 1] = lists.match(best[:, :most])
     return IdCounts.of(lists.lengths, each)
 
 
@@ -130,7 +130,7 @@ def count_gains(
     """
     first, discount = best[:, :most], discounts(most)
     own, largest = np.zeros((2, len(best), most))
-    own[:, : first.shape[1]] = lists.matched(first) * gain(first)
+    own[:, : first.shape[1]] = lists.match(first) * gain(first)
     rows, each = lists.rows, gain(lists.classes)
     order = np.lexsort((-each, rows))
     place = np.arange(len(order)) - (lists.starts - lists.starts[0])[rows]
@@ -187,7 +187,7 @@ class SetMetrics:
     psndcg: dict[int, float]
     decile_recall: tuple[float, ...]
 
-    def named(self) -> dict[str, float]:
+    def by_name(self) -> dict[str, float]:
         """Return all metrics by their names in the XMC repository."""
         each = {name: getattr(self, own) for name, own in SET_FIELDS.items()}
         return {f"{name}@{k}": x for name, by_k in each.items() for k, x in by_k.items()}

@@ -97,11 +97,11 @@ class Narrowed(Forward):
         step = max(1, PIECE_BYTES // (4 * len(self._trained)))
         for start in range(0, self.spec.n_columns, step):
             some = slice(start, start + step)
-            z[:, some] = product(x, self.rounded(self._trained[:, some]))
+            z[:, some] = product(x, self.round_weights(self._trained[:, some]))
         z += self.bias
         return x
 
-    def rounded(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    def round_weights(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights of dense rows as they are when they come back from this type."""
         return narrowed_as(self._stored, weights)[0]
 
@@ -126,7 +126,7 @@ class _Rounded:
         first = found[:, : self.form.spec.n_columns]
 
         def write(a: int, b: int) -> None:
-            first[a:b] = self.form.rounded(first[a:b])
+            first[a:b] = self.form.round_weights(first[a:b])
 
         self.form.run(write, self.form.pieces(len(found)))
         return found

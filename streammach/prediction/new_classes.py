@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from streammach import hashing
 from streammach.backends.protocol import Ranked
 from streammach.errors import BudgetError
-from streammach.machine import advised, size_text
+from streammach.machine import advise_memory, size_text
 from streammach.model.added import NewClasses
 from streammach.model.model import Model
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.spec.types import Transform
 
 # Of a value and of a row that are kept: as they came, joined, in the order of their classes, and
@@ -47,7 +47,7 @@ def new_rows(
     n_read = n_distinct = n_bytes = 0
     for block in blocks:
         n_read += block.n_rows
-        for rows, owners in block.repeated():
+        for rows, owners in block.rows_by_label():
             own = np.flatnonzero(rows.classes >= n_known)
             part = rows.take(own)
             n_bytes += KEPT_VALUE * part.nnz + KEPT_ROW * part.n_rows
@@ -55,8 +55,8 @@ def new_rows(
                 raise BudgetError(
                     f"the rows of new classes take more than the {size_text(most_bytes)} that are "
                     "left",
-                    hint=f"Nothing was written; use {advised(n_bytes)} of --memory more, or fewer "
-                         "rows a class.",
+                    hint=f"Nothing was written; use {advise_memory(n_bytes)} of --memory more, or "
+                         "fewer rows a class.",
                 )  # fmt: skip
             n_distinct += len(np.unique(owners[own]))
             if len(own):
@@ -108,7 +108,7 @@ def best_buckets(
         sums = np.zeros((last - first, spec.n_columns), np.float32)
         for start in range(0, some.n_rows, step):
             part = some.part(start, min(start + step, some.n_rows))
-            logs = backend.outputs(transformed(part, transform), logarithms=True)
+            logs = backend.outputs(transform_block(part, transform), logarithms=True)
             np.add.at(sums, part.classes - first, logs)
         sums /= np.bincount(some.classes - first, minlength=last - first)[:, None]
         means = sums.reshape(-1, spec.n_repetitions, spec.n_buckets)
@@ -130,7 +130,7 @@ def told_apart(
     codes = best.astype(table.dtype)
     order = np.argsort(apart, axis=1, kind="stable")
     for place in range(min(TRIES, codes.shape[1])):
-        alike = _taken(codes, table)
+        alike = _rows_in_table(codes, table)
         if not len(alike):
             break
         r = order[alike, place]
@@ -139,7 +139,7 @@ def told_apart(
     return codes
 
 
-def _taken(
+def _rows_in_table(
     codes: NDArray[np.unsignedinteger], table: NDArray[np.unsignedinteger]
 ) -> NDArray[np.int64]:
     """Return the rows of codes (n, R) that stand in a table (K, R), or earlier among themselves."""

@@ -117,7 +117,7 @@ def in_source_order(
             for i in np.unique(number).tolist():
                 ranges[i].add(part, np.flatnonzero(number == i))
         for one in ranges:
-            yield from one.sorted()
+            yield from one.sort_rows()
 
 
 class _Range:
@@ -148,7 +148,7 @@ class _Range:
         self._n += len(records)
         self._tags += tags
 
-    def sorted(self) -> Iterator[Predictions]:
+    def sort_rows(self) -> Iterator[Predictions]:
         """Yield all rows by rising number; they are held no longer."""
         records, data = self._all()
         order = np.argsort(records["row"], kind="stable")

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.tables.arrow_rows import arrow
-from streammach.errors import UNSAFE, StreammachError, escaped
+from streammach.errors import UNSAFE, StreammachError, escape_controls
 from streammach.figures import Explanation
-from streammach.prediction.explain import LINES, explained
+from streammach.prediction.explain import LINES, reasons_array
 from streammach.prediction.order import Predictions
 from streammach.rows.names import Names
 
@@ -145,7 +145,7 @@ class TextOutput(OutputFormat):
         """Return what stands for a score that is not finite."""
         return NUMBER % value
 
-    def explained(self, why: list[Explanation]) -> list[str]:
+    def explanation_cells(self, why: list[Explanation]) -> list[str]:
         """Return the cells of explanations."""
         return self._cells([str(one).encode() for one in why])
 
@@ -173,8 +173,8 @@ class TextOutput(OutputFormat):
             given[:, place] = cells[which]
         given[:, places[len(names)]] = scores
         if shape.features is not None:
-            why = explained(part.ids, part.reasons, shape.labels, shape.features)
-            why[there] = self.explained(why[there].tolist())
+            why = reasons_array(part.ids, part.reasons, shape.labels, shape.features)
+            why[there] = self.explanation_cells(why[there].tolist())
             given[:, places[-1]] = why
         if there.all():
             lines, values = self.line(k, shape, number) * n, given.ravel()
@@ -229,7 +229,7 @@ class TsvOutput(Delimited):
         """Return a label or a tag with the escapes of C where a terminal needs them."""
         text = name.decode("utf-8", "surrogateescape").translate(ESCAPES)
         whole = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        return escaped(whole)
+        return escape_controls(whole)
 
 
 class CsvOutput(Delimited):
@@ -254,7 +254,7 @@ class JsonLinesOutput(TextOutput):
     def cell(self, name: bytes) -> str:
         return _json(name.decode("utf-8", "backslashreplace"))[1:-1]
 
-    def explained(self, why: list[Explanation]) -> list[str]:
+    def explanation_cells(self, why: list[Explanation]) -> list[str]:
         return [_json(one) for one in why]
 
     def tag(self, cell: str) -> str:
@@ -303,7 +303,7 @@ class ParquetOutput(OutputFormat):
         columns = [pa.array(part.rows), pa.array(tags, pa.string())]
         why = None
         if shape.features is not None:
-            why = explained(part.ids, part.reasons, shape.labels, shape.features)
+            why = reasons_array(part.ids, part.reasons, shape.labels, shape.features)
         for i in range(shape.k):
             lacking = ~there[:, i]
             columns += [

@@ -20,7 +20,7 @@ from streammach.errors import DiskError, UsageError, check_word
 from streammach.files.destinations import Destination, is_stream, not_regular
 from streammach.files.raw_text import is_piped
 from streammach.files.reading import PIECE, disk_error
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.files.writing import Writer
 from streammach.machine import budget
 from streammach.model.calibration import CANDIDATES
@@ -154,7 +154,7 @@ def predict(
     output = output_of(table, out_format)
     beside = output.beside | request.beside
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
-    reads = [located(path), *([] if folder is None else [folder])]
+    reads = [locate(path), *([] if folder is None else [folder])]
     goal = target(table, force=force, inputs=[*reads])
     if isinstance(goal, Destination):
         if rejects is None and skip:
@@ -172,9 +172,9 @@ def predict(
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
             opened = Predictor(model, memory=memory, device=device, threads=threads)
             predictor = stack.enter_context(opened)
-        allowed = predictor.allowed(request.only, request.never)
+        allowed = predictor.limit_labels(request.only, request.never)
         if room is None or allowed is not None:
-            more = 0 if allowed is None else max(0, allowed.n_ranked(k) - request.best)
+            more = 0 if allowed is None else max(0, allowed.n_to_rank(k) - request.best)
             room = predictor.room(
                 "predict", path, request.cells + more, options, beside,
                 some_labels=allowed is not None,
@@ -189,13 +189,13 @@ def predict(
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
         n_rows = write_table(
-            parts, goal, output, shape, at_once=is_piped(located(path)),
+            parts, goal, output, shape, at_once=is_piped(locate(path)),
             # Rows of a store are all ranked before the first is written.
             told=lambda n: told("write" if seen.total else "predict", n, seen.total),
         )  # fmt: skip
     return Predicted(
         out=None if goal is None else str(table), n_rows=n_rows, k=shape.k,
-        estimator=predictor.model.calibrated if request.calibrated else predictor.estimator,
+        estimator=predictor.model.calibrated_ranking if request.calibrated else predictor.estimator,
         unknown_values=seen.unknown_values, skipped=dict(bad_rows.reasons),
         rejects=str(listed.path) if listed is not None and bad_rows.total else None,
         seconds=time.monotonic() - began, projected_bytes=room.projected_bytes,
@@ -348,10 +348,10 @@ def writing(goal: Destination | Path | None, output: Output, shape: Shape) -> It
             made = stack.enter_context(goal.scratch())
             write: Write = stack.enter_context(Writer(goal.path, temporary=made)).write
         else:
-            write = _print if goal is None else stack.enter_context(_piped(goal))
+            write = _print if goal is None else stack.enter_context(_write_to_pipe(goal))
         with ExitStack() as table:
             if output.packed:
-                write = table.enter_context(_gzipped(write))
+                write = table.enter_context(_write_gzip(write))
             yield table.enter_context(output.format.table(write, shape))
         if isinstance(goal, Destination):
             goal.take(made)
@@ -364,7 +364,7 @@ def _print(rows: bytes) -> None:
 
 
 @contextmanager
-def _piped(path: Path) -> Iterator[Write]:
+def _write_to_pipe(path: Path) -> Iterator[Write]:
     """Yield what writes to a pipe or a device."""
 
     def write(rows: bytes) -> None:
@@ -385,7 +385,7 @@ def _piped(path: Path) -> Iterator[Write]:
 
 
 @contextmanager
-def _gzipped(write: Write) -> Iterator[Write]:
+def _write_gzip(write: Write) -> Iterator[Write]:
     """Yield what packs text in pieces of one size: the bytes do not depend on how rows come."""
     waiting = bytearray()
     packed = igzip.GzipFile(fileobj=ByteFile(write), mode="wb", compresslevel=GZIP_LEVEL, mtime=0)

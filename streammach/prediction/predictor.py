@@ -18,7 +18,7 @@ from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.tables.memory_objects import as_rows
 from streammach.errors import UsageError, check_word
 from streammach.figures import Explanation
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.linear.late import BEST
 from streammach.machine import budget, cores
 from streammach.model.calibration import CANDIDATES
@@ -88,15 +88,15 @@ class Predictor:
         check_options(Predictor.__init__.__annotations__, locals())
         if estimator is not None:
             check_word(estimator, rankers(), "--estimator")
-        if estimator == "blend" and model.calibrated != BLEND:
+        if estimator == "blend" and model.calibrated_ranking != BLEND:
             raise UsageError("the model has no counts to blend: --estimator blend")
         if model.spec.unhashed and estimator not in (None, BLEND):
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         self.threads, self._budget = threads or cores(), budget(memory)
         self._held = size_in_memory(model)
         self.device, self._backend = open_to_predict(
-            device, model.spec, dense=model.dense, threads=self.threads, weights=model.hashed,
-            logistic=model.training.logistic,
+            device, model.spec, dense=model.dense, threads=self.threads,
+            weights=model.hashed_arrays, logistic=model.training.logistic,
         )  # fmt: skip
         self.model, self.estimator = model, estimator or model.estimator
         self._best = BestLabels(model, self._backend, estimator, self.threads)
@@ -160,9 +160,9 @@ class Predictor:
             knows no label that may be said, or there is not one list of them for each row.
         """
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
-        ids, scores = self.ranked(
+        ids, scores = self.rank(
             block, k, probabilities=probabilities, threshold=threshold,
-            allowed=self.allowed(only, never, block.n_rows),
+            allowed=self.limit_labels(only, never, block.n_rows),
         )  # fmt: skip
         return self.labels(ids, kind), scores
 
@@ -203,7 +203,7 @@ class Predictor:
         UsageError
             As for :meth:`topk`.
         """
-        row, some = self.rows.features.row(features, values), self.allowed(only, never)
+        row, some = self.rows.features.row(features, values), self.limit_labels(only, never)
         rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=some)
         ids, scores = rank(row, self.most(k, some))
         return self.labels(ids[0]), scores[0]
@@ -239,7 +239,7 @@ class Predictor:
         check_options(Predictor.explain.__annotations__, locals())
         rows = rows if isinstance(rows, RowBlock) else as_rows(rows)
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
-        ids, _ = self.ranked(block, k)
+        ids, _ = self.rank(block, k)
         reasons = self.explainer(self.estimator).reasons(block, ids, n)
         there, names = (ids >= 0).sum(axis=1).tolist(), self.labels(ids, kind).tolist()
         labels = [own[:m] for own, m in zip(names, there, strict=True)]
@@ -247,21 +247,21 @@ class Predictor:
 
     def reasons(self, n: int, *, calibrated: bool = False) -> Reasons | None:
         """Return what explains scores of classes by n features each way; None for 0."""
-        by = self.model.calibrated if calibrated else self.estimator
+        by = self.model.calibrated_ranking if calibrated else self.estimator
         return partial(self.explainer(by).reasons, n=n) if n else None
 
     def explainer(self, by: Ranker) -> Explainer:
         """Return what explains scores by an estimator."""
-        return Explainer(self.model, by, partial(self._best.ranked, by))
+        return Explainer(self.model, by, partial(self._best.rank, by))
 
-    def ranked(
+    def rank(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, *,
         probabilities: bool = False, threshold: float | None = None, allowed: Allowed | None = None,
     ) -> Top:  # fmt: skip
         """Return the best class ids and scores of any number of rows, in bounded memory."""
         k = self.most(k, allowed)
         ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
-        best = self._n_ranked(k, allowed, probabilities=probabilities or threshold is not None)
+        best = self._n_to_rank(k, allowed, probabilities=probabilities or threshold is not None)
         if (best, allowed is not None) not in self._rooms:
             room = self.room("rows", None, best, some_labels=allowed is not None)
             self._rooms[best, allowed is not None] = room
@@ -326,7 +326,7 @@ class Predictor:
             Called with the number of rows that are ranked, where all are before the first is given:
             those of a store.
         allowed : Allowed, optional
-            Which labels may be said of all rows, as :meth:`allowed` returns it.
+            Which labels may be said of all rows, as :meth:`limit_labels` returns it.
 
         Raises
         ------
@@ -336,9 +336,9 @@ class Predictor:
         """
         check_options(Predictor.stream.__annotations__, locals())
         rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=allowed)
-        place, k = located(path), self.most(k, allowed)
+        place, k = locate(path), self.most(k, allowed)
         calibrated = probabilities or threshold is not None
-        best = self._n_ranked(k, allowed, probabilities=calibrated)
+        best = self._n_to_rank(k, allowed, probabilities=calibrated)
         room = room or self.room("predict", place, best, options, some_labels=allowed is not None)
         rows = rows_of(
             place, self.model, seen or InputCounts(), room, options=options, label_needed=False,
@@ -348,9 +348,11 @@ class Predictor:
         why = self.reasons(explain, calibrated=calibrated)
         parts = ranked_blocks(rows, k, rank, told if order else None, why)
         if order is None:
-            return room.followed(parts)
+            return room.keep_kernels_after(parts)
         record = record_type(k, explain)
-        return room.followed(in_source_order(parts, order, record, room.sorted_bytes, beside))
+        return room.keep_kernels_after(
+            in_source_order(parts, order, record, room.sorted_bytes, beside)
+        )
 
     def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
         """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
@@ -360,12 +362,12 @@ class Predictor:
         """Return the scores of rows' best classes, whose labels have `scores` float32 (n, k)."""
         return self._best.of_classes(block, scores)
 
-    def allowed(
+    def limit_labels(
         self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None, *,
         warned: bool = True, names: Mapping[Any, bytes] | None = None,
     ) -> Allowed | None:  # fmt: skip
         """Return which labels may be said of rows; :meth:`topk` says what is raised."""
-        return self._best.known.allowed(only, never, n_rows, warned=warned, names=names)
+        return self._best.known.limit_labels(only, never, n_rows, warned=warned, names=names)
 
     def most(self, k: int, allowed: Allowed | None = None) -> int:
         """Return how many labels there are of k, or raise UsageError for less than one."""
@@ -376,10 +378,10 @@ class Predictor:
         allowed = allowed or self._best.known.usual
         return min(k, self.model.spec.n_classes if allowed is None else allowed.n_labels)
 
-    def _n_ranked(self, k: int, allowed: Allowed | None, *, probabilities: bool) -> int:
+    def _n_to_rank(self, k: int, allowed: Allowed | None, *, probabilities: bool) -> int:
         """Return how many classes of a row are ranked for its k best labels."""
         allowed = allowed or self._best.known.usual
-        best = k if allowed is None else allowed.n_ranked(k)
+        best = k if allowed is None else allowed.n_to_rank(k)
         best = best if self.model.late is None else max(best, BEST)
         return max(best, CANDIDATES) if probabilities else best
 

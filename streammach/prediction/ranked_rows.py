@@ -74,7 +74,7 @@ class RankedRows:
     @cached_property
     def hits(self) -> NDArray[np.bool_]:
         """Whether each candidate is a label of its row: bool (n, 32)."""
-        return self.block.lists.matched(self.candidates)
+        return self.block.lists.match(self.candidates)
 
     @cached_property
     def p(self) -> NDArray[np.float64]:
@@ -97,19 +97,19 @@ class RankedRows:
         some = self.scores[known], self.hits[known]
         return own_logs(*some, self.model.n_labels, self.model.calibration)
 
-    def predicted(self, threshold: float) -> PredictedLabels:
+    def predict_labels(self, threshold: float) -> PredictedLabels:
         """Return what is predicted: the best class, of lists all labels that are so probable."""
         if self.multilabel:
             return PredictedLabels(self.candidates, self.p >= threshold, self.hits)
         first = self.best[:, :1]
-        return PredictedLabels(first, first >= 0, self.block.lists.matched(first))
+        return PredictedLabels(first, first >= 0, self.block.lists.match(first))
 
 
 def rank_rows(
     predictor: Predictor, block: RowBlock, most: int, path: str | os.PathLike[str]
 ) -> RankedRows:
     """Return the rows of an input as a model ranks them, `most` classes each, or UsageError."""
-    model, calibrated = predictor.model, predictor.model.calibrated
+    model, calibrated = predictor.model, predictor.model.calibrated_ranking
     if block.labels is not None and not model.listed:
         raise lists_of_labels(path)
     own = predictor.estimator == calibrated

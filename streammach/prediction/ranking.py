@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import CodedClasses, decode_some, join_some
 from streammach.backends.protocol import Ranked
-from streammach.counts.scores import CountScorer, Hashed, best_once
+from streammach.counts.scores import CountScorer, HashedBlock, best_once
 from streammach.linear.late import BEST, LateLabels, rank_again
 from streammach.linear.scorer import Scorer
 from streammach.linear.weights import LinearScorer
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists, offer_listed
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.types import Estimator, Transform
 
@@ -69,7 +69,7 @@ def by_hashes(
         run(piece, len(p))
 
     def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
-        rows = transformed(rows, transform)
+        rows = transform_block(rows, transform)
         if lists is None:
             return backend.topk(rows, k, estimator)
         ids, scores = _empty(rows.n_rows, k)
@@ -77,7 +77,7 @@ def by_hashes(
             some = slice(start, min(start + step, rows.n_rows))
             part = rows.part(some.start, some.stop)
             write(part, lists.part(some.start, some.stop), scores[some], ids[some])
-        return ids, backend.finished(rows, kind, scores)
+        return ids, backend.finish_scores(rows, kind, scores)
 
     return rank
 
@@ -91,7 +91,7 @@ def by_counts(
         hashes = _Hashes(backend, transform)
 
     def best(
-        rows: RowBlock, k: int, lists: CandidateLists | None, hashed: Hashed | None = None
+        rows: RowBlock, k: int, lists: CandidateLists | None, hashed: HashedBlock | None = None
     ) -> Top:
         if lists is None:
             return scorer.topk(rows, k, hashed)
@@ -175,13 +175,13 @@ class _Hashes:
         # rows whose logarithms are held at once
         self.most = max(1, LOGS_BYTES // (4 * max(backend.spec.n_columns, 1)))
 
-    def of(self, rows: RowBlock) -> Hashed:
+    def of(self, rows: RowBlock) -> HashedBlock:
         """Return what they say of rows, `most` of them or fewer."""
-        logs = self._backend.outputs(transformed(rows, self._transform), logarithms=True)
+        logs = self._backend.outputs(transform_block(rows, self._transform), logarithms=True)
         spec = self._backend.spec
-        return Hashed(logs, self._codes, spec.n_buckets, spec.n_repetitions)
+        return HashedBlock(logs, self._codes, spec.n_buckets, spec.n_repetitions)
 
-    def parts(self, rows: RowBlock) -> Iterator[tuple[slice, RowBlock, Hashed]]:
+    def parts(self, rows: RowBlock) -> Iterator[tuple[slice, RowBlock, HashedBlock]]:
         """Yield rows in parts, where these stand, and what is said of them."""
         for start in range(0, rows.n_rows, self.most):
             some = slice(start, min(start + self.most, rows.n_rows))

@@ -17,9 +17,9 @@ from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, UsageError
 from streammach.files.raw_text import is_piped
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.jit import CACHE_DIR, CODE_BYTES, compiler_bytes
-from streammach.machine import MemoryBudget, advised, cores, size_text
+from streammach.machine import MemoryBudget, advise_memory, cores, size_text
 from streammach.machine import budget as budget_of
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.allowed import Allowed
@@ -78,7 +78,7 @@ def room_before(
         kept = room(compiling=0)  # which is refused where it is too little in any case
         if kept.projected_bytes + compiler_bytes(*kind) > _most(budget, kept.projected_bytes):
             compile_first(
-                FIRST_ROWS, kind, located(run), task in MEASURES, located(path), options, threads,
+                FIRST_ROWS, kind, locate(run), task in MEASURES, locate(path), options, threads,
                 some_labels, most=_most(budget, kept.projected_bytes),
             )  # fmt: skip
     return room()
@@ -96,7 +96,7 @@ def changing_bytes(held: ModelSize, memory: str | int | None) -> int:
     found = {"code": CODE_BYTES, "model": held.bytes_to_change}
     lines, budget = _sorted_lines(found), budget_of(memory)
     if bytes_in(lines, "host") > budget.most:
-        raise _refused(lines, budget)
+        raise _budget_error(lines, budget)
     return bytes_in(lines, "host")
 
 
@@ -123,7 +123,7 @@ class Input:
         labels: bool = True,
     ) -> Input:  # fmt: skip
         """Look at an input."""
-        place, known = located(path), held.names
+        place, known = locate(path), held.names
         # A table of labels may take in others, and one that grows is copied; names that are put
         # into a table lie beside it.
         tables = [n_bytes + table_bytes(n, n_bytes) for n, n_bytes in known]
@@ -161,7 +161,7 @@ def room_for(
     """
     given, some_labels = given or Input(is_store=True), some_labels or held.relabelled
     kind = _kind(held, task, given, device, threads, some_labels=some_labels)
-    fixed = _fixed(held, task, given, device, threads, some_labels=some_labels) | dict(beside)
+    fixed = _fixed_bytes(held, task, given, device, threads, some_labels=some_labels) | dict(beside)
     fixed["code"] += compiler_bytes(*kind) if compiling is None else compiling
     rooms = []
     for i in range(READ_ROWS.bit_length()):  # from much to the least
@@ -182,7 +182,7 @@ def room_for(
     most = _most(budget, rooms[-1].projected_bytes)
     fitting = [room for room in rooms if room.projected_bytes <= most]
     if not fitting:
-        raise _refused(rooms[-1].lines, budget)
+        raise _budget_error(rooms[-1].lines, budget)
     return fitting[0]
 
 
@@ -204,15 +204,15 @@ def _most(budget: MemoryBudget, needed: int) -> int:
     return min(max(budget.n_bytes, needed + int(MORE_ROWS * needed)), budget.limit)
 
 
-def _refused(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:
+def _budget_error(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:
     n_bytes = bytes_in(lines, "host")
     named = ", ".join(f"{line.name} {size_text(line.n_bytes)}" for line in lines[:3])
     what = f"this model needs {size_text(n_bytes)}: {named}"
-    hint = f"Nothing was read; use --memory {advised(n_bytes)} or more."
+    hint = f"Nothing was read; use --memory {advise_memory(n_bytes)} or more."
     return BudgetError(what, path=f"{size_text(budget.n_bytes)} ({budget.source})", hint=hint)
 
 
-def _fixed(
+def _fixed_bytes(
     held: ModelSize, task: Task, given: Input, device: str, threads: int, *, some_labels: bool
 ) -> dict[str, int]:
     """Return what is taken however the input is cut."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.store.dataset import Dataset
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.model.calibration import (
     TINY,
     Calibration,
@@ -27,15 +27,15 @@ SCALED_ROWS = 900  # by which scores become probabilities: two numbers, and too 
 LEAST = 1e-30  # of a weight that something is divided by
 
 
-def measure_ids(rows: RowBlock, ids: NDArray[np.int64]) -> Reached:
+def measure_ids(rows: RowBlock, ids: NDArray[np.int64]) -> HeldOutMetrics:
     """Return the metrics of a ranking of rows that choices go by: its first five ids int64 (n, 5).
 
     Where rows have lists: precision at 1 and at 5, and PSP@5 if labels have weights.
     """
-    return measure_hits(rows, sum_hits(rows.lists.gained(ids[:, :MOST]), rows.weights))
+    return measure_hits(rows, sum_hits(rows.lists.gains_of(ids[:, :MOST]), rows.weights))
 
 
-def measure_ranking(rows: RowBlock, ranking: Ranking) -> Reached:
+def measure_ranking(rows: RowBlock, ranking: Ranking) -> HeldOutMetrics:
     """Return the same of a ranking of rows that are held in memory."""
     return measure_ids(rows, ranking(rows, MOST)[0])
 
@@ -52,16 +52,16 @@ def sum_hits(gained: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArr
     return sums
 
 
-def measure_hits(rows: RowBlock, sums: NDArray[np.float64]) -> Reached:
+def measure_hits(rows: RowBlock, sums: NDArray[np.float64]) -> HeldOutMetrics:
     """Return the metrics of rows by :func:`sum_hits` of them."""
     w, lists = rows.weights.astype(np.float64), rows.labels
     first, five, gained = (sums / max(float(w.sum()), LEAST)).tolist()
     if lists is None:
-        return Reached(first, five)
+        return HeldOutMetrics(first, five)
     if lists.weights is None:
-        return Reached(first, five / MOST)
-    possible = float(np.average(lists.most_gained(MOST), weights=w)) if w.any() else 1.0
-    return Reached(first, five / MOST, min(gained / max(possible, LEAST), 1.0))
+        return HeldOutMetrics(first, five / MOST)
+    possible = float(np.average(lists.largest_gains(MOST), weights=w)) if w.any() else 1.0
+    return HeldOutMetrics(first, five / MOST, min(gained / max(possible, LEAST), 1.0))
 
 
 def score_rows(rows: RowBlock, ids: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -69,12 +69,12 @@ def score_rows(rows: RowBlock, ids: NDArray[np.int64]) -> NDArray[np.float64]:
 
     `ids` int64 (n, 5) are the first of a ranking. The mean is that of :func:`measure_ids`.
     """
-    gained, w = rows.lists.gained(ids[:, :MOST]), rows.weights.astype(np.float64)
+    gained, w = rows.lists.gains_of(ids[:, :MOST]), rows.weights.astype(np.float64)
     each = gained.sum(axis=1, dtype=np.float64)
     if rows.lists.weights is None:
         each = (gained[:, 0] > 0) + each / MOST / 2
     else:
-        each /= max(float(np.average(rows.lists.most_gained(MOST), weights=w)), LEAST)
+        each /= max(float(np.average(rows.lists.largest_gains(MOST), weights=w)), LEAST)
     scores: NDArray[np.float64] = each * w / w.mean()
     return scores
 
@@ -91,10 +91,10 @@ def measure_each_row(rows: RowBlock, ids: NDArray[np.int64]) -> NDArray[np.float
 
     `ids` int64 (n, 5) are the first of a ranking. Labels of lists weigh 1 / propensity.
     """
-    gained, w = rows.lists.gained(ids[:, :MOST]), rows.weights.astype(np.float64)
+    gained, w = rows.lists.gains_of(ids[:, :MOST]), rows.weights.astype(np.float64)
     hits = gained > 0
     if rows.labels is not None:
-        possible = max(float(np.average(rows.labels.most_gained(MOST), weights=w)), TINY)
+        possible = max(float(np.average(rows.labels.largest_gains(MOST), weights=w)), TINY)
         return np.stack([hits[:, 0], hits.mean(axis=1), gained.sum(axis=1) / possible])
     known = rows.classes >= 0
     of_class = np.bincount(rows.classes[known], w[known])
@@ -115,7 +115,7 @@ def log_each_row(
     if rows.labels is None:
         logs = own_logs(scores, ids == rows.classes[:, None], n_classes, scale)
         return np.where(rows.classes >= 0, logs, 0.0)
-    right, said = rows.labels.matched(ids), np.isfinite(scores)
+    right, said = rows.labels.match(ids), np.isfinite(scores)
     return _of_lists(rows.labels.lengths, right, said, np.where(said, scores, 0), scale)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from streammach.data.bad_rows import BadRows
 from streammach.data.source_options import SourceOptions
 from streammach.files.raw_text import is_piped
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.model.model import Model
 from streammach.prediction.diagnose import compile_model
 from streammach.prediction.inputs import InputCounts, Room, rows_of
@@ -29,7 +29,7 @@ def rank_first_rows(
 ) -> None:  # fmt: skip
     """Rank a few rows with a model, and measure it on them; rows that are bad are left out."""
     del folder, kind
-    model, place = Model.load(run), located(path)
+    model, place = Model.load(run), locate(path)
     compile_model(model)
     if is_piped(place):  # which is read once
         return
@@ -53,6 +53,6 @@ def _rank(
         sums.fields()
         return
     first = predictor.labels(np.arange(min(2, predictor.model.spec.n_classes))).tolist()
-    allowed = predictor.allowed(first, None) if some_labels else None
+    allowed = predictor.limit_labels(first, None) if some_labels else None
     for probabilities in (False, True):
         predictor.ranking(probabilities=probabilities, allowed=allowed)(block, 5)

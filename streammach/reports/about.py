@@ -9,7 +9,7 @@ from typing import Any
 from streammach.backends.registry import device_text
 from streammach.data.store.dataset import Dataset
 from streammach.errors import clean
-from streammach.figures import Reached, figures_text, words
+from streammach.figures import HeldOutMetrics, figures_text, words
 from streammach.machine import number_text, percent_text, size_text, time_text
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
@@ -66,7 +66,7 @@ def store_lines(dataset: Dataset) -> Lines:
         mean = facts.n_labels / facts.n_rows
         lines.insert(2, ("labels", f"{number_text(mean)} a row, at most {facts.max_row_labels:,}"))
     if root.recipe is not None:
-        lines.append(("columns", root.recipe.said()))
+        lines.append(("columns", root.recipe.in_words()))
     if root.skipped:
         lines.append(("skipped", ", ".join(f"{n:,} {r}" for r, n in root.skipped.items())))
     return lines
@@ -122,7 +122,7 @@ def begun_lines(path: Path, plan: Plan | None, settings: RunSettings | None, lef
             reasons += settings.reasons
         lines += [("why", reason) for reason in reasons]
         if stages:
-            reached = Reached(stages[-1].accuracy, stages[-1].top_5_accuracy)
+            reached = HeldOutMetrics(stages[-1].accuracy, stages[-1].top_5_accuracy)
             lines.append(("reached", f"{figures_text(reached, listed=plan.facts.listed)} so far"))
     return [*lines, ("left", f"{left}; its command with --resume goes on")]
 
@@ -137,8 +137,8 @@ def part_lines(part: RunPart) -> Lines:
     ]  # fmt: skip
     if settings is not None:
         found.append(("training", f"{plan.config.placement.numbers}, {settings.training.text}"))
-    if part.left:
-        found.append(("left", f"{part.left}; its command with --resume goes on"))
+    if part.open_work:
+        found.append(("left", f"{part.open_work}; its command with --resume goes on"))
     else:
         found.append(("next", "streammach merge RUN PART... joins all parts"))
     return found
@@ -167,7 +167,7 @@ def model_lines(model: Model, path: Path | None = None) -> Lines:
         n, n_bytes = model.linear.weights.size, size_text(model.linear.n_bytes)
         lines.append(("linear", f"{n:,} weights of {spec.n_classes:,} classifiers, {n_bytes}"))
     if model.recipe is not None:
-        lines.append(("columns", model.recipe.said()))
+        lines.append(("columns", model.recipe.in_words()))
     return lines
 
 
@@ -197,7 +197,7 @@ def _beside_lines(found: Evaluation) -> Lines:
         if found.by.without is not None:
             lines += _slice_lines("without", (found.by.without,))
     for i, one in enumerate(found.confusions):
-        pair = " -> ".join(clean(label, 40) for label in one.shown)
+        pair = " -> ".join(clean(label, 40) for label in one.label_texts)
         lines.append(("" if i else "confusions",
                       f"{one.n_rows:9,} rows{100 * one.share:z7.1f}%  {pair}"))  # fmt: skip
     if found.by_class is not None and found.by_class.n_left_out:
@@ -231,7 +231,7 @@ def _set_lines(found: Evaluation, sets: SetMetrics) -> Lines:
     """Return what is reached on rows with lists of labels."""
     assert found.f1 is not None, "it comes with them"
     return [
-        *_place_lines(sets.named()),
+        *_place_lines(sets.by_name()),
         ("by tenths", " ".join(f"{x:z.3f}" for x in sets.decile_recall) + "  recall at 5"),
         ("threshold", f"{found.threshold:g}: precision {found.precision:z.3f}, recall "
                       f"{found.recall:z.3f}, F1 micro {found.f1.micro:z.3f}, macro "

@@ -50,7 +50,7 @@ def _list(lines: Iterator[str]) -> str:
 
 def _input(model: Model) -> str:
     if model.recipe is not None:
-        return f"Rows are those of a table: {_text(model.recipe.said())}."
+        return f"Rows are those of a table: {_text(model.recipe.in_words())}."
     return (
         f"Rows have up to {model.spec.n_features:,} features, by name or by column, with a value "
         f"each (transform: {model.training.transform})."

@@ -14,7 +14,7 @@ import numpy as np
 from streammach.errors import clean
 from streammach.figures import TopK
 from streammach.files.destinations import Destination
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.machine import size_text, time_text
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
@@ -99,7 +99,7 @@ def report(
     require()
     opened, folder = Run.open(run), Path(run)
     target = folder / "report.html" if out is None else Path(out)
-    inputs = [folder / "model", *([] if on is None else [located(on)])]
+    inputs = [folder / "model", *([] if on is None else [locate(on)])]
     destination = Destination(target, PAGE, force=force, inputs=inputs)
     of_card = None
     if card is not None:
@@ -211,7 +211,7 @@ def _parts(model: Model) -> str:
     """Return the bytes and the weight of each part."""
     both, rows = model.counts is not None, []
     if not model.spec.unhashed:
-        hashed = sum(a.nbytes for a in model.hashed.values())
+        hashed = sum(a.nbytes for a in model.hashed_arrays.values())
         weight = f"{model.hashed_weight:z.3f}" if both else "1"
         rows.append(("exact" if model.spec.exact else "hashed models", f"{hashed:,}", weight))
     if both:
@@ -241,7 +241,7 @@ def _classes(found: Diagnosis) -> list[str]:
     rows = [tuple(map(_class_cell, table, line)) for line in zip(*table.values(), strict=True)]
     keys = {name: own[name] for name in SORTED} | {"rows": -own["rows"]}
     by = {name: np.argsort(np.lexsort((-own["rows"], key))).tolist() for name, key in keys.items()}
-    pairs = [(*(clean(label, 60) for label in one.shown), f"{one.n_rows:,}", percent(one.share))
+    pairs = [(*(clean(text, 60) for text in one.label_texts), f"{one.n_rows:,}", percent(one.share))
              for one in found.confusions]  # fmt: skip
     note = (
         f"Of {n:,} that occur, the {SHOWN_CLASSES} worst by F1 and the {SHOWN_CLASSES} most "

@@ -32,7 +32,7 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         f"store    {clean(facts.path, 300)}",
         f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
         f"{facts.n_classes:,} classes, {number_text(facts.nnz / facts.n_rows)} values a row",
-        *_wrapped("device", device_text(plan)),
+        *_wrap("device", device_text(plan)),
         *(
             f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"
             for i, (what, allowed, source) in enumerate(budgets(plan))
@@ -40,7 +40,7 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
         f"chosen   {model_text(plan)}{_steps_text(plan)}",
-        *(line for reason in plan.reasons for line in _wrapped("why", reason)),
+        *(line for reason in plan.reasons for line in _wrap("why", reason)),
         *_ledger_lines(plan),
     ]
     if following is not None:
@@ -56,7 +56,7 @@ def _steps_text(plan: Plan) -> str:
     return f", {config.optimizer}, batch {config.batching.batch_size:,}"
 
 
-def _wrapped(head: str, text: str) -> list[str]:
+def _wrap(head: str, text: str) -> list[str]:
     """Return a text behind its head as lines of the width that there is."""
     return wrap_lines(text, line_width(), f"{head:<9}")
 

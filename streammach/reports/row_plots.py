@@ -217,7 +217,7 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
 def figures_plot(found: Diagnosis) -> Plot:
     """Return precision, nDCG and propensity-scored precision at 1, 3 and 5."""
     assert found.sets is not None, "its rows have lists of labels"
-    figures, possible = found.sets.named(), found.possible
+    figures, possible = found.sets.by_name(), found.possible
     finding = (
         f"Of the first labels {percent(figures['P@1'])}% are right, of the first five "
         f"{percent(figures['P@5'])}%; the best ranking would have {percent(possible['P@1'])}% and "

@@ -70,7 +70,7 @@ class RowBlock:
         rows = slice(start, stop)
         return self._rows(indptr, slice(a, b), rows, lambda lists: lists.part(start, stop))
 
-    def numbered(self, before: int) -> RowBlock:
+    def add_to_numbers(self, before: int) -> RowBlock:
         """Return the rows with numbers that are so much larger."""
         assert self.numbers is not None
         return replace(self, numbers=self.numbers + before)
@@ -107,12 +107,12 @@ class RowBlock:
         return LabelLists.single(self.classes) if self.labels is None else self.labels
 
     @property
-    def labelled(self) -> RowBlock:
+    def with_known_class(self) -> RowBlock:
         """The rows that have a known class."""
-        known = self.classes >= 0 if self.labels is None else self.labels.known
+        known = self.classes >= 0 if self.labels is None else self.labels.has_known_class
         return self.take(np.flatnonzero(known))
 
-    def repeated(self) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
+    def rows_by_label(self) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield a row for each label, with it as its class, and which row that was: int64 (n,).
 
         Where rows have lists of labels; they come in pieces of a bounded number of values.
@@ -132,7 +132,7 @@ class RowBlock:
 
     @staticmethod
     def repeated_footprint(block_nnz: int, block_labels: int, row_nnz: int, row_labels: int) -> int:
-        """Return the bytes of what :meth:`repeated` holds, by the most of a block and of a row."""
+        """Return the bytes that :meth:`rows_by_label` takes, by the most of a block and a row."""
         values = min(REPEATED_VALUES + row_nnz, block_nnz * row_labels)
         return REPEATED_BYTES * values + LABEL_BYTES * block_labels
 
@@ -157,7 +157,7 @@ class RowBlock:
         # Importance, places and numbers are kept where all parts have them; tags are not. Labels
         # are lists where one of the parts has lists.
 
-        def joined(name: str) -> Any:
+        def join_arrays(name: str) -> Any:
             arrays = [getattr(part, name) for part in parts]
             return None if any(a is None for a in arrays) else np.concatenate(arrays)
 
@@ -172,7 +172,7 @@ class RowBlock:
         names = ("features", "values", "classes", "importance", "places", "numbers")
         listed = any(part.labels is not None for part in parts)
         return cls(
-            indptr=np.concatenate([[0], *ends]), **{name: joined(name) for name in names},
+            indptr=np.concatenate([[0], *ends]), **{name: join_arrays(name) for name in names},
             labels=LabelLists.concat([part.lists for part in parts]) if listed else None,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ class CandidateLists(NamedTuple):
     labels: Array  # int32 (m,): the class by whose label each is said
 
     @classmethod
-    def shared(cls, n: int, classes: NDArray[Any], labels: NDArray[Any]) -> CandidateLists:
+    def repeat(cls, n: int, classes: NDArray[Any], labels: NDArray[Any]) -> CandidateLists:
         """Return one list for n rows."""
         ends = np.zeros(n, np.int64), np.full(n, len(classes))
         return cls(*ends, classes.astype(np.int32), labels.astype(np.int32))

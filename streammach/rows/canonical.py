@@ -38,7 +38,7 @@ def canonicalize(
     own, labels = block.classes, block.labels
     if classes is not None:
         own = np.where(own >= 0, classes[np.maximum(own, 0)], -1).astype(np.int32)
-        labels = None if labels is None else labels.renamed(classes)
+        labels = None if labels is None else labels.rename(classes)
     nnz = int(indptr[-1])
     return replace(
         block, indptr=indptr, features=ids[:nnz], values=values[:nnz], classes=own

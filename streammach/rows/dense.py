@@ -38,7 +38,7 @@ def piece_bytes(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) 
     return max(min(PIECE_BYTES, 4 * n_features * max(n_rows, in_all)), 4 * n_features * of_a_row)
 
 
-def expanded(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
+def expand_rows(rows: RowBlock, n_features: int) -> NDArray[np.float32]:
     """Return rows as a dense matrix: float32 (n, d)."""
     x = np.zeros((rows.n_rows, n_features), np.float32)
     step = max(1, PIECE_BYTES // (64 * n_features))  # numbers of rows and features take 16 bytes
@@ -188,9 +188,9 @@ class Waves:
 def laid_out(rows: RowBlock, width: int, waves: Waves | None) -> NDArray[np.float32]:
     """Return rows as a dense matrix float32 (n, width), with the columns that `waves` gives."""
     if waves is None:
-        return expanded(rows, width)
+        return expand_rows(rows, width)
     out = np.empty((rows.n_rows, width), np.float32)
-    waves.apply(expanded(rows, width - waves.n_more), out)
+    waves.apply(expand_rows(rows, width - waves.n_more), out)
     return out
 
 

@@ -45,7 +45,7 @@ class KnownFeatures:
 
     def row(self, features: Any, values: Any = None) -> RowBlock:
         """Return one row of features by id or name, without a label; unknown ones are left out."""
-        ids = self._given(features)
+        ids = self._ids_of(features)
         m = len(ids)
         if values is None:
             held = np.ones(m, np.float32)
@@ -68,7 +68,7 @@ class KnownFeatures:
         )  # fmt: skip
         return canonicalize(block) if long else block
 
-    def _given(self, features: Any) -> NDArray[np.int64]:
+    def _ids_of(self, features: Any) -> NDArray[np.int64]:
         """Return the ids of features that were given as ids or by name: int64 (m,)."""
         if not isinstance(features, np.ndarray):
             features = list(_several(features))

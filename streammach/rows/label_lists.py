@@ -73,7 +73,7 @@ class LabelLists:
         return out
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def has_known_class(self) -> NDArray[np.bool_]:
         """Whether a row has a class that is known: bool (n,)."""
         out = self.lengths > 0
         out[out] = self.classes[self.starts[1:][out] - 1] >= 0  # they rise
@@ -91,12 +91,12 @@ class LabelLists:
         weights = None if self.weights is None else self.weights[places]
         return LabelLists(starts, self.classes[places], weights)
 
-    def renamed(self, classes: NDArray[np.int32]) -> LabelLists:
+    def rename(self, classes: NDArray[np.int32]) -> LabelLists:
         """Return the lists with other ids, ``classes[id]``; -1 stays; sorted anew."""
         own = np.where(self.classes >= 0, classes[np.maximum(self.classes, 0)], -1)
-        return LabelLists(self.starts, own.astype(np.int32), self.weights).sorted()
+        return LabelLists(self.starts, own.astype(np.int32), self.weights).sort()
 
-    def sorted(self) -> LabelLists:
+    def sort(self) -> LabelLists:
         """Return the lists with rising ids, none twice: weights of the same one are added up."""
         classes = self.classes.copy()
         weights = None if self.weights is None else self.weights.copy()
@@ -105,15 +105,15 @@ class LabelLists:
         m = int(starts[-1])
         return LabelLists(starts, classes[:m], None if weights is None else weights[:m])
 
-    def matched(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+    def match(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which of some ids (n, k) are among a row's labels: bool (n, k)."""
         out = np.zeros(ids.shape, np.bool_)
         find_labels(self.starts, self.classes, ids.astype(np.int64, copy=False), out)
         return out
 
-    def gained(self, ids: NDArray[Any]) -> NDArray[np.float32]:
+    def gains_of(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         """Return the weights of some ids (n, k) that are labels of their row, else 0: (n, k)."""
-        hits = self.matched(ids)
+        hits = self.match(ids)
         out = hits.astype(np.float32)
         if self.weights is not None and hits.any():
             n = int(self.classes.max()) + 1  # classes rise within a row, and these with them
@@ -121,7 +121,7 @@ class LabelLists:
             out[hits] = self.weights[np.searchsorted(own, np.nonzero(hits)[0] * n + ids[hits])]
         return out
 
-    def most_gained(self, k: int) -> NDArray[np.float64]:
+    def largest_gains(self, k: int) -> NDArray[np.float64]:
         """Return the sum of each row's k largest weights: float64 (n,)."""
         rows = self.rows
         weights = np.ones(len(rows)) if self.weights is None else self.weights.astype(np.float64)

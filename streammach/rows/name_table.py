@@ -70,7 +70,7 @@ def tag_of(size: int, space: Number) -> Any:
 
 
 @kernel(fastmath=False, inline=True, inner=True)
-def must_be_compared(size: int, state: Number) -> Any:
+def needs_comparing(size: int, state: Number) -> Any:
     """Return whether names of this length and namespace may have this hash in common."""
     # One word is hashed one to one, but for the two that share the largest hash.
     return size > WORD or state == LARGEST
@@ -95,7 +95,7 @@ def find(table: NameTable, text: Array, start: int, size: int, space: Number, st
     while table.slots[i, 0] != EMPTY:
         if table.slots[i, 0] == state and table.slots[i, 1] & ~LOW32 == tag:
             found = np.int64(table.slots[i, 1] & LOW32)
-            if not must_be_compared(size, state) or same_bytes(table, found, text, start, size):
+            if not needs_comparing(size, state) or same_bytes(table, found, text, start, size):
                 return found, i
         i = (i + np.uint64(1)) & mask
     return np.int64(-1), i
@@ -142,7 +142,7 @@ def new_table(capacity: int = 1 << 12, arena_bytes: int = 1 << 16) -> NameTable:
     )  # fmt: skip
 
 
-def grown(table: NameTable, more_names: int, more_bytes: int) -> NameTable:
+def grow_table(table: NameTable, more_names: int, more_bytes: int) -> NameTable:
     """Return the table, or a larger copy if it has no room for so many more names and bytes."""
     names, used_bytes = (int(x) for x in table.used)
     capacity, arena = len(table.slots), len(table.arena) - PADDING
@@ -180,7 +180,7 @@ def _most_names(capacity: int) -> int:
     return 3 * capacity // 4
 
 
-def padded(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def pad_bytes(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return a copy of the bytes followed by room for whole-word loads."""
     return np.concatenate([data, np.zeros(PADDING, np.uint8)])
 

@@ -23,7 +23,7 @@ from streammach.rows.name_table import (
     capacity_for,
     find_all,
     index_all,
-    padded,
+    pad_bytes,
 )
 from streammach.rows.texts import Texts
 from streammach.simd import PADDING
@@ -152,7 +152,7 @@ class NameIndex:
     def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
         slots = np.full((capacity_for(len(offsets) - 1), 2), EMPTY, np.uint64)
         none = np.zeros(0, np.int32)
-        self._table = NameTable(slots, offsets, none, padded(data), np.zeros(2, np.int64))
+        self._table = NameTable(slots, offsets, none, pad_bytes(data), np.zeros(2, np.int64))
         if not index_all(self._table):
             raise StoreError("damaged: a name is there twice")
 
@@ -163,7 +163,7 @@ class NameIndex:
 
     def ids_of(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Return the id of each name of another list, int32 (n,), or -1."""
-        return self._found(offsets, padded(data))
+        return self._find(offsets, pad_bytes(data))
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
         """Return the id of each of some names, int32 (n,), or -1."""
@@ -176,9 +176,9 @@ class NameIndex:
         else:
             raws = [n if isinstance(n, bytes) else n.encode(*UTF8) for n in names]
             ends, raw = [0, *itertools.accumulate(map(len, raws))], b"".join([*raws, ROOM])
-        return self._found(np.array(ends, np.int64), np.frombuffer(raw, np.uint8))
+        return self._find(np.array(ends, np.int64), np.frombuffer(raw, np.uint8))
 
-    def _found(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def _find(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
         out = np.empty(len(offsets) - 1, np.int32)
         find_all(self._table, offsets, text, out)
         return out

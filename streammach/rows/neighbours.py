@@ -74,7 +74,7 @@ class Neighbours(ArrayTable):
         return replace(self, starts=ends(lengths[chosen]), rows=rows)
 
 
-def gathered(
+def gather_rows(
     blocks: Blocks, n_features: int, n_bytes: int
 ) -> tuple[Neighbours, NDArray[np.float32]]:
     """Return rows by their features, of weight 0; and the norms of all of them, float32 (n,).

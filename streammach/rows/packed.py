@@ -46,14 +46,14 @@ class PackedRows:
         """Pack rows, which are given some at a time: int8 (n, C)."""
         most = _most_bytes(shape)
         starts, data = _starts(shape), np.empty(most + 1, np.uint8)  # pages without bytes are free
-        data.resize(_packed(pieces, starts, data), refcheck=False)
+        data.resize(_pack_rows(pieces, starts, data), refcheck=False)
         return cls(data, starts, shape[1])
 
     @staticmethod
     def footprint(pieces: Iterable[NDArray[np.int8]], shape: tuple[int, int]) -> int:
         """Return the bytes that :meth:`of` takes for the same rows."""
         starts = _starts(shape)
-        return _packed(pieces, starts, np.zeros(0, np.uint8)) + starts.nbytes
+        return _pack_rows(pieces, starts, np.zeros(0, np.uint8)) + starts.nbytes
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def _starts(shape: tuple[int, int]) -> NDArray[Any]:
     return np.zeros(shape[0] + 1, starts_type(_most_bytes(shape)))
 
 
-def _packed(
+def _pack_rows(
     pieces: Iterable[NDArray[np.int8]], starts: NDArray[Any], data: NDArray[np.uint8]
 ) -> int:
     """Write rows to `data`, unless it is empty, and where each ends; return where the last does."""
@@ -284,7 +284,7 @@ class PackedCounts:
         return ENTRY_BYTES * most_entries(pairs, features, classes) < plain
 
     @staticmethod
-    def saved(pairs: int, features: int, classes: int) -> int:
+    def bytes_saved_by(pairs: int, features: int, classes: int) -> int:
         """Return the bytes that packing saves, at least."""
         room = most_entries(pairs, features, classes)
         each = CountWeights.footprint(pairs=pairs) - ENTRY_BYTES * room

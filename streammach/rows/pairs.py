@@ -174,7 +174,7 @@ class CountWeights(PairTable):
         lengths, listed = np.diff(self.starts), self.wide_of < 0
         return self._with_lists(np.where(listed, lengths, 0), np.repeat(listed, lengths))
 
-    def listed(self) -> CountWeights:
+    def as_lists(self) -> CountWeights:
         """Return the weights, none of whose pairs stands twice, with all of them in lists."""
         lengths = np.diff(self.starts)
         owners = np.flatnonzero(self.wide_of >= 0)
@@ -205,7 +205,7 @@ class CountWeights(PairTable):
         order = np.argsort(classes, kind="stable")
         return classes[order], np.concatenate([self.gains[own], row[columns]])[order]
 
-    def widened(self, chosen: NDArray[np.bool_] | None = None) -> CountWeights:
+    def merge_wide(self, chosen: NDArray[np.bool_] | None = None) -> CountWeights:
         """Return the weights, or the chosen pairs, with those in `wide` that are smaller there."""
         lengths = np.diff(self.starts)
         if chosen is not None:

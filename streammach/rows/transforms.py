@@ -21,7 +21,7 @@ from streammach.spec.types import Transform
 Apply = Callable[[NDArray[np.int64], NDArray[np.float32]], Any]
 
 
-def unchanged(indptr: NDArray[np.int64], values: NDArray[np.float32]) -> None:
+def leave_values(indptr: NDArray[np.int64], values: NDArray[np.float32]) -> None:
     """Leave the values as they are."""
 
 
@@ -54,14 +54,14 @@ def unit_rows(indptr: Array, values: Array) -> None:
 
 
 TRANSFORMS: dict[Transform, Apply] = {
-    "raw": unchanged,
+    "raw": leave_values,
     "binary": ones,
     "log1p": signed_logarithms,
     "l2": unit_rows,
 }
 
 
-def transformed(block: RowBlock, transform: Transform) -> RowBlock:
+def transform_block(block: RowBlock, transform: Transform) -> RowBlock:
     """Return the same rows with float32 values after the transform."""
     values = block.values.astype(np.float32)
     TRANSFORMS[transform](block.indptr, values)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import StoreError
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
     NO_SPACE,
@@ -17,10 +17,10 @@ from streammach.rows.name_table import (
     find,
     find_all,
     find_or_add,
-    grown,
+    grow_table,
     hash_name,
     new_table,
-    padded,
+    pad_bytes,
 )
 from streammach.rows.names import MAX_NAME, NO_COLUMNS, SEPARATOR, Names, TrainedColumns, kind_of
 from streammach.rows.texts import Texts
@@ -54,10 +54,10 @@ class Vocabulary:
     def grow(self) -> None:
         """Enlarge every table that has no room for one more name."""
         if self.add_labels:
-            self.labels = grown(self.labels, 1, MAX_NAME)
+            self.labels = grow_table(self.labels, 1, MAX_NAME)
         if self.add_features:
-            self.spaces = grown(self.spaces, 1, MAX_NAME)
-            self.features = grown(self.features, 1, MAX_NAME)
+            self.spaces = grow_table(self.spaces, 1, MAX_NAME)
+            self.features = grow_table(self.features, 1, MAX_NAME)
 
     def label_ids(self, names: list[bytes]) -> NDArray[np.int32]:
         """Return the ids of labels; new ones get the next ids where that is allowed: int32 (n,)."""
@@ -71,11 +71,11 @@ class Vocabulary:
 
     def whole_ids(self, table: str, names: Names | Texts, *, add: bool) -> NDArray[np.int32]:
         """Return the ids of names without a namespace in a table; new ones are added or -1."""
-        data, out = padded(names.data), np.empty(len(names), np.int32)
+        data, out = pad_bytes(names.data), np.empty(len(names), np.int32)
         if not add:
             find_all(getattr(self, table), names.offsets, data, out)
             return out
-        into = grown(getattr(self, table), len(names), len(names.data))
+        into = grow_table(getattr(self, table), len(names), len(names.data))
         setattr(self, table, into)
         spaces = np.zeros(len(names), np.int32)
         add_all(into, data, names.offsets[:-1], names.offsets[1:], spaces, out)
@@ -90,7 +90,7 @@ class Vocabulary:
 
     def feature_names(self) -> Names:
         """Return the features as ``namespace^name`` in the order of their ids."""
-        return _listed(self.features, self.spaces)
+        return _names_list(self.features, self.spaces)
 
     def names_since(self, table: str, first: int) -> Names:
         """Return the names of ``labels`` or ``features`` whose ids are `first` or more."""
@@ -108,13 +108,13 @@ class Vocabulary:
         return self.n_labels + self.n_features == before + len(names)
 
     def _add_features(self, names: Names) -> None:
-        data, out = padded(names.data), np.empty(len(names), np.int32)
-        self.features = grown(self.features, len(names), len(names.data))
+        data, out = pad_bytes(names.data), np.empty(len(names), np.int32)
+        self.features = grow_table(self.features, len(names), len(names.data))
         starts, owners = names.offsets[:-1].copy(), np.zeros(len(names), np.int32)
         done = 0
         while done < len(names):  # stops where the table of namespaces is full
             done = _cut_at_spaces(self.spaces, names.offsets, data, done, starts, owners)
-            self.spaces = grown(self.spaces, 1, MAX_NAME)
+            self.spaces = grow_table(self.spaces, 1, MAX_NAME)
         add_all(self.features, data, starts, names.offsets[1:], owners, out)
 
     @property
@@ -181,7 +181,7 @@ def _compose(table: NameTable, spaces: NameTable, offsets: Array, data: Array) -
             p += 1
 
 
-def _listed(table: NameTable, spaces: NameTable) -> Names:
+def _names_list(table: NameTable, spaces: NameTable) -> Names:
     offsets = np.zeros(int(table.used[0]) + 1, np.int64)
     _composed_sizes(table, spaces, offsets)
     data = np.empty(int(offsets[-1]), np.uint8)
@@ -211,7 +211,7 @@ def _heads(offsets: Array, data: Array, heads: Array) -> None:
             heads[i, q // 8] |= byte << np.uint64(56 - 8 * (q % 8))
 
 
-def permuted(names: Names, order: NDArray[np.int64]) -> Names:
+def permute_names(names: Names, order: NDArray[np.int64]) -> Names:
     """Return the list whose name `new` is ``names[order[new]]``."""
     found = Texts(names.offsets, names.data).take(order)
     return Names(found.offsets, found.data, names.kind)
@@ -230,7 +230,7 @@ class LocalNames:
     only reader has no lock, and fills the vocabulary itself.
     """
 
-    def __init__(self, whole: Vocabulary, lock: Turn | None) -> None:
+    def __init__(self, whole: Vocabulary, lock: ForkSafeLock | None) -> None:
         self._whole, self._lock = whole, lock
         self._ids = dict.fromkeys(("labels", "spaces", "features"), NO_IDS)
         self.vocabulary = whole  # what the reader fills
@@ -273,14 +273,14 @@ class LocalNames:
         """Bytes of the tables that are this reader's own."""
         return 0 if self._lock is None else self.vocabulary.n_bytes
 
-    def _share(self, name: str, lock: Turn) -> None:
+    def _share(self, name: str, lock: ForkSafeLock) -> None:
         """Learn the common ids of the names that are new in a table."""
         table, known = getattr(self.vocabulary, name), self._ids[name]
         first, n = len(known), int(table.used[0])
         if first == n:
             return
         start, end = int(table.starts[first]), int(table.used[1])
-        data, edges = padded(table.arena[start:end]), table.starts[first : n + 1] - start
+        data, edges = pad_bytes(table.arena[start:end]), table.starts[first : n + 1] - start
         owners, ids = table.spaces[first:n].copy(), np.empty(n - first, np.int32)
         if name == "features":
             owners = np.append(np.int32(0), self._ids["spaces"] + np.int32(1))[owners]
@@ -291,7 +291,7 @@ class LocalNames:
         if len(new):
             with lock:
                 into = getattr(self._whole, name)
-                larger = grown(into, len(new), int((ends - starts).sum()))
+                larger = grow_table(into, len(new), int((ends - starts).sum()))
                 if larger.arena is not into.arena and larger.slots is into.slots:
                     # whoever looks at the old bytes must not meet names that these lack
                     larger = larger._replace(slots=into.slots.copy())

@@ -37,7 +37,7 @@ NEEDED = ("prometheus_client", "starlette", "uvicorn")
 @click.option("--grace", type=click.FloatRange(min=0, min_open=True), default=10.0,
               show_default=True, metavar="SECONDS",
               help="Time in which what was taken is answered at the end.")  # fmt: skip
-@options.shared(options.memory_option, options.device_option, options.threads_option)
+@options.add_shared_options(options.memory_option, options.device_option, options.threads_option)
 def serve(*, runs: tuple[str, ...], host: str, given: Arguments) -> None:
     """Answer requests for predictions over HTTP.
 

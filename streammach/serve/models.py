@@ -64,11 +64,11 @@ class Served:
         """Return the predictions of rows that are asked for as in a request, or raise Refused."""
         predictor, model = self._predictor, self._predictor.model
         try:
-            allowed = predictor.allowed(request.only, request.never, len(rows), warned=False)
+            allowed = predictor.limit_labels(request.only, request.never, len(rows), warned=False)
             read = [self._reader.read(number, raw) for number, raw in enumerate(rows)]
             values, unknown = [row for row, _ in read], np.zeros(len(rows), np.int64)
             block = predictor.rows.block(values, unknown=unknown)
-            ids, scores = predictor.ranked(
+            ids, scores = predictor.rank(
                 block, request.k, probabilities=request.probabilities,
                 threshold=request.threshold, allowed=allowed,
             )  # fmt: skip
@@ -120,7 +120,7 @@ class Served:
             for only in (None, [model.labels[first]]):
                 self.predict(PredictRequest([], only=only, explain=1), [raw] * n)
         for some_labels in (False, True):
-            self._predictor.room("rows", None, MAX_LABELS, some_labels=some_labels).done()
+            self._predictor.room("rows", None, MAX_LABELS, some_labels=some_labels).keep_kernels()
 
     def close(self) -> None:
         """Stop its threads."""

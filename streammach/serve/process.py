@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from streammach.errors import Interrupted, UsageError, clean
-from streammach.processes import INTERRUPTED, heeded
+from streammach.processes import INTERRUPTED, stopping_signals
 from streammach.serve.app import LOCAL, build_app
 from streammach.serve.messages import About, ServeOptions
 from streammach.serve.service import Service
@@ -71,7 +71,7 @@ async def _serve(service: Service, port: Port, ready: Callable[[list[About]], No
             os._exit(INTERRUPTED)
         stopped.set()
 
-    for number in heeded():
+    for number in stopping_signals():
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, service.loading.submit, service.reload)
     ready(service.models)

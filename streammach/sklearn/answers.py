@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import BudgetError, UsageError
-from streammach.machine import advised, size_text
+from streammach.machine import advise_memory, size_text
 from streammach.model.calibration import (
     CANDIDATES,
     LARGEST,
@@ -44,21 +44,23 @@ class Answers:
         with self._shared.of(self.model) as predictor:
             return predictor.rows.block(x)
 
-    def allowed(self, only: Any, never: Any, classes: NDArray[Any], n_rows: int) -> Allowed | None:
+    def limit_labels(
+        self, only: Any, never: Any, classes: NDArray[Any], n_rows: int
+    ) -> Allowed | None:
         """Return which of the classes may be said of rows, None for all, or raise UsageError."""
         if only is None and never is None:
             return None
         raws = self.model.labels.raws(np.arange(len(self.model.labels)))
         names = dict(zip(classes[self.places].tolist(), raws, strict=True))
         with self._shared.of(self.model) as predictor:
-            return predictor.allowed(only, never, n_rows, names=names)
+            return predictor.limit_labels(only, never, n_rows, names=names)
 
     def topk(
         self, rows: RowBlock, k: int, allowed: Allowed | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return places of the k best classes of each row, -1 for no more, and their scores."""
         with self._shared.of(self.model) as predictor:
-            ids, scores = predictor.ranked(rows, k, allowed=allowed)
+            ids, scores = predictor.rank(rows, k, allowed=allowed)
         return self._places[ids], scores
 
     def probabilities(
@@ -68,10 +70,10 @@ class Answers:
         most = len(self.places)
         if self._calibrated and not self.model.listed and allowed is None:
             most = min(most, CANDIDATES)  # the others have all the same one
-        for some, best, scores in self._ranked(rows, most, n_classes):
+        for some, best, scores in self._rank_rows(rows, most, n_classes):
             ids, (p, left) = best, self._as_probabilities(scores)
             if allowed is not None:
-                ids, p = allowed.part(some).packed(ids, p, len(self.places))
+                ids, p = allowed.part(some).pack_best(ids, p, len(self.places))
             if p.shape[1] > 1 and not self.model.listed:  # of equal ones the first is the label
                 p[:, 0] = _above(p)
             out = np.zeros((len(ids), n_classes + 1))
@@ -92,13 +94,13 @@ class Answers:
                 odds = np.log(np.maximum(own, TINY)) - np.log(np.maximum(other, TINY))
                 yield odds.astype(np.float32)
             return
-        for _, ids, scores in self._ranked(rows, len(self.places), n_classes):
+        for _, ids, scores in self._rank_rows(rows, len(self.places), n_classes):
             scores[:, 0] = _above(scores)
             out = np.full((len(ids), n_classes + 1), -LARGEST, np.float32)  # of classes of no row
             np.put_along_axis(out, self._places[ids], scores, axis=1)
             yield out[:, :-1]
 
-    def _ranked(
+    def _rank_rows(
         self, rows: RowBlock, k: int, n_classes: int
     ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.float32]]]:
         """Yield which rows, with the ids and scores of their best classes, some at a time."""
@@ -106,14 +108,14 @@ class Answers:
         for start in range(0, rows.n_rows, step):
             some = slice(start, min(start + step, rows.n_rows))
             with self._shared.of(self.model) as predictor:
-                ids, scores = predictor.ranked(rows.part(some.start, some.stop), k)
+                ids, scores = predictor.rank(rows.part(some.start, some.stop), k)
             yield some, ids, scores
 
     @property
     def _calibrated(self) -> bool:
         """Whether held-out rows said what the scores mean."""
         model, ranking = self.model, self._estimator or self.model.estimator
-        return ranking == model.calibrated and model.calibration != Calibration()
+        return ranking == model.calibrated_ranking and model.calibration != Calibration()
 
     def _as_probabilities(
         self, scores: NDArray[np.float32]
@@ -148,7 +150,7 @@ def check_room(n_rows: int, n_classes: int, memory: str | int | None) -> None:
             f"the probabilities of {n_rows:,} rows x {n_classes:,} classes take "
             f"{size_text(needed)}, {size_text(most)} are allowed: memory",
             hint="Name some classes: predict_proba(X, classes=[...]), or use predict_topk(X, k); "
-            f"memory='{advised(needed)}' allows it.",
+            f"memory='{advise_memory(needed)}' allows it.",
         )
 
 

@@ -22,9 +22,9 @@ from streammach.prediction.metrics import LIKELY
 from streammach.progress import Wanted
 from streammach.rows.block import RowBlock
 from streammach.sklearn.answers import Answers, check_classes, check_room
-from streammach.sklearn.arrivals import arriving, checked, names_of, plain, validated
-from streammach.sklearn.fits import parameters_of, threads_of, trained
-from streammach.sklearn.passes import Passes, alike, new_labels
+from streammach.sklearn.fit_rows import arriving, check_rows, names_of, plain, validate
+from streammach.sklearn.fits import parameters_of, threads_of, train_estimator
+from streammach.sklearn.partial_fits import PartialFits, alike, new_labels
 from streammach.sklearn.rows import in_form, indicator, places
 
 
@@ -146,18 +146,18 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         BudgetError, UsageError, DeviceError, DivergedError, DiskError
             As for :func:`streammach.training.trainer.train`.
         """
-        (data, targets), model = checked(self, X, y, sample_weight), None
+        (data, targets), model = check_rows(self, X, y, sample_weight), None
         classes = targets.classes
         if self.warm_start and hasattr(self, "_answers_"):
             model = self._answers_.model
             if not alike(classes.dtype, self.classes_.dtype):
                 raise ValueError("warm_start=True: labels have another type than those before: y")
             classes = np.unique(np.concatenate([self.classes_, classes]))
-        with trained(parameters_of(self), data, model) as run:
+        with train_estimator(parameters_of(self), data, model) as run:
             model = run.model
         self.classes_: NDArray[Any] = classes
         self._sets_ = targets.form
-        self._passes_: Passes | None = None
+        self._passes_: PartialFits | None = None
         self._answers_: Answers = self._answering(model)
         self.plan_ = run.plan
         self.loss_curve_ = [epoch.loss for epoch in run.result.history]
@@ -209,9 +209,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         labels, ids = new_labels(known, form, rows.targets, classes)
         given, losses = parameters_of(self), [] if model is None else self.loss_curve_
         if model is None:
-            passes = Passes.begin(given, rows, labels, names_of(self), recipe)
+            passes = PartialFits.begin(given, rows, labels, names_of(self), recipe)
         else:
-            passes = self._passes_ or Passes.after_fit(model, given)
+            passes = self._passes_ or PartialFits.after_fit(model, given)
         self.loss_curve_ = [*losses, passes.learn(rows, labels, ids)]
         self._passes_, self._sets_ = passes, rows.targets.form
         self.classes_, where = np.unique(labels, return_inverse=True)
@@ -363,10 +363,10 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         check_is_fitted(self)
         X = plain(X)
         if self._answers_.model.recipe is None:
-            own = validated(self, X, reset=False)
+            own = validate(self, X, reset=False)
             X = X if is_frame(X) else own
         block = self._answers_.rows(X)
-        return block, self._answers_.allowed(only, never, self.classes_, block.n_rows)
+        return block, self._answers_.limit_labels(only, never, self.classes_, block.n_rows)
 
     def _labels(self, where: NDArray[np.int64]) -> NDArray[Any]:
         """Return the labels at places among the classes, an empty string for -1."""
@@ -399,6 +399,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             return
         self._passes_ = None
         if learning is not None:
-            self._passes_ = Passes.restored(model, parameters_of(self), learning)
+            self._passes_ = PartialFits.restore(model, parameters_of(self), learning)
             model = self._passes_.stream.model
         self._answers_ = self._answering(model, where)

@@ -11,13 +11,13 @@ from joblib import effective_n_jobs
 from joblib.parallel import get_active_backend
 from sklearn.utils import check_random_state
 
-from streammach.data.conversion.request import Known
+from streammach.data.conversion.request import KnownNames
 from streammach.data.memory_rows import MemoryRows
 from streammach.errors import UsageError
 from streammach.model.model import Model
-from streammach.training.onward import Start
 from streammach.training.run import Run
 from streammach.training.trainer import OF_TABLE, train_rows
+from streammach.training.warm_start import Start
 
 SAME = (  # parameters that a training has by the same names
     "memory", "n_buckets", "n_repetitions", "epochs", "batch_size", "learning_rate", "device",
@@ -28,7 +28,7 @@ MOST_SEED = 2**31 - 1
 Parameters = Mapping[str, Any]
 
 
-def trained(given: Parameters, data: MemoryRows, model: Model | None) -> Run:
+def train_estimator(given: Parameters, data: MemoryRows, model: Model | None) -> Run:
     """Train on rows as :func:`streammach.training.trainer.train` does; labels of a model stay."""
     more = {name: value for name, value in (given["options"] or {}).items() if name not in OF_TABLE}
     if twice := sorted(more.keys() & given.keys()):
@@ -37,7 +37,7 @@ def trained(given: Parameters, data: MemoryRows, model: Model | None) -> Run:
     said |= {"seed": seed_of(given["random_state"]), "threads": threads_of(given["n_jobs"]) or None}
     start = None
     if model is not None:
-        known = Known(model.labels, model.features, model.store, grows=True)
+        known = KnownNames(model.labels, model.features, model.store, grows=True)
         data = replace(data, known=known)
         # Without hashed weights as they came, such as by counts alone, all is learnt anew.
         start = Start(model) if not model.spec.unhashed and model.projection is None else None

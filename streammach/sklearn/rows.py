@@ -55,7 +55,7 @@ class Targets:
         if lists is not None:
             starts, flat = flatten_lists(lists)
             found = cls.of(flat)
-            return cls(found.classes, LabelLists(starts, found.lists.classes).sorted(), "lists")
+            return cls(found.classes, LabelLists(starts, found.lists.classes).sort(), "lists")
         if isinstance(y, np.ndarray) and y.dtype.hasobject:
             y, _ = to_own_type(np.asarray(y))
             missing = [i for i, label in enumerate(y.tolist()) if is_missing(label)]
@@ -160,7 +160,7 @@ class Rows:
         return ValueScale(max(typical, 1e-6), max(nnz / total, 1.0))
 
 
-def summed(x: Any) -> Any:
+def sum_duplicates(x: Any) -> Any:
     """Return rows whose values stand once for each column, and none is 0 where they are sparse."""
     if scipy.sparse.issparse(x) and not (x.has_canonical_format and x.data.all()):
         x = x.copy()

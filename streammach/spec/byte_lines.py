@@ -45,7 +45,7 @@ class Limits:
         host = max(bytes_in(lines, "host") + self.spare - self.host, 0)
         return host + max(bytes_in(lines, "device") - self.device, 0)
 
-    def violated(self, lines: Sequence[Line]) -> tuple[str, int, str]:
+    def first_violation(self, lines: Sequence[Line]) -> tuple[str, int, str]:
         """Return which limit a ledger is above: where, its bytes, and who set it."""
         if bytes_in(lines, "host") > self.host:
             return "host", self.host, self.host_source

@@ -12,14 +12,14 @@ T = TypeVar("T")
 MAX_DEPTH = 32
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Return the value as JSON in one line."""
     return msgspec.json.encode(value)
 
 
 def to_json(value: Any) -> bytes:
     """Return the value as indented JSON."""
-    return msgspec.json.format(encoded(value), indent=1) + b"\n"
+    return msgspec.json.format(encode_json(value), indent=1) + b"\n"
 
 
 def from_json(text: bytes, kind: type[T]) -> T:

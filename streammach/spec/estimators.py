@@ -37,7 +37,7 @@ def _means(sums: Array, spec: ModelSpec, totals: Sums) -> Array:
     return sums / sums.dtype.type(spec.n_repetitions)
 
 
-def _unbiased(sums: Array, spec: ModelSpec, totals: Sums) -> Array:
+def _remove_bias(sums: Array, spec: ModelSpec, totals: Sums) -> Array:
     """Return ``B / (B - 1) (mean_r P_r[h_r(i)] - 1 / B)`` (Huang et al., equation 2).
 
     Where each bucket has a sigmoid of its own, a class shares its bucket with 1 / B of what all
@@ -54,7 +54,7 @@ def _unbiased(sums: Array, spec: ModelSpec, totals: Sums) -> Array:
 ESTIMATORS: dict[str, EstimatorKind] = {
     kind.name: kind
     for kind in (
-        EstimatorKind(name="mean", branch=SUM, finished=_unbiased, unbiased=True),
+        EstimatorKind(name="mean", branch=SUM, finished=_remove_bias, unbiased=True),
         EstimatorKind(name="min", branch=MINIMUM),
         EstimatorKind(name="median", branch=MEDIAN),
         EstimatorKind(name="logsum", branch=SUM, logarithms=True, finished=_means),

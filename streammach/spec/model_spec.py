@@ -139,7 +139,7 @@ class ModelSpec(ModelShape):
             added_codes=tuple(code[some] for code in self.added_codes),
         )  # fmt: skip
 
-    def with_added(self, added: NDArray[np.unsignedinteger]) -> ModelSpec:
+    def with_more_classes(self, added: NDArray[np.unsignedinteger]) -> ModelSpec:
         """Return the model with more classes, by their buckets: integers (n, R)."""
         more = tuple(tuple(code) for code in added.tolist()) if self.hash_a else ()
         return replace(

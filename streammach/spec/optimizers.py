@@ -53,7 +53,7 @@ class OptimizerKind:
         return sum(4 * rows * width for rows, width in self.shapes(spec).values())
 
 
-def _adam_corrected(rate: float, epsilon: float, step: int) -> tuple[float, float]:
+def _adam_rates(rate: float, epsilon: float, step: int) -> tuple[float, float]:
     slow = (1 - ADAM_DECAYS[1] ** step) ** 0.5
     return rate * slow / (1 - ADAM_DECAYS[0] ** step), epsilon * slow
 
@@ -70,7 +70,7 @@ OPTIMIZERS: dict[str, OptimizerKind] = {
             per_model=("first",), settles=True, branch=ADAGRAD,
         ),
         OptimizerKind(
-            name="adam", usual_rate=lambda value, n: 1.5 / (n * value), corrected=_adam_corrected,
+            name="adam", usual_rate=lambda value, n: 1.5 / (n * value), corrected=_adam_rates,
             per_weight=("first", "second"), gains_by_whitening=True, branch=ADAM,
         ),
         OptimizerKind(

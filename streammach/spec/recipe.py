@@ -68,7 +68,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.name.replace("^", "_")
 
     @property
-    def n_fixed(self) -> int:
+    def n_number_features(self) -> int:
         """Features whose names are known beforehand: those of numbers."""
         if self.role == "number" or self.edges:
             return len(self.edges) + 1
@@ -153,12 +153,12 @@ class Recipe(
         odd = [c.name for c in shared if known[c.name] != c or (words and c.role == "text")]
         return odd[0] if odd else None
 
-    def said(self) -> str:
+    def in_words(self) -> str:
         """Return the roles of the columns in a line for people."""
         found: list[tuple[str, tuple[str, ...]]] = [("label", (self.label,) if self.label else ())]
         found += [(role, tuple(c.name for c in self.columns if c.role == role)) for role in ROLES]
         found += [("not used", self.ignored)]
-        return "; ".join(f"{role} {_listed(names)}" for role, names in found if names)
+        return "; ".join(f"{role} {_list_names(names)}" for role, names in found if names)
 
 
 def check_column_name(name: str) -> None:
@@ -171,6 +171,6 @@ def check_column_name(name: str) -> None:
         )
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _list_names(names: tuple[str, ...]) -> str:
     some = ", ".join(name[:40] for name in names[:6])
     return some + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")

@@ -10,7 +10,7 @@ from typing import Any
 REPORTS = "streammach.reports.about"  # far above, and loaded when someone looks
 
 
-def preformatted(text: str) -> str:
+def format_in_columns(text: str) -> str:
     """Return text as a notebook shows it, in columns."""
     return f"<pre>{escape(text)}</pre>"
 
@@ -31,7 +31,7 @@ class Reported:
         return text
 
     def _repr_html_(self) -> str:
-        return preformatted(str(self))
+        return format_in_columns(str(self))
 
 
 class FigureTable(dict[str, list[Any]]):
@@ -70,7 +70,7 @@ class FigureTable(dict[str, list[Any]]):
         )
 
     def _repr_html_(self) -> str:
-        return preformatted(str(self))
+        return format_in_columns(str(self))
 
 
 def _cell(value: Any) -> str:

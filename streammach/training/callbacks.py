@@ -12,7 +12,7 @@ from streammach.figures import EpochFigures, figures_text, words
 from streammach.progress import JSON_SECONDS, ProgressBar, Wanted
 from streammach.spec.annotated import check_options
 from streammach.stages import StageState
-from streammach.training.pace import EPOCHS
+from streammach.training.time_budget import EPOCHS
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError
 from streammach.files.destinations import Destination
 from streammach.files.raw_text import is_piped
-from streammach.files.urls import Url, located
+from streammach.files.urls import Url, locate
 from streammach.machine import budget as budget_of
 from streammach.machine import cores, parse_size
 from streammach.model.added import check_open, with_classes
@@ -26,7 +26,7 @@ from streammach.model.model import Model, folder_of
 from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
 from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import ModelSize, size_in_file
-from streammach.prediction.inputs import InputCounts, MetLabels, Room, rows_of
+from streammach.prediction.inputs import InputCounts, InputLabels, Room, rows_of
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.ranked_rows import lists_of_labels
 from streammach.prediction.room import Input, Task, changing_bytes, device_for, room_for
@@ -74,7 +74,7 @@ def shrink(
         If files cannot be read or written.
     """
     check_options(shrink.__annotations__, locals())
-    inputs = [folder_of(run), *([] if store is None else [located(store)])]
+    inputs = [folder_of(run), *([] if store is None else [locate(store)])]
     Destination(Path(out), not_a_model, force=force, inputs=inputs)
     changing_bytes(size_in_file(run), memory)  # refuses what does not fit
     small = smaller(
@@ -105,7 +105,7 @@ def _frequent(
     whole: Model, run: Path, trained_on: str | os.PathLike[str] | None, least: int
 ) -> Model:
     """Return the model without rare features, which its training store knows."""
-    store = _store_of(run) if trained_on is None else located(trained_on)
+    store = _store_of(run) if trained_on is None else locate(trained_on)
     with Dataset.open(store) as data:
         if data.facts.digest != whole.store:
             what = "it is not the store that the model was trained on"
@@ -117,7 +117,7 @@ def _frequent(
 
 
 def _store_of(run: Path) -> Path:
-    found = located(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
+    found = locate(Run.open(run).plan.facts.path) if (run / "plan.json").exists() else None
     if found is None or not (isinstance(found, Url) or found.exists()):
         what = "--min-count needs the training store: --store STORE"
         raise UsageError(what, path=run)
@@ -125,7 +125,7 @@ def _store_of(run: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Added:
+class ExtendedModel:
     """A model with more classes, and what they were made of."""
 
     before: Model  # the model as it was
@@ -177,20 +177,22 @@ def add(
         If files cannot be read or written.
     """
     check_options(add.__annotations__, locals())
-    found = added(run, rows, out, options=options, memory=memory, threads=threads, force=force)
+    found = add_classes(
+        run, rows, out, options=options, memory=memory, threads=threads, force=force
+    )
     if out is not None:
         found.model.save(out, force=force)
     return found.model
 
 
-def added(
+def add_classes(
     run: str | os.PathLike[str], rows: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
     memory: str | int | None = None, threads: int | None = None, force: bool = False,
     on: Path | None = None, progress: Told | None = None,
-) -> Added:  # fmt: skip
+) -> ExtendedModel:  # fmt: skip
     """Return a model with more classes, not written yet, and what they were made of."""
-    path, threads = located(rows), threads or cores()
+    path, threads = locate(rows), threads or cores()
     if out is not None:
         stores = [] if on is None else [on]
         inputs = [folder_of(run), *([] if is_piped(path) else [path]), *stores]
@@ -198,7 +200,7 @@ def added(
     held = size_in_file(run)
     check_open(held.spec)
     room, left = _room(held, path, on, options, memory, threads)
-    model, seen, met = Model.load(run), InputCounts(), MetLabels()
+    model, seen, met = Model.load(run), InputCounts(), InputLabels()
 
     tell = progress or (lambda stage, done, total: None)
 
@@ -220,14 +222,14 @@ def added(
     labels = met.names.some(new_labels)
     tell("add", 0, 0)
     _, backend = open_to_predict(
-        fallback(), model.spec, dense=model.dense, threads=threads, weights=model.hashed,
+        fallback(), model.spec, dense=model.dense, threads=threads, weights=model.hashed_arrays,
         logistic=model.training.logistic,
     )  # fmt: skip
     with closing(backend):
         new = new_classes(model, found, labels, backend)
     if on is None:
-        room.done()
-    return Added(
+        room.keep_kernels()
+    return ExtendedModel(
         before=model, model=with_classes(model, new), labels=labels, n_rows=found.n_distinct,
         left_out=found.left_out, unknown_values=seen.unknown_values,
         projected_bytes=room.projected_bytes,

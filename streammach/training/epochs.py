@@ -22,10 +22,10 @@ from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
 from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
-from streammach.training.onward import Start, begin_classes, begin_from
 from streammach.training.run_part import RunPart
 from streammach.training.session import Session
 from streammach.training.trial import alike
+from streammach.training.warm_start import Start, begin_classes, begin_from
 
 OUT_OF_TIME = "the time is used up"
 FAILED_SAVES = 3  # in a row, before a run gives up
@@ -76,7 +76,11 @@ class Epochs:
         state = self.state()
         self._events.call("on_fit_start", state)
         kept = self._session.best_trial
-        if kept is not None and kept.trial is not None and self._session.clock.left <= 0:
+        if (
+            kept is not None
+            and kept.trial is not None
+            and self._session.clock.remaining_seconds <= 0
+        ):
             self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
         while self.progress.epoch < self.spec.epochs and self.progress.stopped is None:
             state = self._epoch()
@@ -123,11 +127,11 @@ class Epochs:
 
     def _epoch(self) -> State:
         epoch, began, before = self.progress.epoch, time.monotonic(), self.progress.seconds
-        first_row, self._asked = self._done(), None
+        first_row, self._asked = self._n_finished_rows(), None
         state = self._train_rows(first_row, before)
         if self.progress.stopped is not None:
             return state
-        entry = self._measured((self._reader.n_rows - first_row) / (time.monotonic() - began))
+        entry = self._measure_epoch((self._reader.n_rows - first_row) / (time.monotonic() - began))
         self.progress = _after_epoch(self.progress, entry, self._seconds(before, began))
         self._keep(epoch)
         state = self.state()
@@ -145,11 +149,11 @@ class Epochs:
         for step in train_epoch(self._backend, reader, self.spec, epoch, start=self.progress):
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
-            done = self._done()
+            done = self._n_finished_rows()
             self._session.at(self.progress.epoch * reader.n_rows + done, self._rows)
             self._events.call("on_progress", state)
             self._asked = self._asked or state.stop_reason
-            if self._session.clock.left <= 0 and done < reader.n_rows:
+            if self._session.clock.remaining_seconds <= 0 and done < reader.n_rows:
                 self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
                 return state
             due = time.monotonic() - self._saved_at > self._checkpoint_seconds
@@ -180,7 +184,7 @@ class Epochs:
             seconds=seconds,
         )  # fmt: skip
 
-    def _done(self) -> int:
+    def _n_finished_rows(self) -> int:
         """Return the rows of the epoch that are done: all of them when the last wave is."""
         rows = self.progress.wave * self._reader.n_rows + self.progress.row
         return rows // self._backend.n_waves
@@ -195,7 +199,7 @@ class Epochs:
             peak_bytes=peak_bytes(),
         )
 
-    def _measured(self, speed: float) -> EpochFigures:
+    def _measure_epoch(self, speed: float) -> EpochFigures:
         entry, kept = self._entry(speed), self._session.best_trial
         if not self._session.held.rows.n_rows:
             return entry
@@ -246,7 +250,7 @@ class Epochs:
 
     def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
         """Return what callbacks see."""
-        at, reader, row = self.progress, self._reader, self._done()
+        at, reader, row = self.progress, self._reader, self._n_finished_rows()
         speed = (row - first_row) / seconds if seconds > 0 else 0.0
         rows = max(at.loss_rows * self._plan.n_repetitions, 1)
         return State(
@@ -281,7 +285,7 @@ class ShareEpochs(Epochs):
         """Return what callbacks see: no epoch is the best."""
         return replace(super().state(first_row, seconds), best_epoch=-1)
 
-    def _measured(self, speed: float) -> EpochFigures:
+    def _measure_epoch(self, speed: float) -> EpochFigures:
         return self._entry(speed)
 
     def _keep(self, epoch: int) -> None:
@@ -302,7 +306,7 @@ class MergedEpochs(Epochs):
 
     def _train_rows(self, first_row: int, before: float) -> State:
         """Read the end of the epoch from the shares."""
-        found, first = self._joined(self.progress.epoch + 1), self._shares[0]
+        found, first = self._join_positions(self.progress.epoch + 1), self._shares[0]
         self._backend.restore()
         self._read = found
         loss_sum = 0.0
@@ -315,7 +319,7 @@ class MergedEpochs(Epochs):
         )  # fmt: skip
         return self.state()
 
-    def _joined(self, epochs: int) -> tuple[RunPosition, ...]:
+    def _join_positions(self, epochs: int) -> tuple[RunPosition, ...]:
         arrays, found, n = self._backend.arrays(), list[RunPosition](), len(self._shares)
         for i, share in enumerate(self._shares):
             self._session.check()
@@ -333,13 +337,13 @@ class MergedEpochs(Epochs):
         """Write nothing: the shares keep all epochs."""
 
     def _read_best(self) -> None:
-        self._joined(self.progress.best_epoch + 1)
+        self._join_positions(self.progress.best_epoch + 1)
 
-    def _measured(self, speed: float) -> EpochFigures:
+    def _measure_epoch(self, speed: float) -> EpochFigures:
         """Measure; what is said of time is that of the slowest share."""
         parts = [at.history[-1] for at in self._read]
         return msgspec.structs.replace(
-            super()._measured(speed),
+            super()._measure_epoch(speed),
             rows_per_second=min(one.rows_per_second for one in parts),
             waited_share=max(one.waited_share for one in parts),
         )

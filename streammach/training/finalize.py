@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import Reached, gain_text, scores_text, words
+from streammach.figures import HeldOutMetrics, gain_text, scores_text, words
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
@@ -17,7 +17,7 @@ from streammach.machine import time_text
 from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.model import Model
 from streammach.parts.base import Decision
-from streammach.parts.registry import planned
+from streammach.parts.registry import parts_of_plan
 from streammach.prediction.evaluate import choose_estimator
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, by_hashes, largest_tilt
@@ -28,10 +28,10 @@ from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
-from streammach.training import compact
+from streammach.training import model_form
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.pace import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 from streammach.training.session import Session
+from streammach.training.time_budget import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
 
 LATE = 0.1  # of its time, from which on it is told that a training was late
 
@@ -43,7 +43,9 @@ class FinalDecisions:
     ranker: Ranker  # the best estimator of the hashed models
     calibration: Calibration = field(default_factory=Calibration)  # how scores become probabilities
     parts: tuple[Decision, ...] = ()  # what they say of optional parts
-    figures: dict[Ranker, Reached] = field(default_factory=dict)  # measured, by way of ranking
+    figures: dict[Ranker, HeldOutMetrics] = field(
+        default_factory=dict
+    )  # measured, by way of ranking
     reasons: tuple[str, ...]  # why, in sentences
 
     @property
@@ -82,31 +84,31 @@ def finalize(
     model, reasons, found = _whole(session, spec, size, judges, hashed=hashed)
     session.let_go()
     session.begin(WRITING)
-    small, how = compact.save(session, model, size, found)
+    small, how = model_form.save(session, model, size, found)
     return small, (*reasons, *how)
 
 
 def _whole(
     session: Session, spec: TrainSpec, size: str, judges: int, *, hashed: bool
-) -> tuple[Model, tuple[str, ...], compact.SmallForm | None]:
+) -> tuple[Model, tuple[str, ...], model_form.SmallForm | None]:
     """Return the whole model, why it is so, and the smallest form; what decided is let go."""
     held_out = session.held.rows.n_rows > 0
     shape = session.plan.model if hashed else ModelSpec.unhashed_of(session.plan.config.shape)
     if hashed and not held_out:
         reasons = ("estimator logsum: no held-out rows to choose on",)
         decided = FinalDecisions(ranker=USUAL, reasons=reasons)
-        return _built(session, spec, decided, shape), reasons, None
+        return _build_model(session, spec, decided, shape), reasons, None
     with ExitStack() as closing:
         decided = (decide if hashed else _decide_alone)(session, spec, closing, judges)
-        judge = compact.Judge(
+        judge = model_form.FormComparison(
             session=session, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
             counts=decided.counts, late=decided.late,
         )  # fmt: skip
         found = None
         sole = decided.counts is None and shape.unhashed
-        if size == "auto" and judge.n_rows >= compact.LEAST_ROWS and not sole:
+        if size == "auto" and judge.n_rows >= model_form.LEAST_ROWS and not sole:
             session.begin(SMALLER)
-            found = compact.choose(judge)
+            found = model_form.choose(judge)
             session.backend.apply(None)
             if found.calibration is not None:
                 decided = replace(decided, calibration=found.calibration)
@@ -115,7 +117,7 @@ def _whole(
             learn_held_out(session, replace(spec, epochs=session.options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
-        return _built(session, spec, decided, shape), decided.reasons, found
+        return _build_model(session, spec, decided, shape), decided.reasons, found
 
 
 def _decide_alone(
@@ -138,7 +140,7 @@ def _decide_alone(
 
 
 def _calibration(session: Session, ranking: Ranking, judges: int, of: object = None) -> Calibration:
-    rows, n_classes = compact.calibrating_rows(session, judges), session.dataset.n_classes
+    rows, n_classes = model_form.calibrating_rows(session, judges), session.dataset.n_classes
     return session.findings.once(
         "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
     )
@@ -146,26 +148,26 @@ def _calibration(session: Session, ranking: Ranking, judges: int, of: object = N
 
 def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> FinalDecisions:
     """Let held-out rows decide on optional parts, ranking and calibration."""
-    rows, backend = compact.judging_rows(session, judges), session.backend
+    rows, backend = model_form.judging_rows(session, judges), session.backend
 
-    def chosen(*, change_weights: bool) -> list[Decision]:
+    def choose_all(*, change_weights: bool) -> list[Decision]:
         found = []
-        for part in planned(session.plan.config):
+        for part in parts_of_plan(session.plan.config):
             if part.changes_weights == change_weights:
                 found.append(part.choose(session, spec))
                 closing.callback(found[-1].close)
         return found
 
-    within = chosen(change_weights=True)
+    within = choose_all(change_weights=True)
     session.begin(RANKING)
     estimator, hashed = session.findings.once(
-        "ranking", tuple[str, dict[str, Reached]],
+        "ranking", tuple[str, dict[str, HeldOutMetrics]],
         lambda: choose_estimator(backend, rows, spec.transform),
     )  # fmt: skip
-    beside = chosen(change_weights=False)
+    beside = choose_all(change_weights=False)
     ranking: Ranking = by_hashes(backend, "logsum", spec.transform)
     session.begin(CALIBRATION)
-    figures: dict[Ranker, Reached] = dict(hashed.items())
+    figures: dict[Ranker, HeldOutMetrics] = dict(hashed.items())
     for part in (*within, *beside):
         figures |= part.figures
         ranking = part.ranking or ranking
@@ -219,13 +221,13 @@ def gain_over_usual(session: Session, model: Model) -> tuple[str, ...]:
 def lateness(session: Session) -> tuple[str, ...]:
     """Return what is to be said of a training that took more than its time."""
     clock = session.request.clock
-    if clock.seconds is None or clock.spent <= (1 + LATE) * clock.seconds:
+    if clock.seconds is None or clock.elapsed_seconds <= (1 + LATE) * clock.seconds:
         return ()
     by_time = sorted(session.stages.took.items(), key=lambda item: -item[1])[:3]
     stages = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in by_time)
     return (
-        f"it took {time_text(clock.spent)}, {time_text(clock.seconds)} were allowed: {stages}; "
-        "some of each stage is not left out, nor are kernels, which are compiled once",
+        f"it took {time_text(clock.elapsed_seconds)}, {time_text(clock.seconds)} were allowed: "
+        f"{stages}; some of each stage is not left out, nor are kernels, which are compiled once",
     )
 
 
@@ -241,13 +243,15 @@ def learn_held_out(session: Session, spec: TrainSpec) -> None:
     for epoch in range(spec.epochs):
         for step in train_epoch(session.backend, reader, spec, epoch):
             session.check()
-            if session.clock.left <= 0:
+            if session.clock.remaining_seconds <= 0:
                 return
             done += step.n_rows / session.backend.n_waves
             session.at(done, spec.epochs * reader.n_rows)
 
 
-def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: ModelSpec) -> Model:
+def _build_model(
+    session: Session, spec: TrainSpec, decided: FinalDecisions, model: ModelSpec
+) -> Model:
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.zeros((model.n_features, 0), np.float32), "bias": np.zeros(0, np.float32),
     }  # fmt: skip
@@ -271,7 +275,7 @@ def _built(session: Session, spec: TrainSpec, decided: FinalDecisions, model: Mo
     )  # fmt: skip
 
 
-def _tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reached, str]:
+def _tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[HeldOutMetrics, str]:
     """Take a share of ln n_i from the bias of each class; return what is reached then, and why."""
     backend = session.backend
     held = backend.arrays()["bias"]
@@ -284,7 +288,7 @@ def _tilt_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[Reach
         held[columns] -= bias.dtype.type(tilt) * logs
         backend.restore()
 
-    found: dict[float, Reached] = {}
+    found: dict[float, HeldOutMetrics] = {}
 
     def scores(tilt: float) -> NDArray[np.float64]:
         use(tilt)

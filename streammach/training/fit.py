@@ -18,26 +18,25 @@ import msgspec
 from streammach.data.identity import name_of
 from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, MismatchError, ModelError, clean
-from streammach.files.folders import check_ours, locked, make_folder, remove_folder
+from streammach.files.folders import check_ours, lock_file, make_folder, remove_folder
 from streammach.files.reading import check_free
 from streammach.files.urls import absolute
 from streammach.files.workplaces import GOES_ON, LOCK
 from streammach.files.writing import remove_temporaries, write_atomic
-from streammach.jit import keep_compiled
+from streammach.jit import remember_compiled_work
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import RunPosition
-from streammach.parts.registry import decided
+from streammach.parts.registry import switches_of
 from streammach.processes import StopSignals
 from streammach.spec.documents import to_json
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainSpec
 from streammach.stages import Stages, StageState
 from streammach.training.callbacks import State
+from streammach.training.compare_former import compare_with_former
 from streammach.training.epochs import Epochs, MergedEpochs, ShareEpochs
 from streammach.training.events import Events, held_bytes
 from streammach.training.finalize import finalize, gain_over_usual, lateness, warnings_of
-from streammach.training.former import compare_with_former
-from streammach.training.pace import ALONE, EPOCHS, FEW_ROWS, Pace
 from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,
@@ -51,9 +50,10 @@ from streammach.training.run import (
     check_request,
     workplace,
 )
-from streammach.training.run_part import PART, PartFacts, RunPart, named
+from streammach.training.run_part import PART, PartFacts, RunPart, with_text_options
 from streammach.training.search import decide
 from streammach.training.session import FitRequest, Session
+from streammach.training.time_budget import ALONE, EPOCHS, FEW_ROWS, TimeBudget
 
 Opening = Callable[[Plan], Session]
 STOPPING = "stopping; again: now"  # what is said after a signal, until its step is over
@@ -72,7 +72,7 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         request.begin()
         check_request(folder, request.identity, kind)
         make_folder(folder)
-        opened.enter_context(locked(folder / LOCK, clean(folder)))
+        opened.enter_context(lock_file(folder / LOCK, clean(folder)))
         stop = opened.enter_context(request.stop or StopSignals())
         check_request(folder, request.identity, kind)  # another process may have been here
         check_ours(folder / CHECKPOINTS, CHECKPOINT_FILES)
@@ -94,16 +94,16 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
         else:
             _train_share(request, opening, name_of(absolute(dataset.path)))
         if not request.resume and not request.clock.limited:  # all its stages were gone through
-            keep_compiled(*request.kernels)
+            remember_compiled_work(*request.kernels)
 
 
 def _stages(request: FitRequest, events: Events, stop: StopSignals) -> Stages:
     """Return the stages of what is asked for, which events are told."""
 
-    def told(state: StageState) -> None:
+    def save_state(state: StageState) -> None:
         events.stage(replace(state, note=STOPPING) if stop.requested else state)
 
-    return Stages(told, request.expected_seconds(), clock=request.clock)
+    return Stages(save_state, request.expected_seconds(), clock=request.clock)
 
 
 def _train(session: Session, projected_bytes: int) -> None:
@@ -148,10 +148,18 @@ def _train_epochs(session: Session, settings: RunSettings) -> tuple[State, RunPo
 
 def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
     """Decide what is not decided yet; train all epochs of a share's repetitions."""
-    folder, share, plan, known = request.folder, request.share, request.plan, request.decided
+    folder, share, plan, known = (
+        request.folder,
+        request.share,
+        request.plan,
+        request.settings_of_share,
+    )
     assert share is not None
     facts = PartFacts(
-        part=share, options=named(request.options), request=request.identity, store=store
+        part=share,
+        options=with_text_options(request.options),
+        request=request.identity,
+        store=store,
     )
     write_atomic(folder / PART, to_json(facts))
     if known is not None and not (folder / SETTINGS).exists():
@@ -179,7 +187,7 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
         remove_folder(folder / CHECKPOINTS / KEPT)
         session.stages.close()
         session.events.call("on_fit_end", state)
-    if left := RunPart.open(folder).left:
+    if left := RunPart.open(folder).open_work:
         what = f"damaged: checkpoints of epochs are missing ({left})"
         raise ModelError(what, path=folder, hint="Train it again in another folder.")
 
@@ -198,7 +206,11 @@ def _save_alone(session: Session) -> None:
 
 
 def _finish(
-    session: Session, pace: Pace, spec: TrainSpec | None, at: RunPosition, projected_bytes: int
+    session: Session,
+    pace: TimeBudget,
+    spec: TrainSpec | None,
+    at: RunPosition,
+    projected_bytes: int,
 ) -> None:
     """Make the model, without hashed ones where there is no training; save what was measured."""
     shape, folder = session.plan.model, session.request.folder
@@ -216,7 +228,7 @@ def _finish(
         options = {
             "buckets": shape.n_buckets, "repetitions": shape.n_repetitions, "epochs": spec.epochs,
             "transform": spec.transform, "learning_rate": spec.learning_rate,
-            **decided(session.plan.facts, session.plan.config, spec),
+            **switches_of(session.plan.facts, session.plan.config, spec),
         }  # fmt: skip
     reasons = (
         *gain_over_usual(session, model),
@@ -226,7 +238,7 @@ def _finish(
     )
     reasons += compare_with_former(session, model)
     if model.estimator in model.validation:
-        session.measured("finished model", model.validation[model.estimator])
+        session.note_metrics("finished model", model.validation[model.estimator])
     said = warnings_of(session, model)
     result = Result(
         history=at.history, best_epoch=max(at.best_epoch, 0),

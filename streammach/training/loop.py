@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.protocol import Backend, Loss, joined
+from streammach.backends.protocol import Backend, Loss, join_losses
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.row_order import (
@@ -98,7 +98,7 @@ def train_epoch(
             loss = backend.step(batch, rate)
             row += batch.n_rows
             if row == reader.n_rows:
-                loss = joined(loss, backend.drain_losses())
+                loss = join_losses(loss, backend.drain_losses())
             check_loss(loss, spec, epoch=epoch, row=row, n_rows=reader.n_rows)
             yield Step(batch.n_rows, loss, wave)
         start = START

@@ -23,12 +23,14 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import Interrupted, UsageError, type_name
 from streammach.files.destinations import Destination
 from streammach.files.folders import make_folder, remove_folder, scratch, temporary_folder
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.machine import memory_limit, training_budget
 from streammach.model.calibration import CANDIDATES
 from streammach.planning.choose import limits, plan
 from streammach.planning.constraints import Constraints
-from streammach.prediction.doubts import (
+from streammach.prediction.inputs import InputCounts, StoreRows, is_store
+from streammach.prediction.predictor import Predictor
+from streammach.prediction.suspects import (
     DOUBT,
     Suspects,
     doubts_of,
@@ -37,8 +39,6 @@ from streammach.prediction.doubts import (
     list_format,
     suspicious,
 )
-from streammach.prediction.inputs import InputCounts, StoreRows, is_store
-from streammach.prediction.predictor import Predictor
 from streammach.processes import run
 from streammach.progress import ProgressBar, Wanted
 from streammach.spec.annotated import check_options
@@ -66,7 +66,7 @@ def suspects(
     Each fold of the rows is judged by a model of the other folds. A row is suspicious where that is
     surer of another label than of the row's own, or where more rows with the same features have
     another label; these come first. As many rows are listed as are expected to have a wrong label
-    (:func:`streammach.prediction.doubts.expected_wrong`), the most suspicious ones.
+    (:func:`streammach.prediction.suspects.expected_wrong`), the most suspicious ones.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def suspects(
         raise UsageError(f"rows of the type {type_name(data)} need labels: y")
     with ExitStack() as stack:
         if out is not None:
-            read = [located(getattr(data, "path", data))] if alone else []
+            read = [locate(getattr(data, "path", data))] if alone else []
             form, product = list_format(Path(out))
             goal = Destination(Path(out), product, force=force, inputs=read)
         place = temporary_folder() if goal is None else scratch(goal.path)
@@ -134,7 +134,7 @@ def suspects(
             rows = replace(collect_rows(data, y), seed=constraints.seed)
             data = stack.enter_context(rows.write_store(folder / "given", room))
         elif not isinstance(data, Dataset):
-            data = stack.enter_context(Dataset.open(_stored(data, folder, constraints, source)))
+            data = stack.enter_context(Dataset.open(_store_of(data, folder, constraints, source)))
         shown = stack.enter_context(ProgressBar(progress, "", dict.fromkeys(_stages(folds), 1.0)))
         job = _Job(data, training, constraints, Clock(constraints.seconds, began), folder, shown)
         found, projected = job.doubts(folds)
@@ -152,11 +152,11 @@ def suspects(
     return made
 
 
-def _stored(
+def _store_of(
     path: str | os.PathLike[str], folder: Path, constraints: Constraints, source: dict[str, Any]
 ) -> str | os.PathLike[str]:
     """Return a store: what is given, or one of a file, which is converted in its own process."""
-    place = located(path)
+    place = locate(path)
     if not isinstance(place, Path) or not place.exists() or is_store(place):
         if source:
             raise UsageError(NO_FILE, path=path)
@@ -203,7 +203,8 @@ class _Job:
         for fold, stage in enumerate(_stages(n_folds)):
             self.shown(stage, 0, 0)
             clock = Clock(
-                constraints.seconds and TRAINED * max(self.clock.left, 1) / (n_folds - fold)
+                constraints.seconds
+                and TRAINED * max(self.clock.remaining_seconds, 1) / (n_folds - fold)
             )
             done = self._judge(stage, constraints, clock, folds == fold, found, groups, more)
             projected = max(projected, done)
@@ -216,12 +217,12 @@ class _Job:
     ) -> int:  # fmt: skip
         """Train on the rows of other folds; note what is said of this one's; return the bytes."""
 
-        def told(state: StageState) -> None:
+        def report_state(state: StageState) -> None:
             if state.left_seconds is not None:
                 total = state.seconds + state.left_seconds
                 self.shown(stage, state.seconds, total, state.stage)
 
-        watchers = (EarlyStopping(), SimpleNamespace(on_stage=told))
+        watchers = (EarlyStopping(), SimpleNamespace(on_stage=report_state))
         with Dataset.open(copy_rows(self.data, self.folder / "rows", ~fold)) as rows:
             trainer = Trainer(plan(rows, wanted), self.training, clock=clock, callbacks=watchers)
             try:
@@ -243,7 +244,7 @@ class _Job:
                 further["group"] = groups[at + own[places]]
                 more.append(further)
                 at += block.n_rows
-            room.done()
+            room.keep_kernels()
         for name in ("rows", "run"):
             remove_folder(self.folder / name)
         return trained.result.projected_bytes

@@ -19,7 +19,7 @@ from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.store.opening import not_a_store
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import Destination, Foreign, not_regular
-from streammach.files.folders import MARKER, check_ours, commit_folder, locked, remove_folder
+from streammach.files.folders import MARKER, check_ours, commit_folder, lock_file, remove_folder
 from streammach.files.reading import disk_errors, read_small
 from streammach.files.workplaces import BEGUN, LOCK, Workplace
 from streammach.files.writing import TEMPORARY, fsync_folder, remove_file, remove_temporaries
@@ -36,7 +36,7 @@ from streammach.training.run import (
     REPORT,
     RESULT,
     SETTINGS,
-    begun,
+    check_not_begun,
     workplace,
 )
 
@@ -75,7 +75,7 @@ def _refusal(check: Callable[..., object], *given: object) -> str | None:
     return None
 
 
-def _unfinished(folder: Path) -> ConversionFolder:
+def _unfinished_store(folder: Path) -> ConversionFolder:
     """Return an unfinished conversion, by its folder."""
     return ConversionFolder(folder.with_name(folder.name[1:].removesuffix(".partial")))
 
@@ -85,7 +85,10 @@ WITHIN: dict[str, Foreign] = {
     CHECKPOINTS: lambda folder: _refusal(check_ours, folder, CHECKPOINT_FILES),
     f"{NEXT}.parts": lambda folder: _refusal(Workplace(folder, PARTS).check),
     **{f"{name}.rejects.tsv": LIST for name in STORES},
-    **{f".{name}.partial": lambda folder: _refusal(_unfinished(folder).check) for name in STORES},
+    **{
+        f".{name}.partial": lambda folder: _refusal(_unfinished_store(folder).check)
+        for name in STORES
+    },
 }  # fmt: skip
 
 
@@ -97,7 +100,7 @@ def check_run_folder(folder: Path, *, resume: bool, force: bool, kind: str = "ru
     if force:
         Destination(folder, not_a_run, force=True)
     else:
-        begun(folder, resume=resume, kind=kind)
+        check_not_begun(folder, resume=resume, kind=kind)
 
 
 @contextmanager
@@ -112,17 +115,17 @@ def run_folder(out: Path, *, force: bool, resume: bool) -> Iterator[Path]:
         Destination(out, not_a_run, force=True)
         moves = (out / MODEL).is_dir()
         if not moves and workplace(out).facts() is not None:
-            with locked(out / LOCK, clean(out)):
+            with lock_file(out / LOCK, clean(out)):
                 _clear(out)
     elif resume and (facts := workplace(new).facts()) is not None:
         moves = MODEL not in facts
         if not moves:
-            with locked(out / LOCK, clean(out)):
+            with lock_file(out / LOCK, clean(out)):
                 _take_place(new, out)
     if not moves:
         yield out
         return
-    with locked(out / LOCK, clean(out)):
+    with lock_file(out / LOCK, clean(out)):
         if force:
             remove_folder(new)
             workplace(new).open()

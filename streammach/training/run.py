@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import DiskError, MismatchError, UsageError, clean
-from streammach.figures import EpochFigures, Reached, TrialFigures, figures_text
+from streammach.figures import EpochFigures, HeldOutMetrics, TrialFigures, figures_text
 from streammach.files.destinations import Destination, not_regular
 from streammach.files.reading import read_small
 from streammach.files.workplaces import Workplace
@@ -70,7 +70,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     estimator: Ranker  # how classes are ranked
     reasons: tuple[str, ...]  # why
     # accuracy and top-5 accuracy of each way to rank on the held-out rows
-    validation: dict[Ranker, Reached]
+    validation: dict[Ranker, HeldOutMetrics]
     seconds: Amount  # time from the start of the command, or of the call, to its end
     # projected_bytes, peak_bytes: memory by the plan, and the largest resident memory measured
     projected_bytes: Count
@@ -90,14 +90,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("no bytes are projected")
 
     @property
-    def best(self) -> Reached | None:
+    def best(self) -> HeldOutMetrics | None:
         """What the model reached on held-out rows, if there were any."""
         found = self.validation.get(self.estimator)
         if not self.history:
             return found
         epoch = self.history[self.best_epoch]
         if found is None and epoch.accuracy is not None and epoch.top_5_accuracy is not None:
-            return Reached(epoch.accuracy, epoch.top_5_accuracy)
+            return HeldOutMetrics(epoch.accuracy, epoch.top_5_accuracy)
         return found
 
 
@@ -210,9 +210,9 @@ class Run(Reported):
         hint = "It is a part of one: streammach merge RUN PART..." if part else None
         if (folder / DOCUMENT).exists():
             hint = "It is a model alone: evaluate, predict, serve and labels take it."
-        plan = saved(folder, PLAN, Plan, what, hint)
-        settings = saved(folder, SETTINGS, RunSettings, what, hint)
-        return cls(folder, plan, settings, saved(folder, RESULT, Result, what, hint))
+        plan = read_document(folder, PLAN, Plan, what, hint)
+        settings = read_document(folder, SETTINGS, RunSettings, what, hint)
+        return cls(folder, plan, settings, read_document(folder, RESULT, Result, what, hint))
 
 
 def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
@@ -220,7 +220,7 @@ def workplace(folder: str | os.PathLike[str], kind: str = "run") -> Workplace:
     return Workplace(Path(folder), kind)
 
 
-def begun(folder: Path, *, resume: bool, kind: str = "run") -> None:
+def check_not_begun(folder: Path, *, resume: bool, kind: str = "run") -> None:
     """Raise UsageError where a folder holds a run, or a part of one, that is not gone on with."""
     workplace(folder, kind).check()
     if (folder / PLAN).exists() and not resume:
@@ -230,7 +230,7 @@ def begun(folder: Path, *, resume: bool, kind: str = "run") -> None:
         Destination(folder / MODEL, not_a_model, force=True)
 
 
-def saved(folder: Path, name: str, kind: type[T], what: str, hint: str | None = None) -> T:
+def read_document(folder: Path, name: str, kind: type[T], what: str, hint: str | None = None) -> T:
     """Return a document of a run's folder, or raise MismatchError, which says what this is not."""
     try:
         return from_json(read_small(folder / name, MAX_FILE), kind)
@@ -244,20 +244,20 @@ def budget_of(out: Path) -> int | None:
     folder = out / NEXT if (out / NEXT / PLAN).exists() else out
     if not (folder / PLAN).exists():
         return None
-    limits = saved(folder, PLAN, Plan, f"damaged: {PLAN}").limits
+    limits = read_document(folder, PLAN, Plan, f"damaged: {PLAN}").limits
     return limits.device or limits.host
 
 
-def decided(folder: Path) -> RunSettings | None:
+def read_settings(folder: Path) -> RunSettings | None:
     """Return what was decided of a run, None before that; or raise MismatchError."""
     if not (folder / SETTINGS).exists():
         return None
-    return saved(folder, SETTINGS, RunSettings, f"damaged: {SETTINGS}")
+    return read_document(folder, SETTINGS, RunSettings, f"damaged: {SETTINGS}")
 
 
 def check_request(folder: Path, request: str, kind: str = "run") -> None:
     """Raise MismatchError if a run was begun with another request; nothing is written."""
-    settings, facts = decided(folder), workplace(folder, kind).facts() or {}
+    settings, facts = read_settings(folder), workplace(folder, kind).facts() or {}
     known = facts.get("request") if settings is None else settings.request
     if known not in (None, request):
         what = f"the {kind} was started with another store, plan or options"
@@ -282,7 +282,10 @@ def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
         raise MismatchError("not the folder of a run", path=folder)
     if not (folder / PLAN).exists():
         return None, None, "nothing is planned yet"
-    plan, settings = saved(folder, PLAN, Plan, "not the folder of a run"), decided(folder)
+    plan, settings = (
+        read_document(folder, PLAN, Plan, "not the folder of a run"),
+        read_settings(folder),
+    )
     if settings is None:
         return plan, None, "nothing is decided yet"
     ends = Checkpoints(folder / CHECKPOINTS, settings.request).ends()

@@ -15,7 +15,7 @@ from streammach.data.identity import name_of
 from streammach.errors import MismatchError, UsageError, clean
 from streammach.files.urls import absolute
 from streammach.model.checkpoint import Checkpoints
-from streammach.parts.registry import planned
+from streammach.parts.registry import parts_of_plan
 from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import bytes_in
@@ -27,8 +27,8 @@ from streammach.training.run import (
     PART_OF_RUN,
     PLAN,
     RunSettings,
-    decided,
-    saved,
+    read_document,
+    read_settings,
     workplace,
 )
 
@@ -87,7 +87,7 @@ class PartNumber:
         """Return the bytes of disk that it takes: a checkpoint of each epoch, and two more."""
         lines = [x for x in self.plan(plan).ledger if x.name in ("weights", "optimizer")]
         checkpoints = (epochs or EPOCHS[plan.config.dense]) + 2
-        parts = planned(plan.config) if self.number == 1 else []
+        parts = parts_of_plan(plan.config) if self.number == 1 else []
         kept = sum(part.kept_bytes(plan.facts, plan.config) for part in parts)
         return checkpoints * bytes_in(lines, "host") + kept
 
@@ -112,7 +112,7 @@ class PartNumber:
             raise UsageError(what, hint="Use --weights float32.")
         if options.epochs == 0:
             raise UsageError("at least one epoch is needed: --epochs")
-        for part in planned(config):
+        for part in parts_of_plan(config):
             if part.couples:
                 raise UsageError(
                     f"the repetitions may learn together ({part.name}), which parts cannot: --part",
@@ -152,7 +152,7 @@ class RunPart:
         return self.facts.part.waves(self.plan)
 
     @property
-    def left(self) -> str:
+    def open_work(self) -> str:
         """What is not done yet, in words; empty where it is finished. Raises ModelError."""
         if self.settings is None:
             return "nothing is decided yet"
@@ -167,7 +167,7 @@ class RunPart:
         """What the first share has still to do without hashed models, by the parts' names."""
         if self.facts.part.number > 1:
             return ()
-        names = (part.name for part in planned(self.plan.config) if part.ranks_alone)
+        names = (part.name for part in parts_of_plan(self.plan.config) if part.ranks_alone)
         return tuple(name for name in names if not (self.path / CHECKPOINTS / name).is_dir())
 
     @property
@@ -185,10 +185,13 @@ class RunPart:
         if workplace(folder, PART_OF_RUN).facts() is None:
             raise MismatchError("not the folder of a part of a run", path=folder)
         what = "damaged: not the folder of a part of a run"
-        plan, facts = saved(folder, PLAN, Plan, what), saved(folder, PART, PartFacts, what)
+        plan, facts = (
+            read_document(folder, PLAN, Plan, what),
+            read_document(folder, PART, PartFacts, what),
+        )
         if facts.part.of > plan.n_repetitions:
             raise MismatchError(f"{what} (it has no repetitions)", path=folder)
-        return cls(path=folder, facts=facts, plan=plan, settings=decided(folder))
+        return cls(path=folder, facts=facts, plan=plan, settings=read_settings(folder))
 
     def check_like(self, other: RunPart) -> None:
         """Raise MismatchError, which says what differs, if another part is one of another run."""
@@ -205,12 +208,12 @@ def settings_of(
     other = RunPart.open(folder)
     if other.settings is None:
         raise UsageError("nothing is decided there yet: --settings", path=folder)
-    facts = msgspec.structs.replace(other.facts, options=named(options))
+    facts = msgspec.structs.replace(other.facts, options=with_text_options(options))
     replace(other, facts=facts, plan=plan, path=Path("--settings")).check_like(other)
     return other.settings
 
 
-def named(options: TrainingOptions) -> TrainingOptions:
+def with_text_options(options: TrainingOptions) -> TrainingOptions:
     """Return options that JSON can hold: the name of a store may be any bytes."""
     if options.validation is None:
         return options
@@ -240,8 +243,8 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
         rest = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UsageError(f"part {missing[0]}/{n} is missing{rest}", hint="Name all parts of a run.")
     for part in parts:
-        if part.left:
-            what = f"part {part.facts.part} is not finished: {part.left}"
+        if part.open_work:
+            what = f"part {part.facts.part} is not finished: {part.open_work}"
             raise MismatchError(what, path=part.path, hint="Its command with --resume goes on.")
     return parts
 

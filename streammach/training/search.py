@@ -8,19 +8,19 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from streammach.figures import Reached, TrialFigures, scores_text, words
+from streammach.figures import HeldOutMetrics, TrialFigures, scores_text, words
 from streammach.files.writing import write_atomic
 from streammach.parts.base import Part
-from streammach.parts.registry import planned
+from streammach.parts.registry import parts_of_plan
 from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
 from streammach.rows.block import RowBlock
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
-from streammach.training.pace import SEARCH, Pace, open_trials
-from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS, RunSettings, decided
+from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS, RunSettings, read_settings
 from streammach.training.session import Session
+from streammach.training.time_budget import SEARCH, TimeBudget, open_trials
 from streammach.training.trial import BestTrial, Trial
 from streammach.training.trials import TrialRunner
 
@@ -34,7 +34,7 @@ WHOLE = 0.9  # rows that hold more than this share of the features are not made 
 
 def typical_value(rows: RowBlock, transform: Transform) -> float:
     """Return the root mean square of the stored values after a transform; 1 without any."""
-    values = transformed(rows, transform).values
+    values = transform_block(rows, transform).values
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) if len(values) else 1.0
 
 
@@ -42,7 +42,7 @@ class Search:
     """Chooses what was left open of a training by short trainings on part of the rows."""
 
     def __init__(
-        self, session: Session, options: TrainingOptions, pace: Pace | None = None
+        self, session: Session, options: TrainingOptions, pace: TimeBudget | None = None
     ) -> None:
         self._session, self._options = session, options
         self._n_rows, self._rows = session.dataset.n_rows, session.judges
@@ -71,7 +71,7 @@ class Search:
         if spec.logistic and self._session.held.rows.n_rows:  # lists, where no loss is asked for
             spec, more = self._choose_label_loss(spec)
             reasons += more
-        for part in planned(self._session.plan.config):
+        for part in parts_of_plan(self._session.plan.config):
             if self.trials.over:
                 reasons.append(f"no time was left to try settings of {part.name}")
                 continue
@@ -79,24 +79,24 @@ class Search:
             reasons += more
         return spec, reasons
 
-    def untrained(self, part: Part) -> tuple[TrainSpec, list[str]]:
+    def without_epochs(self, part: Part) -> tuple[TrainSpec, list[str]]:
         """Return a training of no epoch with the best transform for the weights of a part."""
         session, fixed = self._session, self._options.fixed_transform
-        names, tried = [fixed] if fixed else self._transforms(), dict[Transform, Reached]()
+        names, tried = [fixed] if fixed else self._transforms(), dict[Transform, HeldOutMetrics]()
         for name in names:
             if tried and self.trials.over:
                 break
-            spec = self._untrained(name)
+            spec = self._without_epochs(name)
             session.prepare(spec)
-            tried[name] = part.untrained(session, spec)
+            tried[name] = part.measure_untrained(session, spec)
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = scores_text(tried.items())
         both = words(session.dataset.listed).both
         reason = f"no epochs, transform {best}: held-out {both} {figures}"
         session.tell(reason)
-        return self._untrained(best), [reason]
+        return self._without_epochs(best), [reason]
 
-    def _untrained(self, transform: Transform) -> TrainSpec:
+    def _without_epochs(self, transform: Transform) -> TrainSpec:
         spec = replace(self._start(transform), epochs=0)
         return spec.with_softmax("shared") if spec.logistic else spec
 
@@ -115,7 +115,7 @@ class Search:
         )  # fmt: skip
         if self._session.dataset.listed:
             spec = self._with_label_loss(spec)
-        for part in planned(config):
+        for part in parts_of_plan(config):
             planned_part = config.part(part.name)
             assert planned_part is not None
             spec = part.begin(spec, planned_part)
@@ -167,7 +167,7 @@ class Search:
         epochs = self._start(names[0]).epochs
         most = self.trials.most(self._start(names[0]))
         for rung in rungs(self._n_rows, epochs, self._wanted, len(names), most):
-            tried = self._compared(left[: rung.candidates], rung.rows, rung.epochs)
+            tried = self._compare_transforms(left[: rung.candidates], rung.rows, rung.epochs)
             evidence.append(self._figures([(trial.spec.transform, trial) for trial in tried]))
             best_first = sorted(tried, key=lambda trial: -trial.score)
             left = [trial.spec.transform for trial in best_first]
@@ -175,7 +175,7 @@ class Search:
                 break
         return left[0], f"transform {left[0]}: {'; '.join(evidence)}"
 
-    def _compared(self, names: list[Transform], rows: int, epochs: int) -> list[Trial]:
+    def _compare_transforms(self, names: list[Transform], rows: int, epochs: int) -> list[Trial]:
         """Return a trial with each transform, or with those that there is time for."""
         tried: list[Trial] = []
         for name in names:
@@ -195,7 +195,7 @@ class Search:
         """
 
         def at(rate: float) -> Trial:
-            return self._rehearsed(replace(spec, learning_rate=rate))
+            return self._rehearse(replace(spec, learning_rate=rate))
 
         if self.trials.over:
             return spec, f"{what} {spec.learning_rate:z.3g}: no time was left to try others"
@@ -223,7 +223,7 @@ class Search:
         """Return whether another training, a longer one, is better by more than noise; why."""
         if not self._session.held.rows.n_rows:
             return False, f"{what} {names[False]}: no rows are held out"
-        tried = [self._rehearsed(spec), self._rehearsed(other)]
+        tried = [self._rehearse(spec), self._rehearse(other)]
         better = tried[1].score > tried[0].score + self._noise(tried[0])
         figures = self._figures(list(zip(names, tried, strict=True)))
         return better, f"{what} {names[better]}: {figures}"
@@ -239,7 +239,7 @@ class Search:
             f"{first.rows:,} rows: {figures}"
         )
 
-    def _rehearsed(self, spec: TrainSpec) -> Trial:
+    def _rehearse(self, spec: TrainSpec) -> Trial:
         most = self.trials.most(spec)
         return self.trials.run(spec, *trial(self._n_rows, spec.epochs, self._wanted, most))
 
@@ -248,7 +248,7 @@ class Search:
         return NOISE[self._session.dataset.listed] * trial.measured.error(self.trials.rows.n_alike)
 
 
-def decide(session: Session, pace: Pace) -> RunSettings:
+def decide(session: Session, pace: TimeBudget) -> RunSettings:
     """Return what was decided before the first epoch, here or by shares, or decide it now."""
     path, request = session.request.folder / SETTINGS, session.request
     if request.shares:
@@ -259,18 +259,18 @@ def decide(session: Session, pace: Pace) -> RunSettings:
         return settings
     session.clock = pace.search
     session.begin(SEARCH)
-    if (before := decided(request.folder)) is not None:
+    if (before := read_settings(request.folder)) is not None:
         return before
     if session.clock.limited:
         kept = request.folder / CHECKPOINTS / KEPT
         session.best_trial = BestTrial(kept, request.identity, session.judges)
-    spec, trials, reasons, rows = _chosen(session, pace)
+    spec, trials, reasons, rows = _choose_training(session, pace)
     settings = session.settings(spec, trials=trials, reasons=reasons, epoch_rows=rows)
     write_atomic(path, to_json(settings))
     return settings
 
 
-class Found(NamedTuple):
+class ChosenTraining(NamedTuple):
     """What a search found, or what goes on."""
 
     spec: TrainSpec
@@ -279,16 +279,16 @@ class Found(NamedTuple):
     epoch_rows: int = 0  # rows of an epoch, where there is time for a part of one
 
 
-def _chosen(session: Session, pace: Pace) -> Found:
+def _choose_training(session: Session, pace: TimeBudget) -> ChosenTraining:
     """Return the training that goes on, or that the search found; what was tried, and why."""
     start = session.request.start
     if start is not None and start.training is not None:
-        return Found(start.onward(session.options), (), start.reasons(session.left))
+        return ChosenTraining(start.onward(session.options), (), start.reasons(session.left))
     search, epochs, rows = Search(session, session.options, pace), 0, 0
-    parts = [part for part in planned(session.plan.config) if part.ranks_untrained]
+    parts = [part for part in parts_of_plan(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0
     if parts and (session.options.epochs == 0 or (held_out and not pace.epoch_fits())):
-        spec, reasons = search.untrained(parts[0])
+        spec, reasons = search.without_epochs(parts[0])
     else:
         spec, reasons = search.choose()
         search.trials.correct(spec)
@@ -296,4 +296,4 @@ def _chosen(session: Session, pace: Pace) -> Found:
         if rows:
             reasons.append(f"there is time for about {rows:,} rows of an epoch")
     trials = tuple(one.figures for one in search.trials.all)
-    return Found(replace(spec, epochs=epochs), trials, tuple(reasons), rows)
+    return ChosenTraining(replace(spec, epochs=epochs), trials, tuple(reasons), rows)

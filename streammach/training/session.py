@@ -31,16 +31,16 @@ from streammach.errors import (
     UsageError,
     clean,
 )
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.files.reading import sha256
 from streammach.files.workplaces import GOES_ON
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
-from streammach.machine import advised, size_text
+from streammach.machine import advise_memory, size_text
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.findings import Findings
 from streammach.model.model import Model
 from streammach.parts.base import Ahead
-from streammach.parts.registry import planned
+from streammach.parts.registry import parts_of_plan
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
 from streammach.planning.speed import known_speed
@@ -50,26 +50,26 @@ from streammach.rehearsals import compile_first
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
 from streammach.spec.byte_lines import bytes_in
-from streammach.spec.documents import encoded
+from streammach.spec.documents import encode_json
 from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Plan
 from streammach.spec.training import PROPENSITY, TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
 from streammach.stages import Stages
 from streammach.training.events import Events
-from streammach.training.onward import OLD_SHARE, Start
-from streammach.training.pace import EPOCHS, HELD_OUT, LOOKING_SHARE, Pace, timetable
 from streammach.training.run import (
     CHECKPOINTS,
     KEPT,
     PART_OF_RUN,
     RESULT,
     RunSettings,
-    begun,
+    check_not_begun,
     workplace,
 )
 from streammach.training.run_part import COUNT, PartNumber, RunPart, settings_of
+from streammach.training.time_budget import EPOCHS, HELD_OUT, LOOKING_SHARE, TimeBudget, timetable
 from streammach.training.trial import BestTrial
+from streammach.training.warm_start import OLD_SHARE, Start
 
 SMALL = "streammach.training.small_training:train_few"  # which trains, as this does
 LISTS_ALONE = "It is for lists of labels."
@@ -115,10 +115,10 @@ class FitRequest:
         decisive = [plan.facts.digest, plan.model, plan.config.decisive, options]
         if self.start is not None:
             decisive.append(self.start.identity)
-        return sha256([encoded(decisive)])
+        return sha256([encode_json(decisive)])
 
     @cached_property
-    def decided(self) -> RunSettings | None:
+    def settings_of_share(self) -> RunSettings | None:
         """What another share decided, if it is named; or raise UsageError or MismatchError."""
         if self.settings is None:
             return None
@@ -175,7 +175,7 @@ class FitRequest:
                 f"no compiled kernels can be kept, and compiling them takes {size_text(more)}: "
                 f"it needs {size_text(needed)}",
                 path=f"{size_text(limits.host)} ({limits.host_source})",
-                hint=f"Nothing was allocated; use --memory {advised(needed)} or more.",
+                hint=f"Nothing was allocated; use --memory {advise_memory(needed)} or more.",
             )
         return 0
 
@@ -199,8 +199,8 @@ class FitRequest:
                 raise UsageError("what a time allows differs from part to part: --time with --part")
             if self.start is not None:
                 raise UsageError("a part starts from no other model: --part")
-            _ = self.decided
-        needed = not any(part.ranks_untrained for part in planned(config))
+            _ = self.settings_of_share
+        needed = not any(part.ranks_untrained for part in parts_of_plan(config))
         if options.epochs == 0 and (needed or not config.batching.held_out_rows):
             raise UsageError("at least one epoch is needed: --epochs")
         return self._compiler_bytes()
@@ -210,13 +210,13 @@ class FitRequest:
         if not self.resume or self.share is None:
             return self.resume and (self.folder / RESULT).exists()
         try:
-            return not RunPart.open(self.folder).left
+            return not RunPart.open(self.folder).open_work
         except StreammachError:
             return False
 
     def begin(self) -> None:
         """Raise UsageError or MismatchError if the folder holds something else than this."""
-        begun(self.folder, resume=self.resume, kind=self.kind)
+        check_not_begun(self.folder, resume=self.resume, kind=self.kind)
         if self.share is None:
             return
         known = (workplace(self.folder, self.kind).facts() or {}).get(COUNT, str(self.share))
@@ -257,7 +257,7 @@ class Session:
         self.left = held.mask
         if start is not None:
             self.left = left_out(start.new, held.mask, OLD_SHARE)
-        self.held = _weighed(held, dataset, self.options)
+        self.held = _weigh_held_out(held, dataset, self.options)
         self.backend = BACKENDS[config.placement.device].open(
             plan.model, config, facts=plan.facts, device_bytes=plan.limits.device
         )
@@ -273,7 +273,7 @@ class Session:
             return self.held.rows
         most = min(self.plan.config.batching.batch_size, MOST_JUDGES)  # the store is shuffled
         first = next(masked_rows(self.dataset, np.arange(self.dataset.n_rows) < most))
-        return _weighed(replace(self.held, rows=first), self.dataset, self.options).rows
+        return _weigh_held_out(replace(self.held, rows=first), self.dataset, self.options).rows
 
     def close(self) -> None:
         """Give back what the backend has of a device and of the process."""
@@ -299,9 +299,9 @@ class Session:
                 hint=GOES_ON if kept else "Nothing is saved yet; run the command again.",
             )
 
-    def pace(self) -> Pace:
+    def pace(self) -> TimeBudget:
         """Return how the time that there is from now on is divided."""
-        return Pace(self.plan, self.options, self.clock, self.stages)
+        return TimeBudget(self.plan, self.options, self.clock, self.stages)
 
     def begin(self, stage: str) -> None:
         """Begin a stage of the run, and end the one before."""
@@ -314,7 +314,7 @@ class Session:
     def work_ahead(self) -> None:
         """Do what parts can do without hashed models, or find it on disk."""
         self.read_ahead()
-        for part in planned(self.plan.config):
+        for part in parts_of_plan(self.plan.config):
             if part.ranks_alone and part.name not in self.ahead:
                 self.ahead[part.name] = part.work_ahead(self)
 
@@ -324,9 +324,9 @@ class Session:
         folder, identity = self.request.folder, self.request.identity
         if first is not None:
             folder, identity = first.path, first.facts.request
-        for part in planned(self.plan.config):
+        for part in parts_of_plan(self.plan.config):
             if part.ranks_alone:
-                known = part.reopened(self, folder / CHECKPOINTS / part.name, identity)
+                known = part.reopen(self, folder / CHECKPOINTS / part.name, identity)
                 if known is not None:
                     self.ahead[part.name] = known
 
@@ -362,7 +362,7 @@ class Session:
         self.events.log("message", text=text)
         self.events.call("on_message", text)
 
-    def measured(self, stage: str, reached: Reached) -> None:
+    def note_metrics(self, stage: str, reached: HeldOutMetrics) -> None:
         """Note what a stage reached on held-out rows."""
         self.events.log("measured", reached, stage=stage)
 
@@ -380,7 +380,7 @@ class Session:
             return self._basis[1]
         self._basis = None  # there is room for one
         found: RowMap | None = None
-        for part in planned(self.plan.config):
+        for part in parts_of_plan(self.plan.config):
             found = part.basis(self, spec, found)
         if found is not None:
             self._basis = (wanted, found)
@@ -391,7 +391,7 @@ class Session:
         self._basis = None
 
 
-def _weighed(held: HeldOut, dataset: Dataset, options: TrainingOptions) -> HeldOut:
+def _weigh_held_out(held: HeldOut, dataset: Dataset, options: TrainingOptions) -> HeldOut:
     """Return held-out rows whose labels weigh 1 / propensity if choices go by it, else alike."""
     lists = held.rows.labels
     if lists is None:

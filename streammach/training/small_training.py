@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streammach.data.memory_rows import collect_rows
-from streammach.jit import TRAINING_COMPILER_BYTES, keep_compiled
+from streammach.jit import TRAINING_COMPILER_BYTES, remember_compiled_work
 from streammach.parts.registry import said_of
 from streammach.planning.choose import plan as choose
 from streammach.planning.ledger import kernels
@@ -24,7 +24,7 @@ from streammach.rehearsals import compiler
 from streammach.rows.arrays import csr_array
 from streammach.spec.plan import Plan
 from streammach.spec.training import AUTO, TrainingOptions
-from streammach.training.compact import LEAST_ROWS
+from streammach.training.model_form import LEAST_ROWS
 from streammach.training.trainer import Trainer
 
 BYTES = 600_000_000  # of the small training with its compiler: the ledger projects 550 MB at most
@@ -51,7 +51,7 @@ def rehearse(folder: str, kind: tuple[object, ...], plan: Plan) -> None:
     text, value = Path(folder, "few.vw"), 1 if plan.facts.value_bytes == 1 else 0.3
     text.write_text("".join(f"| {2 * i + 1}:{value} {i}\n" for i in range(VALUES)))
     predict(Path(folder, "run"), text, text.with_name("said.tsv"), threads=1)
-    keep_compiled("rehearsal", *kind)
+    remember_compiled_work("rehearsal", *kind)
 
 
 def train_few(

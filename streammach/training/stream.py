@@ -119,12 +119,14 @@ class Stream:
 def room_for(model: Model, memory: str | int, libraries_bytes: int) -> int:
     """Return for how many features a model that a recipe feeds has room in a budget."""
     shape, training = model.spec.shape, model.training
-    one, two = (_needed(replace(shape, n_features=n), training, dense=model.dense) for n in (1, 2))
+    one, two = (
+        _needed_bytes(replace(shape, n_features=n), training, dense=model.dense) for n in (1, 2)
+    )
     left = parse_size(memory) - libraries_bytes - one
     return max(len(model.features), min(left // (two - one + NAME_BYTES), MOST_FEATURES))
 
 
-def begun(
+def begin_model(
     labels: list[bytes], features: Names, columns: TrainedColumns, training: TrainSpec, *,
     shape: tuple[int | None, int | None], dense: bool, memory: str | int, libraries_bytes: int = 0,
     row_labels: float = 0.0, recipe: Recipe | None = None,
@@ -141,7 +143,7 @@ def begun(
             n_classes=len(labels), n_features=d if recipe is None else GROWTH * d,
             n_buckets=n_buckets, n_repetitions=n_repetitions,
         )  # fmt: skip
-        needed = libraries_bytes + _needed(sized, training, dense=dense)
+        needed = libraries_bytes + _needed_bytes(sized, training, dense=dense)
         if needed <= budget:
             if training.logistic:
                 training = replace(training, bucket_share=min(row_labels / n_buckets, 1.0))
@@ -150,7 +152,7 @@ def begun(
     raise BudgetError(f"{size_text(needed)} are needed, {size_text(budget)} are allowed: memory")
 
 
-def _needed(shape: ModelShape, training: TrainSpec, *, dense: bool) -> int:
+def _needed_bytes(shape: ModelShape, training: TrainSpec, *, dense: bool) -> int:
     config = RunConfig(
         shape=shape, dense=dense, optimizer=training.optimizer,
         batching=Batching(batch_size=training.batch_size, batch_nnz=0),

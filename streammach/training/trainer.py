@@ -22,7 +22,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.data.tables.memory_objects import is_pair
 from streammach.errors import BudgetError, UsageError, type_name
 from streammach.files.folders import temporary_folder
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from streammach.machine import memory_limit, parse_size, training_budget
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
@@ -36,10 +36,10 @@ from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.fit import fit
-from streammach.training.onward import Start
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, in_order
 from streammach.training.session import FitRequest
+from streammach.training.warm_start import Start
 
 CHECKPOINT_MINUTES = 10.0
 OF_TRAINING = {field.name for field in fields(TrainingOptions)}
@@ -64,7 +64,7 @@ class Trainer:
     clock : Clock, optional
         The time that the work may take; it ends with the best model by then.
     start : Start, optional
-        Where the weights start; the plan is :meth:`streammach.training.onward.Start.plan`'s.
+        Where the weights start; the plan is :meth:`streammach.training.warm_start.Start.plan`'s.
     stop : StopSignals, optional
         Asks for the end; the signals of the process otherwise.
     """
@@ -216,7 +216,7 @@ def merge(
     if validation is not None:
         options = replace(options, validation=os.fspath(validation))
     trainer = Trainer(first.plan, options, callbacks=callbacks)
-    store = located(first.facts.store) if data is None else data
+    store = locate(first.facts.store) if data is None else data
     fit(trainer._request(run, resume=resume, shares=tuple(shares)), store)
     return Run.open(run)
 
@@ -254,7 +254,7 @@ def train(
         The importance of each row; 1 otherwise. Rows of importance 0 are left out.
     class_weight : "balanced", dict or path-like, optional
         What the rows of each class count for, beside `sample_weight`: the same for all classes
-        together; or by label; or a file (:func:`streammach.data.class_weights.weighed`).
+        together; or by label; or a file (:func:`streammach.data.class_weights.weigh_classes`).
     on_bad_row : str
         ``error`` or ``skip``: rows that cannot be read are left out, and counted in a warning.
     columns : sequence of str, int or bytes, optional
@@ -339,7 +339,7 @@ def train_rows(
         if progress:
             usual = (EarlyStopping(),) if callbacks is None else callbacks
             callbacks = (*usual, Progress(bar=bar))
-        made, dataset = planned(data, constraints.beside(wanted), closing, start)
+        made, dataset = plan_rows(data, constraints.beside(wanted), closing, start)
         left_out = Counter(left_out) + Counter(dataset.root.skipped)
         if left_out:
             why = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items())
@@ -348,7 +348,7 @@ def train_rows(
         return replace(trainer.fit(dataset, out, resume=resume), label_kind=data.labels.kind)
 
 
-def planned(
+def plan_rows(
     data: MemoryRows, constraints: Constraints, closing: ExitStack, start: Start | None = None
 ) -> tuple[Plan, Dataset]:
     """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""

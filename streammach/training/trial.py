@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from streammach.errors import DivergedError, ModelError
-from streammach.figures import Reached, TrialFigures
+from streammach.figures import HeldOutMetrics, TrialFigures
 from streammach.model.findings import Findings
 from streammach.rows.block import RowBlock
 from streammach.spec.training import TrainSpec
@@ -26,7 +26,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     spec: TrainSpec
     rows: Count  # that it was trained on
-    measured: Reached
+    measured: HeldOutMetrics
     rows_per_second: Amount = 0.0
     measuring_seconds: Amount = 0.0
     listed: bool = False

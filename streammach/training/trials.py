@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from streammach.errors import DivergedError
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.planning.cost import trial as planned_trial
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
@@ -18,8 +18,8 @@ from streammach.rows.block import evenly
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.pace import Pace
 from streammach.training.session import Session
+from streammach.training.time_budget import TimeBudget
 from streammach.training.trial import Trial, alike
 
 MOST_SHARE = 0.95  # of a search that is longer than most
@@ -33,7 +33,9 @@ JUDGING_SHARE, LEAST_JUDGES, LEAST_STEPS = 0.25, 500, 10
 class TrialRunner:
     """Runs trials, each once, in the time of the search."""
 
-    def __init__(self, session: Session, wanted: float, n_open: float, pace: Pace | None) -> None:
+    def __init__(
+        self, session: Session, wanted: float, n_open: float, pace: TimeBudget | None
+    ) -> None:
         self._session, self._wanted, self._open, self._pace = session, wanted, n_open, pace
         self.rows = session.judges  # held-out rows, or training rows where none are held out
         self._known: dict[tuple[TrainSpec, int], Trial] = {}
@@ -50,7 +52,7 @@ class TrialRunner:
     @property
     def over(self) -> bool:
         """Whether the time of the search is over."""
-        return self._session.clock.left <= 0
+        return self._session.clock.remaining_seconds <= 0
 
     def most(self, spec: TrainSpec) -> float:
         """Return how many rows a trial may pass, so that those to come fit the time."""
@@ -76,9 +78,9 @@ class TrialRunner:
             return self._known[key]
         session = self._session
         if self.over and self.best is not None:
-            return Trial(spec=short, rows=rows, measured=Reached(0.0, 0.0), whole=False)
+            return Trial(spec=short, rows=rows, measured=HeldOutMetrics(0.0, 0.0), whole=False)
         found = session.findings.once(
-            "trial", Trial, partial(self._trained, spec, short, rows), of=[short, rows]
+            "trial", Trial, partial(self._train_trial, spec, short, rows), of=[short, rows]
         )
         self._known[key] = found
         if not found.whole:
@@ -95,14 +97,14 @@ class TrialRunner:
         training = self._session.dataset.n_rows / trial.rows_per_second
         return training + trial.measuring_seconds, trial.measuring_seconds
 
-    def _trained(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Trial:
+    def _train_trial(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Trial:
         session, clock = self._session, self._session.clock
         session.prepare(short, session.basis(spec))
-        reader, began = open_reader(session, short, rows=rows), clock.spent
+        reader, began = open_reader(session, short, rows=rows), clock.elapsed_seconds
         usual, passes = planned_trial(session.dataset.n_rows, spec.epochs, self._wanted)
         each = 1 / (session.backend.n_waves * max(min(usual * passes, self._passes), 1))
         speed, measuring, whole, n_rows = 0.0, 0.0, True, 0
-        measured = Reached(0.0, 0.0)
+        measured = HeldOutMetrics(0.0, 0.0)
         try:
             for epoch in range(short.epochs):
                 for step in train_epoch(session.backend, reader, short, epoch):
@@ -115,11 +117,11 @@ class TrialRunner:
                 if self.over and n_rows < short.epochs * reader.n_rows * session.backend.n_waves:
                     whole = self.best is None  # else what is there is better than a piece
                     break
-            passed, seconds = n_rows / session.backend.n_waves, clock.spent - began
+            passed, seconds = n_rows / session.backend.n_waves, clock.elapsed_seconds - began
             speed = passed / seconds if seconds > 0 else 0.0
             if whole:
                 measured = measure_ranking(self.rows, self._ranking(spec))
-                measuring = clock.spent - began - seconds
+                measuring = clock.elapsed_seconds - began - seconds
         except DivergedError:
             speed = 0.0
         return Trial(
@@ -142,7 +144,7 @@ class TrialRunner:
         training, measuring = session.dataset.n_rows * row, self.rows.n_rows * judged
         pace.correct(training + measuring, measuring, self.rows.n_rows)
         session.clock = pace.search
-        each = max(session.clock.left, 0.0) / max(self._open, 1.0)
+        each = max(session.clock.remaining_seconds, 0.0) / max(self._open, 1.0)
         n = self.rows.n_rows
         if judged * n > JUDGING_SHARE * each:
             n = max(int(JUDGING_SHARE * each / judged), min(LEAST_JUDGES, n))
@@ -158,21 +160,21 @@ class TrialRunner:
         session, clock, backend = self._session, self._session.clock, self._session.backend
         session.prepare(spec, session.basis(spec))
         reader = open_reader(session, spec, rows=(1 + TIMED_STEPS) * spec.batch_size)
-        began, n_rows, first = clock.spent, 0, 0
+        began, n_rows, first = clock.elapsed_seconds, 0, 0
         for step in train_epoch(backend, reader, spec, 0):
             session.check()
             if not n_rows:
-                began, first = clock.spent, step.n_rows
+                began, first = clock.elapsed_seconds, step.n_rows
             n_rows += step.n_rows
-            if clock.spent - began > TIMED_SECONDS or self.over:
+            if clock.elapsed_seconds - began > TIMED_SECONDS or self.over:
                 break
-        seconds = clock.spent - began
+        seconds = clock.elapsed_seconds - began
         row = backend.n_waves * seconds / (n_rows - first) if n_rows > first else 0.0
         some = self.rows.part(0, min(self.rows.n_rows, TIMED_ROWS))
         measure_ranking(some.part(0, 1), self._ranking(spec))  # compiles
-        began = clock.spent
+        began = clock.elapsed_seconds
         measure_ranking(some, self._ranking(spec))
-        return max(row, 1e-9), max((clock.spent - began) / max(some.n_rows, 1), 1e-9)
+        return max(row, 1e-9), max((clock.elapsed_seconds - began) / max(some.n_rows, 1), 1e-9)
 
     def _keep_best(self, trial: Trial) -> None:
         """Keep the weights of the best trial where less than an epoch may fit behind the search."""

@@ -81,5 +81,5 @@ def pooled(memory, monkeypatch):
         return array
 
     monkeypatch.setattr(memory, "empty", taken)
-    monkeypatch.setattr(memory, "taken", lambda self: max(self.peak, pool_of(self).total))
+    monkeypatch.setattr(memory, "most_bytes", lambda self: max(self.peak, pool_of(self).total))
     monkeypatch.setattr(memory, "trim", lambda self: pool_of(self).trim())

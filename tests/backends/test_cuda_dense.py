@@ -10,9 +10,9 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cuda.dense_rows import DenseBuffer
-from streammach.backends.cuda.device_memory import DeviceMemory, rounded
+from streammach.backends.cuda.device_memory import DeviceMemory, round_to_tf32
 from streammach.backends.cuda.shapes import table_rows
-from streammach.backends.cuda.transfers import BufferRoom, Resident
+from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
 from streammach.errors import DeviceError
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import Basis
@@ -32,11 +32,11 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
     whole = batch_of(block, d, weights.astype(np.float32))
     kept = None
     if keep:
-        kept = Resident(memory, 23, block.nnz, ids=not dense)
+        kept = DeviceRows(memory, 23, block.nnz, ids=not dense)
         kept.keep(replace(whole, features=whole.features[: block.nnz * (not dense)]), "raw")
     room = BufferRoom(9, 9 * d, kept=keep)
     slot = DenseBuffer(memory, room, kept, n_features=d)
-    out = memory.sent(np.full(9 * width, np.nan, np.float32))
+    out = memory.send_copy(np.full(9 * width, np.nan, np.float32))
     for n in (9, 4):
         rows = np.sort(rng.permutation(23)[:n])
         some = dense_block(x[rows], block.classes[rows])
@@ -68,8 +68,8 @@ def test_products_in_tf32_are_those_of_rounded_factors(rng):
     one = np.float32(1)
     numbers = {1 + 2**-11: 1, 1 + 3 * 2**-11: 1 + 2**-9, -1 - 2**-11 - 2**-20: -1 - 2**-10}
     for x, expected in numbers.items():
-        assert rounded(np.array([x], np.float32))[0] == np.float32(expected)
-    assert (rounded(np.array([np.inf, one], np.float32)) == [np.inf, 1]).all()
+        assert round_to_tf32(np.array([x], np.float32))[0] == np.float32(expected)
+    assert (round_to_tf32(np.array([np.inf, one], np.float32)) == [np.inf, 1]).all()
     memory.capability = (7, 5)
     with pytest.raises(DeviceError, match=r"TF32 needs compute capability 8\.0, .* is 7\.5"):
         memory.check_tf32()
@@ -102,7 +102,7 @@ def test_a_step_in_tf32_is_that_of_rounded_factors(rng):
     spec, how = spec_of(40, 9, 8, 3), training(batch_size=6, optimizer="sgd")
     x = rng.normal(size=(6, 9)).astype(np.float32)
     moved = {}
-    for given, tf32 in ((x, False), (x, True), (rounded(x), True)):
+    for given, tf32 in ((x, False), (x, True), (round_to_tf32(x), True)):
         backend = open_backend("cuda", spec, dense=True, tf32=tf32)
         backend.prepare(how, 200)
         backend.step(batch_of(dense_block(given, np.arange(6)), 9), 1.0)

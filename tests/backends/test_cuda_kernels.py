@@ -17,7 +17,7 @@ from streammach.backends.cuda.instructions import compiled
 from streammach.backends.cuda.shapes import decode_shape
 from streammach.backends.cuda.sorting import FeatureSort
 from streammach.backends.cuda.sparse import SegmentBuilder
-from streammach.backends.cuda.transfers import BufferRoom, Resident, TransferBuffer
+from streammach.backends.cuda.transfers import BufferRoom, DeviceRows, TransferBuffer
 from streammach.rows.batch import BatchSlot, RowIdBatch
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.estimators import ESTIMATORS
@@ -121,7 +121,7 @@ def test_several_warps_and_blocks_sort_stably(most, rng):
         "values": np.arange(n),
     }  # fmt: skip
     entries = {
-        name: memory.sent(a.astype(np.float32 if name == "values" else np.int32))
+        name: memory.send_copy(a.astype(np.float32 if name == "values" else np.int32))
         for name, a in host.items()
     }
     there = np.flatnonzero(host["rows"] >= 0)
@@ -138,7 +138,7 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
     memory, block = DeviceMemory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
     weights = rng.uniform(0.5, 2, 23).astype(np.float32)
     whole = batch_of(block, 90, weights)
-    kept = Resident(memory, 23, block.nnz)
+    kept = DeviceRows(memory, 23, block.nnz)
     for _ in range(2):  # the second time over the first
         kept.keep(batch_of(block.part(0, 9), 90, weights[:9]), "raw")
         assert (kept.count("raw"), kept.count("l2")) == (9, 0)
@@ -173,7 +173,7 @@ def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
     slot = BatchSlot(10, block.nnz, 90, by_feature=False, n_labels=most)
     slot.add(block, np.arange(10), "raw")
     whole = slot.batch()
-    kept = Resident(memory, 10, block.nnz, lists.n_labels)
+    kept = DeviceRows(memory, 10, block.nnz, lists.n_labels)
     for _ in range(2):  # the second time over the first
         kept.keep(whole, "raw")
         kept.keep(whole, "l2")

@@ -82,7 +82,7 @@ def test_code_is_kept_for_the_next_process_and_made_anew_where_it_is_damaged(tmp
 
     monkeypatch.setattr(launcher, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(launcher, "toolkit", lambda: "one")
-    monkeypatch.setattr(launcher, "_compiled", compiler)
+    monkeypatch.setattr(launcher, "_compile", compiler)
     kernel = made(1, one)
     assert launcher.machine_code(kernel, *WANTED) == b"code 1"
     assert launcher.machine_code(made(1, one), *WANTED) == b"code 1"
@@ -105,7 +105,7 @@ def test_code_is_compiled_where_it_cannot_be_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "CACHE_DIR", str(tmp_path / "file" / "folder"))
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(launcher, "toolkit", lambda: "one")
-    monkeypatch.setattr(launcher, "_compiled", lambda *wanted: b"code")
+    monkeypatch.setattr(launcher, "_compile", lambda *wanted: b"code")
     for folder in (str(tmp_path / "file" / "folder"), None):
         monkeypatch.setattr(launcher, "CACHE_DIR", folder)
         assert launcher.machine_code(made(1, one), *WANTED) == b"code"

@@ -158,7 +158,7 @@ def cupy(monkeypatch, driver):
 def test_copies_go_there_and_back(cupy):
     memory = CudaMemory(100 * UNIT)
     assert (memory.capability, memory.multiprocessors) == ((12, 0), 132)
-    host = memory.page_locked(6, np.float32)
+    host = memory.host_array(6, np.float32)
     host[:] = range(6)
     with memory.use():
         array = memory.zeros(8, np.float32)
@@ -170,7 +170,7 @@ def test_copies_go_there_and_back(cupy):
         assert words == (0, 0, 8, 4, array.values.ctypes.data, 8, 4)
         part = memory.view(array, 2, 3)
         assert part.values.tolist() == [0, 1, 2]
-        again = memory.sent(np.arange(6, dtype=np.int32).reshape(2, 3))
+        again = memory.send_copy(np.arange(6, dtype=np.int32).reshape(2, 3))
         assert again.values.tolist() == list(range(6))
 
 
@@ -187,7 +187,7 @@ def test_copies_ahead_have_a_stream_of_their_own_and_moments_join_it(cupy):
             ((_, stream), last) = moment._event.calls
             assert last == "synchronize"
             streams.append(stream)
-        host = memory.page_locked(2, np.float32)
+        host = memory.host_array(2, np.float32)
         memory.send(array, np.ones(2, np.float32), 1, ahead=True)
         memory.fetch_later(host, array)
         memory.wait()
@@ -265,7 +265,7 @@ def test_the_limit_is_kept_and_memory_comes_back(cupy):
         gc.collect()
         memory.empty(UNIT + 1, np.uint8)
     assert (memory.held, memory.peak) == (UNIT, 3 * UNIT)
-    assert memory.taken() == 3 * UNIT
+    assert memory.most_bytes() == 3 * UNIT
     memory.trim()
     assert memory._pool.freed == 1
     assert first.values.size == 1

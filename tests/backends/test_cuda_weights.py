@@ -11,7 +11,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cuda import kernels
-from streammach.backends.cuda.chunks import drawn, mixed, paired, rounding_key
+from streammach.backends.cuda.chunks import mix_bits, round_at_random, round_pair, rounding_key
 from streammach.backends.cuda.group import narrow_into, widen_into
 from streammach.jit import kernel
 from streammach.spec.optimizers import OPTIMIZERS
@@ -80,14 +80,14 @@ def test_the_bits_are_the_same_as_numba_types_them(rng):
     """Numba widens where NumPy does not: uint32 times uint32 is uint64 there."""
     product = kernel(fastmath=False)(lambda a, b: np.uint32(a * b))
     bits_of = kernel(fastmath=False)(lambda x: np.float32(x).view(np.uint32))
-    compiled = typed(mixed, product=product)
-    pair = typed(paired, drawn=typed(drawn, bits_of=bits_of))
+    compiled = typed(mix_bits, product=product)
+    pair = typed(round_pair, drawn=typed(round_at_random, bits_of=bits_of))
     for h in rng.integers(0, 1 << 32, 200, dtype=np.uint32):
-        assert int(compiled(h)) == int(mixed(h)) == int(rounding.mixed(h))
+        assert int(compiled(h)) == int(mix_bits(h)) == int(rounding.mixed(h))
         x, y = rng.normal(size=2).astype(np.float32)
-        assert pair(x, y, h) == paired(x, y, h)
+        assert pair(x, y, h) == round_pair(x, y, h)
     for x in (np.float32(np.inf), np.float32(-np.inf)):
-        assert pair(x, x, np.uint32(0xFFFFFFFF)) == paired(x, x, np.uint32(0))
+        assert pair(x, x, np.uint32(0xFFFFFFFF)) == round_pair(x, x, np.uint32(0))
 
 
 def typed(function, **names):
@@ -99,7 +99,7 @@ def typed(function, **names):
 @pytest.mark.parametrize("x", [1 + 2**-9, -(3 + 2**-8), 1e-3, -7e-20, 2.5])
 def test_rounding_is_without_bias(x, rng):
     x, n = np.float32(x), 4000
-    words = [paired(x, -x, random) for random in rng.integers(0, 1 << 32, n, dtype=np.uint32)]
+    words = [round_pair(x, -x, random) for random in rng.integers(0, 1 << 32, n, dtype=np.uint32)]
     low, high = rounding.widened(np.array(words, np.uint32)[:, None]).astype(np.float64).T
     step = 2.0 ** (np.floor(np.log2(abs(x))) - 7)  # between two bfloat16
     for found, exact in ((low, float(x)), (high, -float(x))):
@@ -111,7 +111,7 @@ def test_rounding_is_without_bias(x, rng):
 def test_what_is_not_finite_stays_so():
     cuda_nan = np.uint32(0x7FFFFFFF).view(np.float32)
     for x in (np.float32(np.inf), np.float32(-np.inf), cuda_nan, np.float32(0)):
-        word = paired(x, x, np.uint32(0xFFFFFFFF))
+        word = round_pair(x, x, np.uint32(0xFFFFFFFF))
         np.testing.assert_array_equal(rounding.widened(np.array([[word]])), [[x, x]])
 
 

@@ -99,7 +99,7 @@ def test_best_class_at_the_very_end_is_found(way):
 def test_added_classes_are_ranked_among_the_others(shape, way, rng):
     n_classes, n_buckets, n_repetitions = shape
     added = rng.integers(n_buckets, size=(70, n_repetitions)).astype(np.uint16)
-    spec = spec_of(n_classes, 4, n_buckets, n_repetitions).with_added(added)
+    spec = spec_of(n_classes, 4, n_buckets, n_repetitions).with_more_classes(added)
     found = decoder_of(way, spec)
     for name in ("peaked", "tied", "random"):
         p = values_like(name, 20, n_buckets, n_repetitions, rng)

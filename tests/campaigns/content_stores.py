@@ -9,8 +9,8 @@ from streammach.data.store.stored_arrays import (
     CRC_BYTES,
     INDEX_BYTES,
     SHARD_CHUNKS,
-    packed,
-    sealed,
+    add_checksum,
+    compress_values,
     unpack,
 )
 from streammach.files.reading import sha256
@@ -104,10 +104,10 @@ def shard_of(values):
     for number, start in enumerate(range(0, max(len(values), 1), CHUNK)):
         chunk = np.zeros(CHUNK, values.dtype)
         chunk[: len(values) - start] = values[start : start + CHUNK]
-        bodies.append(sealed(packed(chunk)))
+        bodies.append(add_checksum(compress_values(chunk)))
         table[number] = at, len(bodies[-1])
         at += len(bodies[-1])
-    return b"".join(bodies) + sealed(table.astype("<u8").tobytes())
+    return b"".join(bodies) + add_checksum(table.astype("<u8").tobytes())
 
 
 def _table(body):
@@ -208,7 +208,7 @@ def _table_entry(rng, files):
             int(table[0, 1]) - 1, int(table[0, 1]) + 1)  # fmt: skip
     row, column = int(rng.integers(2)) * int(rng.integers(SHARD_CHUNKS)), int(rng.integers(2))
     table[row, column] = any_of(rng, some)
-    files.files[f"{name}/c/0"] = body[:-INDEX_BYTES] + sealed(table.tobytes())
+    files.files[f"{name}/c/0"] = body[:-INDEX_BYTES] + add_checksum(table.tobytes())
     return f"{name}: {table[row].tolist()} in row {row}"
 
 
@@ -229,7 +229,7 @@ def _chunk(rng, files):
         places = rng.integers(size, size=int(rng.integers(1, 9)))
         body = bytearray(spoilt(rng, body, places))
         what = f"bytes {places.tolist()}"
-    new = sealed(bytes(body[:size]))
+    new = add_checksum(bytes(body[:size]))
     files.files[f"{name}/c/0"] = new + bytes(body[len(new) :])
     return f"{name}: {what}"
 

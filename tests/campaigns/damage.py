@@ -6,7 +6,7 @@ import numpy as np
 
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.stored_arrays import ABSENT, INDEX_BYTES, sealed
+from streammach.data.store.stored_arrays import ABSENT, INDEX_BYTES, add_checksum
 from streammach.errors import DiskError, StoreError
 from tests.campaigns.trials import Failed, Verdict
 
@@ -184,7 +184,7 @@ def _two_chunks(*, bodies):
             body = b"".join(parts) + body[at:]
         else:
             table[[a, b]] = table[[b, a]]
-        path.write_bytes(body[:-INDEX_BYTES] + sealed(table.tobytes()))
+        path.write_bytes(body[:-INDEX_BYTES] + add_checksum(table.tobytes()))
         name = "swapped_chunks" if bodies else "swapped_places"
         return f"chunks {a} and {b} of {path}: {name}", name
 

@@ -12,7 +12,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.cluster.at_work import AtWork
+from streammach.cluster.running_tasks import RunningTasks
 from streammach.cluster.worker import alone
 from streammach.cluster.workers import (
     CPU,
@@ -78,9 +78,9 @@ def refuses(n_bytes):
 
 
 def test_an_error_of_a_worker_comes_as_it_was(client):
-    tasks = AtWork(client)
+    tasks = RunningTasks(client)
     tasks.give(3, "a task", refuses, 7, able=None)
-    while not (ended := tasks.ended()):
+    while not (ended := tasks.wait_for_task()):
         pass
     ((number, error),) = ended
     assert (number, type(error), str(error)) == (
@@ -100,24 +100,24 @@ def slow(folder):
 
 
 def test_work_that_is_given_up_has_ended(client, tmp_path):
-    tasks = AtWork(client)
+    tasks = RunningTasks(client)
     tasks.give(0, "slow", slow, tmp_path, able=None)
     while not (tmp_path / "begun").exists():
-        assert not tasks.ended()
+        assert not tasks.wait_for_task()
     tasks.leave()
     assert (tmp_path / "ended").exists()
-    assert tasks.ended() == []
+    assert tasks.wait_for_task() == []
 
 
 def test_work_that_has_ended_is_forgotten(client):
-    tasks = AtWork(client)
+    tasks = RunningTasks(client)
 
     def held():
         return [key for keys in client.has_what().values() for key in keys if "soon-gone" in key]
 
     with kept_by_the_collector():
         tasks.give(0, "soon gone", time.sleep, 1.2, able=None)
-        while not (ended := tasks.ended()):
+        while not (ended := tasks.wait_for_task()):
             pass
         assert ended == [(0, None)]
         until = time.monotonic() + 30

@@ -14,7 +14,7 @@ import pytest
 
 from streammach.backends.registry import BACKENDS
 from streammach.errors import DeviceError
-from streammach.rows.dense import Basis, Waves, expanded
+from streammach.rows.dense import Basis, Waves, expand_rows
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.builders import batch_of, block_of, dense_block, open_backend, spec_of, training
@@ -207,7 +207,7 @@ def test_whitened_rows_train_as_rows_in_their_basis_and_fold_back(device, shape,
     backend.prepare(how, MOST_VALUES, basis)
     for _ in range(few(device, 4)):
         plain = block_of(rng, n, n_features, n_classes)
-        x = expanded(plain, n_features) @ basis.rotation - basis.shift
+        x = expand_rows(plain, n_features) @ basis.rotation - basis.shift
         white = dense_block(x, plain.classes)
         loss = loss_of(backend, batch_of(plain, n_features), 0.1)
         weights = np.ones(n, np.float32)
@@ -249,7 +249,7 @@ def test_rows_with_more_columns_train_as_rows_that_hold_them(device, shape, whit
     for _ in range(few(device, 4)):
         plain = dense_block(rng.normal(size=(n, d)), rng.integers(0, n_classes, n))
         x = np.empty((n, d + more), np.float32)
-        waves.apply(expanded(plain, d), x)
+        waves.apply(expand_rows(plain, d), x)
         wide = dense_block(x, plain.classes)
         loss = loss_of(backend, batch_of(plain, d), 0.1)
         weights = np.ones(n, np.float32)

@@ -185,7 +185,7 @@ def test_a_model_of_the_cpu_is_served_with_the_same_ids(device, dense, narrow, f
 @pytest.mark.parametrize("estimator", ["mean", "min", "median", "logsum"])
 def test_added_classes_have_their_own_buckets(device, estimator, rng):
     spec = spec_of(40, 9, 8, 4)
-    more = spec.with_added(rng.integers(0, 8, (5, 4)))
+    more = spec.with_more_classes(rng.integers(0, 8, (5, 4)))
     weights = drawn(rng, spec)
     rows, kind = block_of(rng, few(device, 80), 9, 40), ESTIMATORS[estimator]
     found = {}

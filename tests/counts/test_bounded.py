@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from streammach.counts import scores
-from streammach.counts.scores import CountScorer, Hashed
+from streammach.counts.scores import CountScorer, HashedBlock
 from streammach.rows.block import RowBlock
 from streammach.rows.packed import PackedCounts
 from tests.builders import block_of
@@ -34,7 +34,7 @@ def hashed_of(rng, n, n_classes, n_buckets, n_repetitions, levels=1000):
     logs = np.log(rng.integers(1, levels + 1, (n, n_buckets * n_repetitions)) / levels)
     codes = rng.integers(0, n_buckets, n_classes * n_repetitions)
     kind = np.uint8 if n_buckets <= 256 else np.uint16
-    return Hashed(logs.astype(np.float32), codes.astype(kind), n_buckets, n_repetitions)
+    return HashedBlock(logs.astype(np.float32), codes.astype(kind), n_buckets, n_repetitions)
 
 
 def held(found, rows, weights, hashed, k):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streammach.counts.learning import GroupWeights, evidence, weigh
-from streammach.counts.scores import CountScorer, Hashed
+from streammach.counts.scores import CountScorer, HashedBlock
 from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
@@ -147,7 +147,7 @@ def test_means_are_those_of_the_codes(rng):
     codes = rng.integers(0, 4, (K, 3)).astype(np.uint8)
     logs = rng.normal(size=(6, 12)).astype(np.float32)
     candidates = rng.integers(0, K, (6, 5)).astype(np.int32)
-    found = Hashed(logs, codes.reshape(-1), 4, 3).means(candidates)
+    found = HashedBlock(logs, codes.reshape(-1), 4, 3).means(candidates)
     for i in range(6):
         for j in range(5):
             own = [logs[i, r * 4 + codes[candidates[i, j], r]] for r in range(3)]
@@ -198,11 +198,11 @@ def test_types_shapes_and_bytes_are_those_of_the_schema(rng):
 
 def test_pairs_of_lists_and_of_all_classes_are_the_same_pairs(rng):
     counts = counts_of(rng)
-    listed = counts.listed()
+    listed = counts.as_lists()
     assert listed.n_pairs == len(listed.classes) == counts.n_pairs
     for f in range(listed.n_features):
         assert (np.diff(listed.classes[listed.starts[f] : listed.starts[f + 1]]) > 0).all()
-    for name, array in listed.widened().listed().arrays().items():
+    for name, array in listed.merge_wide().as_lists().arrays().items():
         assert np.array_equal(array, getattr(listed, name))
     twice = replace(listed, wide_of=counts.wide_of, wide=counts.wide)
     for name, array in twice.compact().arrays().items():
@@ -219,16 +219,16 @@ def pairs_in(counts):
 @pytest.mark.parametrize("share", [0, 0.3, 0.9])
 def test_some_pairs_are_kept_piece_by_piece(rng, monkeypatch, share, piece):
     monkeypatch.setattr(pairs, "PIECE_PAIRS", piece)
-    listed = counts_of(rng).listed()
+    listed = counts_of(rng).as_lists()
     listed = replace(listed, gains=np.where(listed.gains == 0, np.int16(32), listed.gains))
     chosen = rng.random(len(listed.classes)) < share
     wanted = {pair: gain for (pair, gain), is_one in
               zip(pairs_in(listed).items(), chosen, strict=True) if is_one}  # fmt: skip
-    kept = listed.widened(chosen)
+    kept = listed.merge_wide(chosen)
     numbers = np.bincount([f for f, _ in wanted], minlength=listed.n_features)
     assert np.array_equal(kept.wide_of >= 0, numbers * 6 > 2 * listed.n_classes)
     assert (np.diff(kept.starts)[kept.wide_of >= 0] == 0).all()
-    assert list(pairs_in(kept.listed()).items()) == list(wanted.items())
+    assert list(pairs_in(kept.as_lists()).items()) == list(wanted.items())
     gains = np.where(chosen, listed.gains, 0).astype(np.int16)
     nonzero = replace(listed, classes=listed.classes.copy(), gains=gains).without_zeros()
     assert list(pairs_in(nonzero).items()) == list(wanted.items())
@@ -240,5 +240,5 @@ def test_gains_of_some_features_come_in_pieces(rng, monkeypatch, piece):
     counts = counts_of(rng)
     chosen = rng.random(counts.n_features) < 0.5
     found = np.concatenate([*counts.gains_of(chosen), np.zeros(0, np.int16)])
-    wanted = [gain for (f, _), gain in pairs_in(counts.listed()).items() if chosen[f]]
+    wanted = [gain for (f, _), gain in pairs_in(counts.as_lists()).items() if chosen[f]]
     assert sorted(found[found != 0]) == sorted(wanted)

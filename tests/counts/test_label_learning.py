@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streammach.counts import label_learning, lessons
+from streammach.counts import label_learning
+from streammach.counts import pair_updates as lessons
 from streammach.counts.label_learning import LabelLearner
 from streammach.model.findings import Findings
 from streammach.parts.counts import labels

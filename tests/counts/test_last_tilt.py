@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streammach.parts.counts.last_tilt import BACK, last_tilt
+from streammach.parts.counts.label_prior import BACK, last_tilt
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 

@@ -12,7 +12,7 @@ from streammach.counts.scores import CountScorer
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.layouts import ends
-from streammach.rows.neighbours import MOST_ROWS, SHARE, Neighbours, gathered
+from streammach.rows.neighbours import MOST_ROWS, SHARE, Neighbours, gather_rows
 from streammach.rows.packed import PackedCounts
 from tests.builders import block_of
 from tests.counts.test_bounded import hashed_of
@@ -51,7 +51,7 @@ def test_neighbours_are_those_of_plain_python(n, importance, rng):
     block, held = listed(rng, n, d=d, most=14, importance=importance), rng.random(n) < 0.2
     parts = [slice(0, n // 3), slice(n // 3, n)]
     blocks = [(block.part(own.start, own.stop), held[own]) for own in parts]
-    found, every = gathered(lambda: blocks, d, 1 << 30)
+    found, every = gather_rows(lambda: blocks, d, 1 << 30)
     there = np.flatnonzero(block.weights > 0)
     known, labels = rows_of(block.take(there)), labels_of(block.take(there))
     rows, idf = listed(rng, 25, d=d, most=14), worth(known, min(len(there) // SHARE, MOST_ROWS))
@@ -71,8 +71,8 @@ def test_as_many_rows_as_there_is_room_for(n_rows, rng):
     blocks = [(block.part(0, 133), held[:133]), (block.part(133, 400), held[133:])]
     first = block.part(0, n_rows)
     size = Neighbours.footprint(features=D, nnz=first.nnz, rows=n_rows, labels=first.lists.n_labels)
-    found, every = gathered(lambda: blocks, D, size)
-    alone, others = gathered(lambda: [(first, held[:n_rows])], D, 1 << 30)
+    found, every = gather_rows(lambda: blocks, D, size)
+    alone, others = gather_rows(lambda: [(first, held[:n_rows])], D, 1 << 30)
     assert len(found.norms) == n_rows
     assert every.tobytes() == others.tobytes()
     for name, array in found.arrays("").items():

@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from streammach.counts import count_kernels, lessons, pair_learning
+from streammach.counts import count_kernels, pair_learning
+from streammach.counts import pair_updates as lessons
 from streammach.counts.count_kernels import bits, find_places
 from streammach.counts.learning import evidence, weigh
 from streammach.counts.pair_learning import PairLearner
@@ -38,7 +39,7 @@ def with_lists(rng, block):
 
 def table_of_lists(block):
     """The counts of rows with lists of labels."""
-    parts = [(rows, np.zeros(rows.n_rows, bool)) for rows, _ in block.repeated()]
+    parts = [(rows, np.zeros(rows.n_rows, bool)) for rows, _ in block.rows_by_label()]
     most = sum(rows.nnz for rows, _ in parts)
     return count_pairs(lambda: parts, D, K, max_pairs=most, mark_bytes=1 << 20, threads=1)
 

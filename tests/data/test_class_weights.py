@@ -5,7 +5,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.class_weights import weighed
+from streammach.data.class_weights import weigh_classes
 from streammach.errors import DataError, UsageError
 from tests.builders import fit, listed_lines
 
@@ -19,7 +19,7 @@ def data(tiny):
 
 
 def test_balanced_is_what_scikit_learn_has(data):
-    view = weighed(data, "balanced")
+    view = weigh_classes(data, "balanced")
     rows = view.rows(0, view.n_rows)
     expected = data.n_rows / (data.n_classes * data.label_counts)
     np.testing.assert_allclose(rows.importance, expected[rows.classes], rtol=1e-6)
@@ -34,7 +34,7 @@ def test_balanced_is_what_scikit_learn_has(data):
 def test_a_file_and_a_dict_say_the_same(data, tiny):
     path = tiny.folder / "weights.tsv"
     path.write_bytes(b"class-1\t3\r\nclass-2\t0\n")
-    by_file, by_name = weighed(data, path), weighed(data, {"class-1": 3, "class-2": 0})
+    by_file, by_name = weigh_classes(data, path), weigh_classes(data, {"class-1": 3, "class-2": 0})
     assert by_file.digest == by_name.digest
     names = [data.labels.label(i) for i in range(12)]
     rows = by_file.first(100).rows(0, 100)
@@ -53,13 +53,13 @@ def test_a_file_and_a_dict_say_the_same(data, tiny):
 def test_bad_files_are_one_line(data, tiny, content, said):
     (tiny.folder / "w.tsv").write_bytes(content)
     with pytest.raises(DataError, match=said):
-        weighed(data, tiny.folder / "w.tsv")
+        weigh_classes(data, tiny.folder / "w.tsv")
 
 
 def test_lists_of_labels_have_none(tiny, rng):
     sm.convert(tiny.text("a.vw", listed_lines(rng, 50)), tiny.folder / "a.zarr", multilabel="on")
     with sm.Dataset.open(tiny.folder / "a.zarr") as listed, pytest.raises(UsageError):
-        weighed(listed, "balanced")
+        weigh_classes(listed, "balanced")
 
 
 def test_classes_that_no_held_out_row_has_may_weigh_all(data):
@@ -68,7 +68,7 @@ def test_classes_that_no_held_out_row_has_may_weigh_all(data):
     model = sm.train(rows, ["few", *["all"] * 199], class_weight=named, epochs=1).model
     assert model.predict(rows[:1]) == ["few"]
     with pytest.raises(DataError, match="all classes have the weight 0"):
-        weighed(data, dict.fromkeys(data.labels.values(np.arange(data.n_classes)), 0))
+        weigh_classes(data, dict.fromkeys(data.labels.values(np.arange(data.n_classes)), 0))
 
 
 def test_training_learns_as_from_weights_of_rows(tiny):
@@ -78,7 +78,7 @@ def test_training_learns_as_from_weights_of_rows(tiny):
         some = [line.replace("class-0 |", f"class-0 {weight} |") for line in lines]
         sm.convert(tiny.text(f"{name}.vw", some), tiny.folder / f"{name}.zarr")
         with sm.Dataset.open(tiny.folder / f"{name}.zarr") as data:
-            rows = weighed(data, {"class-0": 4}) if weight == 1 else data
+            rows = weigh_classes(data, {"class-0": 4}) if weight == 1 else data
             run = fit(rows, tiny.folder / name, sm.plan(rows, **plain), **FIXED)
             models.append(np.asarray(run.model.weights))
     np.testing.assert_array_equal(*models)

@@ -11,7 +11,7 @@ from streammach.data.formats.registry import guess_format
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, LockedError, UsageError
-from streammach.files.folders import locked
+from streammach.files.folders import lock_file
 from tests.builders import names_in, rows_by_name
 
 
@@ -200,7 +200,7 @@ def test_bad_rows_are_skipped_and_counted(tiny):
 def test_a_second_writer_is_refused(tiny):
     source = tiny.text("r.vw", ["a |w x"])
     with (
-        locked(tiny.folder / ".out.lock", "out"),
+        lock_file(tiny.folder / ".out.lock", "out"),
         pytest.raises(LockedError, match="another process"),
     ):
         convert(source, tiny.folder / "out")

@@ -19,7 +19,7 @@ from streammach.data.convert import convert
 from streammach.data.explore import MOST_SOURCES, explore
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError
-from streammach.spec.documents import encoded
+from streammach.spec.documents import encode_json
 from tests.builders import rows_by_name
 from tests.data.tables.builders import FORMATS, write
 
@@ -80,7 +80,7 @@ def content_of(store):
         block = block.take(np.argsort(numbers))
         names = [(n.offsets.tobytes(), n.data.tobytes()) for n in (data.labels, data.features)]
         arrays = (block.indptr, block.features, block.values, block.classes, np.sort(numbers))
-        return encoded(data.root.recipe), names, [array.tobytes() for array in arrays]
+        return encode_json(data.root.recipe), names, [array.tobytes() for array in arrays]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from streammach.data.row_order import (
     row_lengths,
 )
 from streammach.data.store.dataset import Dataset
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_labels_are_shown_with_their_shares(listed, shared):
 
 @pytest.mark.parametrize("transform", ["raw", "l2", "log1p"])
 def test_all_rows_are_shown_block_by_block(data, transform):
-    whole = transformed(data.rows(0, 700), transform)
+    whole = transform_block(data.rows(0, 700), transform)
     step = data.facts.block_rows
     for start, stop in ((0, 700), (2 * step, 3 * step + 1)):
         row = start

@@ -22,7 +22,9 @@ from streammach.rows.canonical import copy_rows, sort_rows
 
 def test_it_calls_what_follows_the_reading_and_remembers_that(tmp_path, monkeypatch):
     marks = []
-    monkeypatch.setattr(small_conversion, "keep_compiled", lambda *kind: marks.append(kind))
+    monkeypatch.setattr(
+        small_conversion, "remember_compiled_work", lambda *kind: marks.append(kind)
+    )
     rehearse(str(tmp_path), ("a kind",))
     assert marks == [("rehearsal", "a kind")]
     for kernel in (copy_rows, sort_rows):

@@ -13,7 +13,7 @@ import zarr
 from streammach.data.convert import convert
 from streammach.data.store.root import OF_LISTS, Root
 from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, shuffle_of
-from streammach.data.store.writer import ARRAY_ENCODING, _encoded, array_of, group_of
+from streammach.data.store.writer import ARRAY_ENCODING, _encode, array_of, group_of
 from streammach.formats import STORE_FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs" / "store-format.md"
@@ -185,5 +185,5 @@ def test_documents_are_those_that_zarr_writes(dtype):
     )  # fmt: skip
     group, array = (json.loads(kept[name].to_bytes()) for name in ("zarr.json", "a/zarr.json"))
     group.pop("consolidated_metadata", None)  # null, as zarr 3.1.2 has it
-    assert json.loads(_encoded(group_of(said))) == group
-    assert json.loads(_encoded(array_of(70_000, dtype))) == array
+    assert json.loads(_encode(group_of(said))) == group
+    assert json.loads(_encode(array_of(70_000, dtype))) == array

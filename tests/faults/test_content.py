@@ -8,7 +8,7 @@ from streammach import hashing
 from streammach.cli.main import main
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.stored_arrays import BLOSC_HEADER, CRC_BYTES, INDEX_BYTES, sealed
+from streammach.data.store.stored_arrays import BLOSC_HEADER, CRC_BYTES, INDEX_BYTES, add_checksum
 from streammach.errors import DataError, StoreError
 from streammach.model.model import Model
 from streammach.model.size import size_in_file
@@ -63,7 +63,7 @@ def test_a_chunk_that_cannot_be_decoded_is_damage(files, tmp_path):
     size = int(np.frombuffer(body[-INDEX_BYTES:-4], "<u8")[1]) - CRC_BYTES
     flags, decoded, _, packed = BLOSC_HEADER.unpack_from(body)
     BLOSC_HEADER.pack_into(body, 0, flags, decoded, 2**32 - 1, packed)
-    new = sealed(bytes(body[:size]))
+    new = add_checksum(bytes(body[:size]))
     files.files["y/c/0"] = new + bytes(body[len(new) :])
     assert "damaged: chunk 0 cannot be decoded" in refused(files, tmp_path)
 

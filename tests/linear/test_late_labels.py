@@ -96,7 +96,7 @@ def test_a_training_learns_them_last(weighed, tiny, rng):
     rows = rows.with_values(ids[rows.features] >= 0)
     rows = replace(rows, features=ids[rows.features].astype(np.int32))
     with sm.Predictor(model) as predictor, sm.Predictor(replace(model, late=None)) as without:
-        found, base = predictor.ranked(rows, 5), without.ranked(rows, BEST)
+        found, base = predictor.rank(rows, 5), without.rank(rows, BEST)
         scorer = LinearScorer(model.late.classifiers, 1)
         wanted = rank_again(rows, base, scorer, 2.0)
         some = np.flatnonzero(np.diff(rows.indptr) > 0)

@@ -62,7 +62,7 @@ def test_model_of_few_classes_is_linear_and_answers_as_its_arrays_say(labelled):
     model = sm.train(rows, y).model
     assert model.linear is not None
     assert model.spec.unhashed
-    assert (model.counts, model.calibrated) == (None, "blend")
+    assert (model.counts, model.calibrated_ranking) == (None, "blend")
     assert np.mean(model.predict(rows) == np.array(y)) > 0.95
     labels, scores = model.predict_topk(rows, 3)
     assert (np.diff(scores, axis=1) <= 0).all()
@@ -82,7 +82,7 @@ def test_scores_are_those_of_numpy(labelled):
 
     with Predictor(model, threads=1) as predictor:
         block = predictor.rows.block(rows, None)
-        ids, scores = predictor.ranked(block, 3)
+        ids, scores = predictor.rank(block, 3)
     w = model.linear
     if isinstance(w, KernelWeights):
         np.testing.assert_allclose(scores, -np.sort(-w.scores(rows), axis=1), rtol=1e-5, atol=1e-6)

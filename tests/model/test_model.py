@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from streammach.errors import DivergedError, MismatchError, ModelError, UsageError
-from streammach.figures import EpochFigures, Reached
+from streammach.figures import EpochFigures, HeldOutMetrics
 from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.model.model import Model
 from streammach.model.tensors import load_tensors, open_tensors, read_tensors, write_tensors
@@ -18,7 +18,7 @@ from tests.model.models import counts_of, model_of
 
 @pytest.fixture
 def model(rng):
-    return model_of(rng, validation={"logsum": Reached(0.25, 0.5)})
+    return model_of(rng, validation={"logsum": HeldOutMetrics(0.25, 0.5)})
 
 
 def test_a_model_comes_back_as_it_was_saved(model, tmp_path):
@@ -93,7 +93,11 @@ def counted(model, rng):
 def test_counts_come_back_as_they_were_saved(counted, tmp_path):
     counted.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
-    assert (again.estimator, again.calibrated, again.hashed_weight) == ("blend", "blend", 2.5)
+    assert (again.estimator, again.calibrated_ranking, again.hashed_weight) == (
+        "blend",
+        "blend",
+        2.5,
+    )
     for name, array in counted.counts.arrays().items():
         assert np.array_equal(again.counts.arrays()[name], array)
     assert again.n_bytes == counted.n_bytes > counted.counts_bytes > 0

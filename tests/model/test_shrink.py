@@ -29,10 +29,10 @@ from streammach.model.shrink import (
 from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
-from streammach.rows.narrow import narrowed, nth_largest, numbers_of
 from streammach.rows.packed import PackedCounts
 from streammach.rows.pairs import CountWeights
-from streammach.training.compact import Form, _made
+from streammach.rows.quantize import nth_largest, numbers_of, round_rows
+from streammach.training.model_form import ModelForm, _apply_form
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of
 from tests.reference import rounding
@@ -117,7 +117,7 @@ def test_the_smallest_and_largest_weights_stay_finite(rng):
     weights[:3] = 0
     weights[0, 0], weights[1, :2] = 1e-45, (3e38, -3e38)
     for levels in (7, 127):
-        numbers, scale = narrowed(weights, levels)
+        numbers, scale = round_rows(weights, levels)
         expected = rounding.whole_numbers(weights, levels)
         assert numbers.tobytes() == expected[0].tobytes()
         assert scale.tobytes() == expected[1].tobytes()
@@ -395,8 +395,8 @@ def test_pairs_become_fewer_within_their_bytes(rng, monkeypatch, how):
         if how == "bytes":
             small = shrink_to(large, 600_000, in_place=True)
         else:
-            form = Form(weights="int4", n_repetitions=1, least_rows=2, least_gain=960)
-            small = _made(large, form, rows, 1)
+            form = ModelForm(weights="int4", n_repetitions=1, least_rows=2, least_gain=960)
+            small = _apply_form(large, form, rows, 1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -13,7 +13,7 @@ from streammach.errors import BudgetError, DeviceError, UsageError
 from streammach.machine import MemoryLimit
 from streammach.planning import choose, cost
 from streammach.planning.choose import plan
-from streammach.spec.documents import encoded, from_json
+from streammach.spec.documents import encode_json, from_json
 from streammach.spec.plan import Plan
 from tests.planning.test_choose import facts
 
@@ -216,8 +216,8 @@ def test_tf32_is_a_part_of_the_plan():
     assert "products in TF32, as asked" in " ".join(fast.reasons)
     assert plain.config.decisive != fast.config.decisive
     assert plain.config.decisive == plan(dense, device="cpu", **shape).config.decisive
-    assert [b'"tf32":true' in encoded(one) for one in (fast, plain)] == [True, False]
-    assert from_json(encoded(fast), Plan) == fast
+    assert [b'"tf32":true' in encode_json(one) for one in (fast, plain)] == [True, False]
+    assert from_json(encode_json(fast), Plan) == fast
 
 
 def test_products_are_in_tf32_where_rows_are_dense_and_the_card_has_it(monkeypatch):

@@ -84,7 +84,7 @@ def test_what_gives_way_to_a_limit_of_time_costs_points():
         elastic=36.0, elastic_points=2.0,
     )  # fmt: skip
     least = found.seconds - 36.0
-    assert found.hashed == 35.0
+    assert found.hashed_seconds == 35.0
     assert found.within(None) == found.within(found.seconds) == (found.seconds, 0.0)
     assert found.within(least + 9.0) == (least + 9.0, pytest.approx(1.0))
     assert found.within(least - 1.0) == (least, 2.0)

@@ -279,7 +279,7 @@ def test_lists_of_others_have_the_figures_of_their_definitions(rng):
     rows = [np.flatnonzero(own).tolist() for own in truth[small]]
     found = sm.metrics(truth[small], scores[small], train=learnt)
     loops = by_plain_loops(order[small], rows, learnt.sum(axis=0), 500)
-    assert found.sets.named() == pytest.approx(loops)
+    assert found.sets.by_name() == pytest.approx(loops)
     assert np.isnan(sm.metrics(truth[small], scores[small]).sets.psp[1])
 
 
@@ -298,7 +298,7 @@ def test_two_models_of_any_make_compare(kind, one, listed, trained):
         assert getattr(found, name) == pytest.approx(getattr(own, name), nan_ok=True), name
     assert (found.sets is None) == (own.sets is None) == (kind == "one")
     if found.sets is not None:
-        assert found.sets.named() == pytest.approx(own.sets.named())
+        assert found.sets.by_name() == pytest.approx(own.sets.by_name())
     for name, line in by_label(found).items():
         for key in ("rows", "predicted", "precision", "recall", "examples"):
             assert line[key] == by_label(own)[name][key], key

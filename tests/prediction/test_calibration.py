@@ -19,7 +19,7 @@ from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.model.tensors import write_tensors
 from streammach.prediction.metrics import BINS, count_bins, reliability
-from streammach.training.compact import calibrating_rows
+from streammach.training.model_form import calibrating_rows
 from tests.builders import block_of
 from tests.model.models import model_of
 

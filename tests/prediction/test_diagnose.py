@@ -109,7 +109,7 @@ def test_groups_of_rows_are_all_rows(of_lists):
     assert [(group.least, group.most) for group in found.by_labels] == [(i, i) for i in range(4)]
     for name in ("P@1", "P@5", "N@5", "R@5"):
         mean = sum(group.n_rows * group.figures[name] for group in found.by_labels) / 200
-        assert mean == pytest.approx(found.sets.named()[name])
+        assert mean == pytest.approx(found.sets.by_name()[name])
     sizes = np.repeat(range(4), [group.n_rows for group in found.by_labels])
     assert found.possible == {
         f"P@{k}": pytest.approx(np.minimum(sizes, k).mean() / k) for k in (1, 3, 5)
@@ -130,7 +130,7 @@ def test_blocks_of_lists_add_up(listed, monkeypatch):
     for group, other in zip(found.by_labels, again.by_labels, strict=True):
         assert (other.least, other.n_rows) == (group.least, group.n_rows)
         assert other.figures == pytest.approx(group.figures)
-    assert again.sets.named() == pytest.approx(found.sets.named())
+    assert again.sets.by_name() == pytest.approx(found.sets.by_name())
     assert again.reliability.ece == pytest.approx(found.reliability.ece)
 
 

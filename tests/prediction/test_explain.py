@@ -9,9 +9,9 @@ from streammach.errors import UsageError
 from streammach.prediction.explain import LINES, Explainer, gains_at
 from streammach.prediction.predictor import Predictor
 from streammach.rows.layouts import ends
-from streammach.rows.narrow import narrowed
 from streammach.rows.packed import PackedCounts, PackedRows
 from streammach.rows.pairs import CountWeights
+from streammach.rows.quantize import round_rows
 from streammach.spec.estimators import BLEND, estimators
 from streammach.spec.model_spec import ModelSpec
 from tests.builders import block_of, spec_of, training
@@ -36,7 +36,7 @@ def model_like(rng, form, shape, logistic):
     if shape == "classifiers":
         changes["late"] = late_of(rng, D, K)
     if LEVELS[form]:
-        rows, scale = narrowed(weights, LEVELS[form])
+        rows, scale = round_rows(weights, LEVELS[form])
         weights, counts = PackedRows.of([rows], rows.shape), PackedCounts.of(counts, 32)
         changes = {"stored": form, "scale": scale}
     if shape == "cosines":

@@ -45,7 +45,7 @@ def test_stated_probabilities_are_the_share_that_is_right(rng):
     some, rest = slice(0, 2000), slice(2000, None)
     part = [lists.part(0, 2000), lists.part(2000, 4000)]
     fitted = fitted_on(rng, ids[some], scores[some], part[0])
-    p, right = label_probabilities(scores[rest], fitted), part[1].matched(ids[rest])
+    p, right = label_probabilities(scores[rest], fitted), part[1].match(ids[rest])
     assert (np.diff(p, axis=1) <= 0).all()
     assert fitted.lead < 0 < fitted.beta
     assert len(fitted.stated) > 5
@@ -120,6 +120,6 @@ def test_the_error_that_is_told_is_that_of_the_ten_best_labels(rng):
              for some in (slice(0, 80), slice(80, 200))]  # fmt: skip
     sums = summed(np.ones(50, np.int64), 9, parts, LISTED)
     p = label_probabilities(scores, LISTED)[:, :FIRST]
-    right = lists.matched(ids)[:, :FIRST]
+    right = lists.match(ids)[:, :FIRST]
     wanted = plain_ece(p.ravel().tolist(), right.ravel().tolist())
     assert sums.fields()["ece"] == pytest.approx(wanted)

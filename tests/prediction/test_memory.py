@@ -16,7 +16,7 @@ from streammach.errors import BudgetError
 from streammach.machine import (
     MemoryBudget,
     MemoryLimit,
-    advised,
+    advise_memory,
     budget,
     parse_size,
     training_budget,
@@ -146,7 +146,7 @@ def test_a_training_has_half_of_what_is_free(free, taken):
 
 @pytest.mark.parametrize("n_bytes", [1, 10**7, 10**7 + 1, 999_999_999, 10**10 + 1, 5 * 10**10 + 1])
 def test_advice_is_never_less_than_what_is_needed(n_bytes):
-    assert n_bytes <= parse_size(advised(n_bytes)) <= n_bytes + 10**8
+    assert n_bytes <= parse_size(advise_memory(n_bytes)) <= n_bytes + 10**8
 
 
 def test_rows_are_cut_by_number_and_by_values():

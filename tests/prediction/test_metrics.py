@@ -79,7 +79,7 @@ def test_figures_are_those_of_plain_loops(drawn):
     parts = [(ids[some], scores[some], LabelLists.of(rows[some]))
              for some in (slice(0, 25), slice(25, 60))]  # fmt: skip
     found = summed(counts, 1000, parts).fields()["sets"]
-    assert found.named() == pytest.approx(by_plain_loops(ids, rows, counts, 1000))
+    assert found.by_name() == pytest.approx(by_plain_loops(ids, rows, counts, 1000))
     assert (found.n_rows, found.n_labels) == (60, sum(map(len, rows)))
     lists = LabelLists.of(rows)
     gains = 1 / propensities(np.append(counts, 0), 1000)[lists.classes]

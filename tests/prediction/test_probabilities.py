@@ -79,8 +79,8 @@ def test_a_predictor_gives_them_in_place_of_scores(trained):
     with Predictor(model) as predictor:
         labels, scores = predictor.topk(rows, 5)
         same, p = predictor.topk(rows, 5, probabilities=True)
-        ids, everything = predictor.ranked(rows, 1000, probabilities=True)
-        best, _ = predictor.ranked(rows, 1000)
+        ids, everything = predictor.rank(rows, 1000, probabilities=True)
+        best, _ = predictor.rank(rows, 1000)
         wanted, _ = class_probabilities(predictor.topk_ids(rows, 32)[1], 20, model.calibration)
     assert labels.tolist() == same.tolist()
     assert (p.dtype, p.shape) == (np.float32, scores.shape)
@@ -96,9 +96,9 @@ def test_the_parts_of_a_block_do_not_change_them(trained, monkeypatch):
     data, model = trained
     rows = data.rows(0, 60)
     with Predictor(model) as predictor:
-        whole = predictor.ranked(rows, 3, probabilities=True)
+        whole = predictor.rank(rows, 3, probabilities=True)
         for i in (0, 33, 59):
-            ids, p = predictor.ranked(rows.part(i, i + 1), 3, probabilities=True)
+            ids, p = predictor.rank(rows.part(i, i + 1), 3, probabilities=True)
             assert (ids[0].tolist(), p[0].tolist()) == (whole[0][i].tolist(), whole[1][i].tolist())
 
 
@@ -133,13 +133,13 @@ def test_probabilities_of_another_ranking_than_the_calibrated_one_are_refused(tr
         ):
             with pytest.raises(UsageError, match="those of the ranking logsum, not of mean"):
                 asked()
-        ids, _ = predictor.ranked(rows, 3, "logsum", probabilities=True)
+        ids, _ = predictor.rank(rows, 3, "logsum", probabilities=True)
     with Predictor(model, estimator="logsum") as predictor:
         assert predictor.topk_ids(rows, 3)[0].tolist() == ids.tolist()
         with pytest.raises(UsageError, match="not of min"):
-            predictor.ranked(rows, 3, "min", probabilities=True)
+            predictor.rank(rows, 3, "min", probabilities=True)
     with Predictor(replace(model, estimator="median")) as predictor:  # chosen in training
-        found = predictor.ranked(rows, 3, probabilities=True)[0]
+        found = predictor.rank(rows, 3, probabilities=True)[0]
         assert found.tolist() == ids.tolist()
 
 
@@ -149,8 +149,8 @@ def test_labels_of_lists_have_probabilities_of_their_own(trained):
     rows = data.rows(0, 40)
     with Predictor(listed) as predictor:
         scores = predictor.topk_ids(rows, 32)[1]
-        _, p = predictor.ranked(rows, 4, probabilities=True)
-        likely, said = predictor.ranked(rows, 4, threshold=0.0)
+        _, p = predictor.rank(rows, 4, probabilities=True)
+        likely, said = predictor.rank(rows, 4, threshold=0.0)
     wanted = label_probabilities(scores, model.calibration)[:, :4].astype(np.float32)
     assert p.tolist() == wanted.tolist() == said.tolist()
     assert (likely >= 0).all()

@@ -72,7 +72,7 @@ def test_rows_that_weigh_nothing_are_no_rows(rng):
 
 def test_labels_with_few_right_rows_have_no_curve(rng):
     rows, ids, p = answers(rng, 110)
-    right = rows.lists.matched(ids)
+    right = rows.lists.match(ids)
     enough = np.flatnonzero(np.bincount(ids[right], minlength=LABELS) >= LEAST_LABEL)
     common, *each = curves_of(rows, ids, p)
     assert [curve.label for curve in each] == enough.tolist()

@@ -9,7 +9,7 @@ from streammach.cli.main import main
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DiskError, StreammachError, UsageError
 from streammach.files.objects import TRIES, Objects
-from streammach.files.urls import located
+from streammach.files.urls import locate
 from tests.remote.object_server import FAULTS, REFUSALS, SECRET, fault_trials, outcome
 from tests.remote.test_reading import content
 
@@ -100,7 +100,7 @@ def test_credentials_are_shown_nowhere(stored, proxy, capsys, tmp_path):
     proxy.reset(lambda number, method, path: "403")
     with pytest.raises(DiskError) as refused:
         Dataset.open(url)
-    shown = repr(refused.value) + str(refused.value) + repr(Objects(located(url)))
+    shown = repr(refused.value) + str(refused.value) + repr(Objects(locate(url)))
     assert SECRET not in shown
     assert "***" not in shown
 
@@ -110,7 +110,7 @@ def test_credentials_are_shown_nowhere(stored, proxy, capsys, tmp_path):
 )
 def test_urls_that_name_no_store(bad):
     with pytest.raises(UsageError):
-        located(bad)
+        locate(bad)
 
 
 def test_a_full_disk_is_named(stored, proxy, monkeypatch):

@@ -146,7 +146,7 @@ def test_its_size_is_bounded_and_what_is_not_ours_stays(stored, proxy, tmp_path)
     # Another store pushes out what was read least recently, and nothing else.
     place = Cache(CachePlace(cache, room))
     for n in range(6):
-        with place.opened(*_random(n, max(sizes))) as handle:
+        with place.hold_open(*_random(n, max(sizes))) as handle:
             assert os.fstat(handle).st_size == max(sizes)
         total = sum(p.stat().st_size for p in (cache / "files").iterdir() if len(p.name) == 64)
         assert total <= room
@@ -177,7 +177,7 @@ def test_what_a_killed_process_left_goes_and_what_another_one_fetches_stays(tmp_
     left = tmp_path / "c/files" / f".{'a' * 64}.tmp"
     left.write_bytes(b"x" * 900)
     digest, size, place, fetch = _random(1, 500)
-    with cache.opened(digest, size, place, fetch):
+    with cache.hold_open(digest, size, place, fetch):
         pass
     assert not left.exists()
     other = Cache(CachePlace(tmp_path / "c", 1000))
@@ -185,12 +185,12 @@ def test_what_a_killed_process_left_goes_and_what_another_one_fetches_stays(tmp_
 
     def slowly(handle):
         with pytest.raises(UsageError, match="the cache has 1,000 bytes"):
-            other.opened(*_random(2, 1001)).__enter__()
+            other.hold_open(*_random(2, 1001)).__enter__()
         found.append(sorted(p.name[:3] for p in (tmp_path / "c/files").iterdir()))
         third(handle)
 
     digest, size, place, third = _random(3, 600)
-    with cache.opened(digest, size, place, slowly):
+    with cache.hold_open(digest, size, place, slowly):
         assert files_in(tmp_path / "c") == [tmp_path / "c/files" / digest]
     assert found == [[f".{digest[:2]}"]]
 

@@ -284,7 +284,7 @@ def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):
     assert f"{found.by_labels[0].n_rows} rows have no label" in text
     for row, k in zip(read.table("k"), (1, 3, 5), strict=True):
         assert row[0] == str(k)
-        shown = [found.sets.named()[f"{kind}@{k}"] for kind in ("P", "N", "R", "PSP", "PSN")]
+        shown = [found.sets.by_name()[f"{kind}@{k}"] for kind in ("P", "N", "R", "PSP", "PSN")]
         assert row[2:] == [f"{100 * x:.2f}" for x in shown]
     assert [row[1] for row in read.table("labels of a row")] == [
         str(group.n_rows) for group in found.by_labels

@@ -8,7 +8,7 @@ import pytest
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from tests.builders import block_of, dense_block
 
 
@@ -33,12 +33,12 @@ def test_transforms_follow_their_formulas(value_type, rng):
         "l2": x / np.where(length > 0, length, 1),
     }
     for name, wanted in expected.items():
-        np.testing.assert_allclose(dense(transformed(block, name), 30), wanted, rtol=1e-6)
+        np.testing.assert_allclose(dense(transform_block(block, name), 30), wanted, rtol=1e-6)
 
 
 def test_log1p_of_negative_values_keeps_their_sign():
     block = dense_block(np.array([[-3.0, 3.0]]))
-    np.testing.assert_allclose(transformed(block, "log1p").values, [-np.log(4), np.log(4)])
+    np.testing.assert_allclose(transform_block(block, "log1p").values, [-np.log(4), np.log(4)])
 
 
 @pytest.mark.parametrize("n_features", [1, 5, 2048, 5000, 5_000_000])
@@ -62,7 +62,10 @@ def test_by_feature_is_the_stable_transpose(n_features, rng):
 @pytest.mark.parametrize("first", [1, 7, 30])
 def test_rows_are_cut_behind_their_transform(transform, first, rng):
     block = block_of(rng, 50, 30, 9)
-    slot, whole = BatchSlot(50, block.nnz, first, by_feature=True), transformed(block, transform)
+    slot, whole = (
+        BatchSlot(50, block.nnz, first, by_feature=True),
+        transform_block(block, transform),
+    )
     if first == 30:  # nothing is cut
         slot = BatchSlot(50, block.nnz, first, by_feature=True, cut=False)
     for _ in range(2):  # a slot is filled again

@@ -41,7 +41,7 @@ def merged(row, weighted):
 
 def test_sorted_lists_rise_and_hold_each_label_once(made):
     lists, _ = made
-    found = plain(lists.sorted())
+    found = plain(lists.sort())
     for before, after in zip(plain(lists), found, strict=True):
         ids, known = merged(before, lists.weights is not None)
         assert [c for c, _ in after] == ids
@@ -49,7 +49,7 @@ def test_sorted_lists_rise_and_hold_each_label_once(made):
 
 
 def test_parts_and_taken_rows_are_those_rows(made):
-    lists = made[0].sorted()
+    lists = made[0].sort()
     whole = plain(lists)
     assert plain(lists.part(5, 20)) == whole[5:20]
     assert plain(lists.take(np.array([7, 0, 40, 7]))) == [whole[i] for i in (7, 0, 40, 7)]
@@ -59,8 +59,8 @@ def test_parts_and_taken_rows_are_those_rows(made):
 
 
 def test_other_ids_are_sorted_anew(made, rng):
-    lists, order = made[0].sorted(), rng.permutation(K).astype(np.int32)
-    found = plain(lists.renamed(order))
+    lists, order = made[0].sort(), rng.permutation(K).astype(np.int32)
+    found = plain(lists.rename(order))
     for before, after in zip(plain(lists), found, strict=True):
         assert sorted(after) == sorted((int(order[c]) if c >= 0 else -1, w) for c, w in before)
         assert [c for c, _ in after] == sorted(c for c, _ in after)
@@ -68,21 +68,21 @@ def test_other_ids_are_sorted_anew(made, rng):
 
 def test_what_is_known_of_rows(made):
     lists, _ = made
-    lists = lists.sorted()
+    lists = lists.sort()
     ids = [[c for c, _ in row] for row in plain(lists)]
     assert lists.lengths.tolist() == list(map(len, ids))
     assert lists.first.tolist() == [row[0] if row else -1 for row in ids]
-    assert lists.known.tolist() == [any(c >= 0 for c in row) for row in ids]
+    assert lists.has_known_class.tolist() == [any(c >= 0 for c in row) for row in ids]
     assert lists.rows.tolist() == [i for i, row in enumerate(ids) for _ in row]
     some = np.arange(41 * 3).reshape(41, 3) % K
-    assert lists.matched(some).tolist() == [
+    assert lists.match(some).tolist() == [
         [c in row for c in some[i].tolist()] for i, row in enumerate(ids)
     ]
     weights = [dict(row) for row in plain(lists)]
     gained = [[row.get(c, 0.0) for c in some[i].tolist()] for i, row in enumerate(weights)]
-    np.testing.assert_allclose(lists.gained(some), gained, atol=1e-3)
+    np.testing.assert_allclose(lists.gains_of(some), gained, atol=1e-3)
     most = [sum(sorted((w for _, w in row), reverse=True)[:2]) for row in plain(lists)]
-    np.testing.assert_allclose(lists.most_gained(2), most, atol=1e-3)
+    np.testing.assert_allclose(lists.largest_gains(2), most, atol=1e-3)
 
 
 def test_single_classes_are_lists_of_one():
@@ -100,7 +100,7 @@ def test_rows_repeated_for_their_labels_take_what_is_reckoned():
     )  # fmt: skip
     tracemalloc.start()
     parts = 0
-    for part, numbers in rows.repeated():
+    for part, numbers in rows.rows_by_label():
         assert part.labels is None
         assert part.n_rows == len(numbers)
         parts += part.n_rows

@@ -5,9 +5,9 @@ import pytest
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.text import TextSource
-from streammach.rows.name_table import LARGEST, MULTIPLIER, hash_name, padded
+from streammach.rows.name_table import LARGEST, MULTIPLIER, hash_name, pad_bytes
 from streammach.rows.names import Names, in_namespace, namespace_ids, namespaces
-from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
+from streammach.rows.vocabulary import Vocabulary, by_frequency, permute_names
 
 
 def test_names_come_back_in_the_type_that_went_in():
@@ -53,7 +53,7 @@ def words_that_share_a_hash(space):
 
 def test_the_two_words_that_share_a_hash_are_told_apart(tmp_path):
     words = words_that_share_a_hash(0)
-    text = padded(Names.of(words).data)
+    text = pad_bytes(Names.of(words).data)
     assert [hash_name(text, 8 * i, 8, 0) for i in range(2)] == [LARGEST, LARGEST]
     assert Vocabulary().label_ids([*words, words[0], b"another1"]).tolist() == [0, 1, 0, 2]
     space, words = next(
@@ -78,7 +78,7 @@ def test_equal_lists_are_seen_as_equal():
 def test_order_is_by_falling_count_then_by_bytes():
     names = Names.of(["b", "a", "long-name-number-2", "long-name-number-1", "rare"])
     order = by_frequency(names, np.array([5, 5, 7, 7, 1]))
-    listed = permuted(names, order)
+    listed = permute_names(names, order)
     expected = [b"long-name-number-1", b"long-name-number-2", b"a", b"b", b"rare"]
     assert [listed.raw(i) for i in range(5)] == expected
 

@@ -63,7 +63,7 @@ def test_packing_saves_what_is_said_at_least(rng, n_classes):
     lists = [np.sort(rng.choice(n_classes, n, replace=False)) for n in (5, 0, 3, 7)]
     counts = lists_of(lists, n_classes, np.arange(15) - 7)
     found = PackedCounts.of(counts, 1)
-    saved = PackedCounts.saved(15, 4, n_classes)
+    saved = PackedCounts.bytes_saved_by(15, 4, n_classes)
     assert counts.n_bytes - found.n_bytes >= saved
     assert counts.n_bytes - found.n_bytes == saved or n_classes > 65_535
     assert PackedCounts.pays(15, 4, n_classes) == (n_classes < 400_000)

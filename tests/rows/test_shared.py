@@ -6,7 +6,7 @@ import numpy as np
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.text import TextSource
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import LocalNames, Vocabulary
 
@@ -26,7 +26,7 @@ def test_a_reader_begins_anew_with_labels(tiny, monkeypatch):
     monkeypatch.setattr("streammach.rows.vocabulary.MOST_LABELS", 10)
     labels = [f"l{i % 40}" for i in range(300)]
     path = tiny.text("r.vw", [f"{label} |w x{label}" for label in labels])
-    names = LocalNames(Vocabulary(), Turn())
+    names = LocalNames(Vocabulary(), ForkSafeLock())
     rows, most = [], 0
     for block in blocks(path, names):
         rows += block
@@ -43,7 +43,7 @@ def spelled(rows, vocabulary):
 
 def test_many_readers_agree_on_names(tiny, monkeypatch):
     monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 1024)
-    whole, lock = Vocabulary(), Turn()
+    whole, lock = Vocabulary(), ForkSafeLock()
     paths, wanted = [], []
     for part in range(4):
         lines = [f"l{(i * part) % 30} |a{i % 7} x{i % 50} y{part} |b x{i % 50}" for i in range(300)]
@@ -67,7 +67,7 @@ def test_many_readers_agree_on_names(tiny, monkeypatch):
 
 def test_known_names_keep_their_ids_and_are_not_copied(tiny):
     whole = Vocabulary(Names.of(["b", "a"]), Names.of(["w^x", "w^y"]), add_features=False)
-    names = LocalNames(whole, Turn())
+    names = LocalNames(whole, ForkSafeLock())
     assert names.vocabulary.features.slots is whole.features.slots
     path = tiny.text("r.vw", ["a |w y x new", "c |w x"])
     ((first, second),) = blocks(path, names)

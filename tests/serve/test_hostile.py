@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streammach.errors import escaped
+from streammach.errors import escape_controls
 
 pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
 
@@ -175,7 +175,7 @@ def check_answers(client, body):
         else:
             assert 400 <= answer.status_code < 500, found
             assert found["error"]
-            assert found["error"] == escaped(found["error"])
+            assert found["error"] == escape_controls(found["error"])
 
 
 FEW = settings(max_examples=100, deadline=None)

@@ -136,7 +136,7 @@ def test_the_arrays_of_a_model_that_nobody_has_are_given_back(rng):
 def test_words_beyond_the_memory_are_left_out(rng, monkeypatch):
     kinds = rng.integers(0, K, N)
     x = text_of(kinds, rng)
-    monkeypatch.setattr("streammach.sklearn.passes.room_for", lambda *_: 70)
+    monkeypatch.setattr("streammach.sklearn.partial_fits.room_for", lambda *_: 70)
     model = sm.MACHClassifier(**FIXED)
     with pytest.warns(UserWarning, match="70 features fit the memory"):
         model.partial_fit(x[:16], kinds[:16]).partial_fit(x, kinds)

@@ -14,7 +14,7 @@ from streammach.model.calibration import CANDIDATES, Calibration, class_probabil
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.new_classes import told_apart
 from streammach.rows.names import Names
-from streammach.spec.documents import encoded
+from streammach.spec.documents import encode_json
 from streammach.spec.training import TrainingOptions
 from streammach.training import derived as module
 from tests.builders import block_of, spec_of
@@ -143,7 +143,7 @@ def test_classes_are_added_twice_and_the_model_shrinks(texts, words, rng, tiny):
     tiny.text("one.vw", lines[: 2 * N_ROWS])
     tiny.text("two.vw", lines[N_ROWS:])
     sm.add(texts / "run", texts / "one.vw", texts / "a", threads=1)
-    found = module.added(texts / "a", texts / "two.vw", threads=1)
+    found = module.add_classes(texts / "a", texts / "two.vw", threads=1)
     assert (len(found.labels), found.n_rows, found.left_out) == (2, 2 * N_ROWS, N_ROWS)
     check_old(model, found.model, texts / "test.vw")
     small = sm.shrink(texts / "a", texts / "small", weights="int4", repetitions=3)
@@ -235,13 +235,13 @@ module_room = module._room
 def test_codes_are_those_of_the_hashes_and_then_the_added_ones():
     spec = spec_of(30, 5, 8, 3)
     added = np.array([[1, 2, 3], [7, 0, 7]])
-    more = spec.with_added(added)
+    more = spec.with_more_classes(added)
     assert more.n_classes == 32
     assert more.codes()[30:].tolist() == added.tolist()
     np.testing.assert_array_equal(more.codes()[:30], spec.codes())
     assert more.codes().dtype == spec.codes().dtype
     assert more.first(2).codes()[30:].tolist() == [[1, 2], [7, 0]]
-    assert json.loads(encoded(more))["added_codes"] == added.tolist()
+    assert json.loads(encode_json(more))["added_codes"] == added.tolist()
     for wrong in (((1, 2),), ((1, 2, 8),), ((1, 2, -1),), ((1, 2, 3),) * 32):
         with pytest.raises(ValueError, match="added"):
             replace(more, added_codes=wrong)
@@ -301,7 +301,7 @@ def test_counts_of_new_classes(rng):
     assert fitted_line(np.ones(3, np.float32), np.arange(3, dtype=np.float32)) == (1.0, 0.0)
     block = block_of(rng, 20, 12, 30)
     block = block.take(np.flatnonzero(np.diff(block.indptr)))  # others go by frequency
-    spec = model.spec.with_added(np.zeros((2, 3), np.uint8))
+    spec = model.spec.with_more_classes(np.zeros((2, 3), np.uint8))
     for one in (model, replace(model, counts=more, spec=spec)):
         with sm.Predictor(one, threads=1) as predictor:
             found = predictor.topk_ids(block, 40)
@@ -323,7 +323,7 @@ def gain_of(counts, f, c):
 def test_the_document_says_which_classes_were_added(rng, tmp_path):
     model = model_of(rng)
     more = replace(
-        model, spec=model.spec.with_added(np.zeros((1, 3), np.uint8)),
+        model, spec=model.spec.with_more_classes(np.zeros((1, 3), np.uint8)),
         labels=model.labels.followed_by(Names.of(["new"])),
     )  # fmt: skip
     model.save(tmp_path / "model")

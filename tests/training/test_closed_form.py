@@ -12,7 +12,7 @@ from streammach.parts.discriminant import class_sums as discriminant
 from streammach.parts.discriminant import part as closed_form
 from streammach.rows import dense
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.spec.training import TrainingOptions
 from tests.builders import dense_block
 
@@ -72,7 +72,7 @@ def test_its_line_in_the_ledger_bounds_what_it_takes(listed, rng, monkeypatch):
     found = discriminant.Discriminant(sums)
     found.add(block)
     closed = (out, found.solve(0.3, out))
-    reached = list(closed_form._reached(block.part(0, 1000), (out, bias), closed))
+    reached = list(closed_form._measure_shares(block.part(0, 1000), (out, bias), closed))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(reached) == len(closed_form.SHARES)
@@ -120,7 +120,7 @@ def test_without_an_epoch_it_is_all_there_is(stores, tiny, limited):
     assert (spec.epochs, spec.untrained, run.result.history) == (0, True, ())
     assert spec.text == f"no epochs, {spec.transform} values"
     assert reached(run, test) > 0.8
-    block = transformed(data.rows(0, data.n_rows), spec.transform)
+    block = transform_block(data.rows(0, data.n_rows), spec.transform)
     if limited:  # there is no time to take in the held-out rows
         held = np.isin(data.numbers(0, data.n_rows), run.held_out)
         block = block.take(np.flatnonzero(~held))

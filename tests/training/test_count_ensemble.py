@@ -7,7 +7,7 @@ import pytest
 
 import streammach as sm
 from streammach.errors import UsageError
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.prediction.evaluate import evaluate
@@ -52,7 +52,7 @@ def test_counts_make_a_narrow_model_better(stores, tiny):
 
 def test_counts_that_do_not_pay_are_left_out(stores, tiny, monkeypatch):
     data, _ = stores
-    monkeypatch.setattr(Fitting, "judged", lambda *_: Reached(0.0, 0.01))
+    monkeypatch.setattr(Fitting, "measure", lambda *_: HeldOutMetrics(0.0, 0.01))
     run = fit(data, tiny.folder / "run", narrow(data), **FIXED)
     assert run.model.counts is None
     assert run.model.estimator in ("logsum", "mean", "median", "min")

@@ -15,7 +15,7 @@ from streammach.cli.main import main
 from streammach.data.convert import convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.model.model import Model
 from streammach.parts.fourier import part as fourier
 from streammach.prediction.predictor import Predictor
@@ -116,7 +116,7 @@ def test_the_best_epoch_stays_in_memory(interrupted, best_stays, data, plan, tmp
 
     def begin(folder, plan, *callbacks, resume=False):
         scores = iter([0.1, 0.9, 0.3, 0.2][2 * resume :])
-        monkeypatch.setattr(epochs, "measure_ranking", lambda *_: Reached(next(scores), 0.0))
+        monkeypatch.setattr(epochs, "measure_ranking", lambda *_: HeldOutMetrics(next(scores), 0.0))
         given = {"callbacks": callbacks, "resume": resume, "last_passes": 0}
         return fit(data, folder, plan, epochs=4, **given)
 
@@ -438,7 +438,7 @@ def test_the_commands_take_the_simulator_when_asked(data, run, capsys):
 
 def test_a_command_without_a_gpu_ends_with_exit_code_5(data, monkeypatch, capsys):
     def none():
-        raise kind._refused("no GPU is visible", "Look.")
+        raise kind._device_error("no GPU is visible", "Look.")
 
     monkeypatch.setattr(kind, "find_card", none)
     assert main(["plan", str(data), "--device", "cuda"]) == 5

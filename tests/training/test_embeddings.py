@@ -40,8 +40,8 @@ def stores(rows, tmp_path_factory):
 
 def test_lists_come_first_and_are_as_long_as_words(stores):
     both, text = stores
-    assert both.shared == both.facts.shared == WIDTH
-    assert text.shared == 0
+    assert both.n_common_features == both.facts.shared == WIDTH
+    assert text.n_common_features == 0
     assert all(both.features.raw(i).startswith(b"v^") for i in range(WIDTH))
     assert abs(both.facts.n_pairs - text.facts.n_pairs) < 0.05 * text.facts.n_pairs
     block = both.rows(0, N)

@@ -49,7 +49,7 @@ def narrow(model):
 
 def ranked(model, rows, estimator=None):
     with Predictor(model, estimator=estimator, threads=1) as predictor:
-        ids, scores = predictor.ranked(rows, 4)
+        ids, scores = predictor.rank(rows, 4)
     return ids.tolist(), scores.tolist()
 
 

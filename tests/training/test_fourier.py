@@ -14,8 +14,8 @@ from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
 from streammach.parts.fourier import part
-from streammach.rows.dense import Basis, Waves, expanded
-from streammach.rows.transforms import transformed
+from streammach.rows.dense import Basis, Waves, expand_rows
+from streammach.rows.transforms import transform_block
 from streammach.training.search import Search
 from tests.builders import block_of, fit
 
@@ -73,7 +73,7 @@ def test_the_columns_are_cosines_of_projections(rng):
 
 
 def test_directions_are_orthogonal_and_as_long_as_gaussian_ones():
-    directions, phases = part.drawn(3, 20, 90)
+    directions, phases = part.draw_directions(3, 20, 90)
     assert directions.shape == (20, 90)
     assert phases.shape == (90,)
     for first in range(0, 90, 20):
@@ -81,15 +81,15 @@ def test_directions_are_orthogonal_and_as_long_as_gaussian_ones():
         angles = some.T @ some
         assert np.abs(angles - np.diag(np.diag(angles))).max() < 1e-9
     assert np.square(directions).sum(axis=0).mean() == pytest.approx(20, rel=0.2)
-    again, _ = part.drawn(3, 20, 90)
+    again, _ = part.draw_directions(3, 20, 90)
     assert (again == directions).all()
-    other, _ = part.drawn(4, 20, 90)
+    other, _ = part.draw_directions(4, 20, 90)
     assert (other != directions).all()
 
 
 def test_cosines_stand_for_the_gaussian_kernel(rng):
     x = rng.normal(size=(30, 10))
-    directions, phases = part.drawn(0, 10, 20_000)
+    directions, phases = part.draw_directions(0, 10, 20_000)
     cosines = np.cos(x @ directions + phases) * np.sqrt(2 / 20_000)
     squares = np.square(x[:, None] - x).sum(axis=2)
     np.testing.assert_allclose(cosines @ cosines.T, np.exp(-squares / 2), atol=0.05)
@@ -132,7 +132,7 @@ def test_where_they_do_not_pay_the_model_is_as_without(stores, tiny, monkeypatch
 def test_a_loaded_model_scores_as_its_arrays_say(run, rng):
     model = run.model
     block = block_of(rng, 40, D, CLASSES)
-    x = expanded(transformed(block, model.training.transform), D).astype(np.float64)
+    x = expand_rows(transform_block(block, model.training.transform), D).astype(np.float64)
     table = model.projection.astype(np.float64)
     z = np.hstack([x, table[-1] * np.cos(x @ table[:D] + table[D])]) @ model.weights + model.bias
     with sm.Predictor(model, device="cpu") as predictor:

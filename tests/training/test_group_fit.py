@@ -77,7 +77,7 @@ def reference(found, start, x):
 
 def test_all_groups_as_one_have_the_sums_of_all(rng):
     found = evidence(rng)
-    one, g, dense = found.merged(), found.n_groups, spread(found)
+    one, g, dense = found.merge_groups(), found.n_groups, spread(found)
     wanted = [dense[:, :g].sum(axis=1), dense[:, g:-1].sum(axis=1), dense[:, -1]]
     np.testing.assert_array_equal(one.counted.reshape(N, 3, M), np.stack(wanted, axis=1))
     np.testing.assert_array_equal(one.groups[:, 0], found.groups.sum(axis=1))
@@ -162,7 +162,7 @@ def test_a_group_that_no_row_holds_is_weighed_like_the_others(rng):
     found = replace(found, **packed(spread(found), groups)._asdict())
     weights, one = (
         fit_groups(some, START, hashed=True, learnt=True, workers=ALONE)
-        for some in (found, found.merged())
+        for some in (found, found.merge_groups())
     )
     for name in ("slope", "match", "penalty"):
         assert getattr(weights, name)[2] == pytest.approx(getattr(one, name)[0], abs=0.05)

@@ -13,7 +13,7 @@ from streammach.counts.table import count_pairs
 from streammach.model.calibration import LEAST_ROWS, fit_calibration
 from streammach.parts.counts.group_fit import CandidateFeatures, _Problem
 from streammach.parts.discriminant.class_sums import Discriminant
-from streammach.parts.discriminant.part import _reached as reached_by_shares
+from streammach.parts.discriminant.part import _measure_shares as reached_by_shares
 from streammach.parts.whitening.part import Spread
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.label_lists import LabelLists
@@ -46,7 +46,7 @@ def table_of(block, held=None, mark_bytes=1 << 20):
     def blocks():
         half = block.n_rows // 2
         for some in (slice(0, half), slice(half, block.n_rows)):
-            for rows, numbers in block.part(some.start, some.stop).repeated():
+            for rows, numbers in block.part(some.start, some.stop).rows_by_label():
                 yield rows, held[some][numbers]
 
     return count_pairs(
@@ -98,7 +98,7 @@ def test_pairs_are_the_sums_of_importances(block, rng, mark_bytes, scale):
     assert pairs_of(table) == pytest.approx(pairs, rel=1e-6)
     np.testing.assert_allclose(table.class_rows, rows, rtol=1e-6)
     np.testing.assert_allclose(table.class_values, values, rtol=1e-6)
-    for rows, _ in block.take(np.flatnonzero(held)).repeated():
+    for rows, _ in block.take(np.flatnonzero(held)).rows_by_label():
         table.add(rows)
     assert pairs_of(table) == pytest.approx(summed(block, held & False)[0], rel=1e-5)
 

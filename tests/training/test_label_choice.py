@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.parts.counts import fitting
 from streammach.parts.counts.count_bytes import MAX_GROUPS, evidence_bytes
 from streammach.parts.counts.fitting import Fitted, Fitting, _best_adjustment, uses_learnt
@@ -44,8 +44,8 @@ def test_labels_weigh_more_than_fitted_where_rows_do_better(rng, listed, learnt)
 )
 def test_classifiers_are_used_where_rows_cannot_tell(listed, more, used):
     weights = start_weights(np.zeros(3, np.int32))
-    grouped = Fitted.of(weights, Reached(0.4, 0.2))
-    learnt = Fitted.of(weights, Reached(0.4 + more, 0.2))
+    grouped = Fitted.of(weights, HeldOutMetrics(0.4, 0.2))
+    learnt = Fitted.of(weights, HeldOutMetrics(0.4 + more, 0.2))
     assert uses_learnt(grouped, learnt, 2500, listed=listed) == (listed in used)
 
 

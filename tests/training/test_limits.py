@@ -13,7 +13,7 @@ from streammach.data.holdout import hold_out
 from streammach.planning.cost import trial
 from streammach.training import fit, trials
 from streammach.training import trial as trial_module
-from streammach.training.pace import FEWEST_ROWS, Pace
+from streammach.training.time_budget import FEWEST_ROWS, TimeBudget
 from streammach.training.trainer import Trainer
 
 PLANNED = {"memory": "1GB", "n_buckets": 8, "n_repetitions": 6, "threads": 1, "counts": "off"}
@@ -80,8 +80,8 @@ def test_a_trial_is_cut_off_within_it(trained, monkeypatch):
 
 def test_the_best_trial_is_the_model_where_epochs_reach_less(trained, monkeypatch):
     kept, saved = [], trial_module.BestTrial.keep
-    monkeypatch.setattr(Pace, "epoch_is_sure", lambda self: False)
-    monkeypatch.setattr(Pace, "epochs_that_fit", lambda self, wanted: (1, 8))
+    monkeypatch.setattr(TimeBudget, "epoch_is_sure", lambda self: False)
+    monkeypatch.setattr(TimeBudget, "epochs_that_fit", lambda self, wanted: (1, 8))
 
     def keep(self, trial, arrays):
         saved(self, trial, arrays)
@@ -100,7 +100,7 @@ def test_the_best_trial_is_the_model_where_epochs_reach_less(trained, monkeypatc
 
 
 def test_no_trial_is_kept_where_epochs_reach_more(trained, monkeypatch):
-    monkeypatch.setattr(Pace, "epoch_is_sure", lambda self: False)
+    monkeypatch.setattr(TimeBudget, "epoch_is_sure", lambda self: False)
     run, _, _ = trained(600, 0.1, learning_rate=0.5)
     assert len(run.result.history) > 1
     assert run.model.training == run.settings.training
@@ -117,7 +117,7 @@ def test_the_pace_reckons_with_what_was_measured(tiny):
     with sm.Dataset.open(tiny.store()) as data:
         plan = sm.plan(data, **PLANNED)
     clock = Clock(60, 0.0, lambda: 0.0)
-    pace = Pace(plan, sm.TrainingOptions(), clock, SimpleNamespace(slowness=1.0))
+    pace = TimeBudget(plan, sm.TrainingOptions(), clock, SimpleNamespace(slowness=1.0))
     before = pace.epochs_that_fit(5)
     pace.correct(1000.0, 5.0, plan.config.batching.held_out_rows)
     epochs_, rows = pace.epochs_that_fit(5)
@@ -157,12 +157,12 @@ def test_a_clock_gives_shares_and_says_when_it_is_over():
     now = [10.0]
     clock = Clock(40.0, 0.0, lambda: now[0])
     share = clock.share(0.1)
-    assert (clock.left, share.left) == (30.0, pytest.approx(3.0))
+    assert (clock.remaining_seconds, share.remaining_seconds) == (30.0, pytest.approx(3.0))
     share.check()
     now[0] = 13.5
     with pytest.raises(TimeOver):
         share.check()
-    assert Clock().share(0.1).left == float("inf")
+    assert Clock().share(0.1).remaining_seconds == float("inf")
 
 
 def noise(folder, rng, n=1200):

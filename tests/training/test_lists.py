@@ -85,9 +85,9 @@ def test_similar_rows_are_all_rows_in_the_end(stores, similar, tiny):
     assert ((near.norms > 0) == rare).all()
     assert near.labels.tolist() == rows.lists.classes.tolist()
     with sm.Predictor(model) as predictor:
-        own = predictor.ranked(rows.part(0, 50), 5)
+        own = predictor.rank(rows.part(0, 50), 5)
         without = sm.Predictor(replace(model, counts=replace(model.counts.plain(), near=None)))
-        others = without.ranked(rows.part(0, 50), 5)
+        others = without.rank(rows.part(0, 50), 5)
         without.close()
     assert (own[1][:, 0] > others[1][:, 0])[rare[:50] & (rows.lists.lengths[:50] > 0)].all()
     size = model.file_bytes()

@@ -7,9 +7,9 @@ import pytest
 
 import streammach as sm
 from streammach.errors import MismatchError, UsageError
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.parts.joint.part import PART
-from streammach.planning.candidates import settled
+from streammach.planning.candidates import drop_excluded_parts
 from streammach.spec.training import TrainingOptions
 from streammach.training.search import Search
 from streammach.training.trial import Trial
@@ -72,7 +72,7 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
     reached = {"independent": 0.500, "joint": 0.501}
 
     def tried(self, spec, rows, epochs):
-        found = Reached(reached[spec.loss], reached[spec.loss])
+        found = HeldOutMetrics(reached[spec.loss], reached[spec.loss])
         return Trial(spec=replace(spec, epochs=epochs), rows=rows, measured=found)
 
     monkeypatch.setattr(TrialRunner, "run", tried)
@@ -98,7 +98,7 @@ def test_what_cannot_be_trained_jointly_is_refused(data, plan):
     with pytest.raises(UsageError, match="no repetitions to join: loss joint"):
         sm.plan(data, exact=True, threads=1, loss="joint")
     waves = changed(plan, waves=2).config
-    assert settled(waves).part("joint") is None
-    assert "2 waves" in PART.excluded(waves)
+    assert drop_excluded_parts(waves).part("joint") is None
+    assert "2 waves" in PART.reason_against(waves)
     with pytest.raises(UsageError, match="'both' is not one of auto, joint, independent: loss"):
         sm.plan(data, n_buckets=8, n_repetitions=4, loss="both")

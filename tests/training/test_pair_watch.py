@@ -24,7 +24,7 @@ def lessons_of(rng, n=100, piece=10):
     return lambda: (block.part(i, i + piece) for i in range(0, n, piece))
 
 
-NEVER = SimpleNamespace(left=np.inf)
+NEVER = SimpleNamespace(remaining_seconds=np.inf)
 
 
 class Seconds:
@@ -34,7 +34,7 @@ class Seconds:
         self._left = iter(left)
 
     @property
-    def left(self):
+    def remaining_seconds(self):
         return next(self._left)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.class_weights import weighed
+from streammach.data.class_weights import weigh_classes
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
-from streammach.training.onward import Start
 from streammach.training.run_part import PartNumber, RunPart
+from streammach.training.warm_start import Start
 from tests.builders import Stop, TinyData, batch_of, block_of, model_files, open_backend, spec_of
 from tests.builders import training as spec_for
 
@@ -97,7 +97,7 @@ def test_early_stopping_ends_the_same_epoch(data, tmp_path):
 
 def test_rows_held_out_in_a_store_and_weights_of_classes(data, tiny):
     other = tiny.store("valid.zarr", n_rows=200, like=data.path)
-    view = weighed(data, "balanced")
+    view = weigh_classes(data, "balanced")
     made = trainer(view, options={**FIXED, "validation": str(other)})
     joint = made.fit(view, tiny.folder / "joint")
     paths = parts_of(made, view, tiny.folder, 2)
@@ -156,7 +156,7 @@ def test_a_part_that_was_interrupted_goes_on(data, tmp_path, monkeypatch):
         with pytest.raises(Interrupted, match=r"epoch 2.*resume"):
             stopping.fit_part(data, tmp_path / "part1", (1, 2))
     part = RunPart.open(tmp_path / "part1")
-    assert part.left == "1 of 3 epochs"
+    assert part.open_work == "1 of 3 epochs"
     made = trainer(data, options=options)
     other = made.fit_part(data, tmp_path / "part2", (2, 2), settings=part.path)
     with pytest.raises(MismatchError, match="part 1/2 is not finished: 1 of 3 epochs"):
@@ -168,7 +168,7 @@ def test_a_part_that_was_interrupted_goes_on(data, tmp_path, monkeypatch):
     with pytest.raises(MismatchError, match="started with another store, plan or options"):
         trainer(data, options=FIXED).fit_part(data, part.path, (1, 2), resume=True)
     again = made.fit_part(data, part.path, (1, 2), resume=True)
-    assert again.left == ""
+    assert again.open_work == ""
     before = (part.path / "log.jsonl").read_bytes()
     assert made.fit_part(data, part.path, (1, 2), resume=True) == again
     assert (part.path / "log.jsonl").read_bytes() == before
@@ -179,7 +179,7 @@ def test_a_part_that_a_callback_ends_is_not_finished(data, tmp_path):
     stop = SimpleNamespace(on_epoch_end=lambda state: state.stop("enough"))
     with pytest.raises(Interrupted, match=r"after epoch 1 \(enough\)"):
         trainer(data, callbacks=[stop]).fit_part(data, tmp_path / "part1", (1, 2))
-    assert trainer(data).fit_part(data, tmp_path / "part1", (1, 2), resume=True).left == ""
+    assert trainer(data).fit_part(data, tmp_path / "part1", (1, 2), resume=True).open_work == ""
 
 
 @pytest.mark.parametrize("way", ["merge", "train"])
@@ -343,7 +343,7 @@ def test_what_the_first_part_counted_is_needed(data, tmp_path):
     shutil.rmtree(counts)
     with pytest.raises(MismatchError, match="part 1/2 is not finished: no counts"):
         sm.merge(tmp_path / "run", paths, resume=True)
-    assert made.fit_part(data, paths[0], (1, 2), resume=True).left == ""
+    assert made.fit_part(data, paths[0], (1, 2), resume=True).open_work == ""
     assert model_files(sm.merge(tmp_path / "run", paths, resume=True)) == model_files(joint)
 
 

@@ -21,7 +21,7 @@ from streammach.model.findings import DOCUMENT, Findings
 from streammach.parts.counts import alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.parts.fourier import part as fourier
-from streammach.training.compact import Judge
+from streammach.training.model_form import FormComparison
 from tests.builders import Stop, TinyData, listed_lines, model_files
 
 HASHED = {"n_buckets": 4, "n_repetitions": 4}
@@ -282,7 +282,7 @@ def test_what_was_found_is_not_found_again(made, tmp_path, monkeypatch):
         with pytest.raises(Interrupted):
             made.fit("hashed", tmp_path / "run", callbacks=[stop])
     told, steps, fits = [], [], calls_of(monkeypatch, Fitting, "fitted")
-    judged = calls_of(monkeypatch, Judge, "_measured")
+    judged = calls_of(monkeypatch, FormComparison, "_measured")
     watch = SimpleNamespace(on_message=told.append, on_progress=steps.append)
     run = made.fit("hashed", tmp_path / "run", resume=True, callbacks=[watch])
     assert model_files(run) == made.whole("hashed")

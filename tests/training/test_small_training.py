@@ -20,7 +20,7 @@ def test_it_trains_a_model_of_the_kind_and_remembers_that(
     tiny, tmp_path, monkeypatch, n_buckets, small, weighted, listed
 ):
     marks = []
-    monkeypatch.setattr(small_training, "keep_compiled", lambda *kind: marks.append(kind))
+    monkeypatch.setattr(small_training, "remember_compiled_work", lambda *kind: marks.append(kind))
     kind = {"value_bytes": 1 if small else 4, "weighted": weighted, "n_labels": 900 * listed}
     kind["n_classes"] = 400
     with tiny.dataset(n_rows=500, n_classes=80) as data:

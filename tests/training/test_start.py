@@ -17,12 +17,12 @@ from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.model.model import Model
 from streammach.model.shrink import of_features, plain
-from streammach.parts.counts.as_before import LESS, RAREST, as_before, raise_totals
+from streammach.parts.counts.warm_counts import LESS, RAREST, as_before, raise_totals
 from streammach.planning.constraints import Constraints
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.canonical import canonicalize
 from streammach.rows.pairs import ends
-from streammach.training.onward import OLD_SHARE, begin_classes
+from streammach.training.warm_start import OLD_SHARE, begin_classes
 from tests.builders import block_of, fit, listed_lines
 
 HASHED = {"n_buckets": 8, "n_repetitions": 4}
@@ -219,16 +219,16 @@ def test_columns_of_new_classes_begin_with_what_their_features_add(rng):
 @pytest.mark.parametrize(("kind", "piece"), [("vw", 1 << 18), ("vw", 100), ("lists", 100)])
 def test_a_table_weighs_as_the_model_of_its_rows(kind, piece, tiny, monkeypatch):
     """Also for pairs that the model has lost: they add about what others of their feature do."""
-    monkeypatch.setattr("streammach.parts.counts.as_before.PIECE_PAIRS", piece)
+    monkeypatch.setattr("streammach.parts.counts.warm_counts.PIECE_PAIRS", piece)
     store = day(tiny, KINDS[kind], "old", OLD, 12)
     model = trained(store, tiny.folder / "run", SHAPES["alone"], model_size="full").model
     with Dataset.open(store) as data:
         table = count_pairs(
             lambda: ((r, np.zeros(r.n_rows, bool)) for b, _ in masked_blocks(data, None)
-                     for r, _ in b.repeated()),
+                     for r, _ in b.rows_by_label()),
             data.n_features, data.n_classes, max_pairs=1 << 20, mark_bytes=1 << 20, threads=1,
         )  # fmt: skip
-        whole = model.counts.plain().listed()
+        whole = model.counts.plain().as_lists()
         lost = np.random.default_rng(0).random(len(whole.gains)) < 0.1
         lengths = np.add.reduceat(~lost, whole.starts[:-1]) * (np.diff(whole.starts) > 0)
         less = replace(
@@ -236,12 +236,12 @@ def test_a_table_weighs_as_the_model_of_its_rows(kind, piece, tiny, monkeypatch)
         )
         names = data.features
         found, few = (
-            weigh(table, as_before(table, replace(model, counts=counts), names)).listed()
+            weigh(table, as_before(table, replace(model, counts=counts), names)).as_lists()
             for counts in (whole, less)
         )
         ids = model.features.ids_of(names)
         known = np.random.default_rng(1).random(len(ids)) < 0.8
-        some = weigh(table, as_before(table, of_features(model, known), names)).listed()
+        some = weigh(table, as_before(table, of_features(model, known), names)).as_lists()
     assert np.array_equal(found.penalty, whole.penalty[ids])
     assert np.array_equal(some.penalty[known], found.penalty[known])
     assert np.isin(some.penalty, found.penalty).all()

@@ -17,8 +17,8 @@ from streammach.data.store.copies import copy_rows
 from streammach.errors import Interrupted, UsageError
 from streammach.machine import MemoryLimit
 from streammach.planning import choose
-from streammach.prediction import doubts
-from streammach.prediction.doubts import doubts_of, duplicates, outvoted
+from streammach.prediction import suspects as doubts
+from streammach.prediction.suspects import doubts_of, duplicates, find_outvoted
 from streammach.training import out_of_fold
 from tests.builders import Stop
 
@@ -117,8 +117,8 @@ def test_doubts_are_those_of_all_labels_ranked(rng, tmp_path, monkeypatch, kind)
         nothing = block.with_values(np.zeros(block.nnz, np.bool_))
         unknown, further, _ = doubts_of(predictor, nothing, seen)
         assert (unknown["log_odds"].any(), len(further)) == (False, 0)
-        ids, p = predictor.ranked(block, K, probabilities=True)
-        _, scores = predictor.ranked(block, K, model.calibrated)
+        ids, p = predictor.rank(block, K, probabilities=True)
+        _, scores = predictor.rank(block, K, model.calibrated_ranking)
     assert np.array_equal(found["row"], numbers)
     assert np.array_equal(more["row"], numbers[places])
     names = ("label", "suggestion", "log_odds", "suggested_probability")
@@ -204,7 +204,7 @@ def test_outvoted_rows_are_those_that_a_loop_finds(rng, tmp_path):
         most = max(votes[row].values())
         enough = most > votes[row][label] and 2 * most > sum(votes[row].values())
         want.append(most if enough else 0)
-    assert outvoted(rows, labels.astype(np.uint64)).tolist() == want
+    assert find_outvoted(rows, labels.astype(np.uint64)).tolist() == want
     assert any(want)
     # Values and features tell rows apart; rows without any are no duplicates.
     lines = ["a |x u v:2\n", "b |x u v:3\n", "b |x u\n", "a |\n", "b |\n", "b |\n"]

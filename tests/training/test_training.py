@@ -18,12 +18,12 @@ from streammach.errors import (
     MismatchError,
     UsageError,
 )
-from streammach.files.folders import locked
+from streammach.files.folders import lock_file
 from streammach.model.checkpoint import Checkpoints
 from streammach.spec.documents import to_json
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping
-from streammach.training.run import SETTINGS, decided
+from streammach.training.run import SETTINGS, read_settings
 from tests.builders import fit as train
 from tests.builders import held_out, model_files, stop_after
 
@@ -143,14 +143,14 @@ def test_dense_data_go_through_matrix_products(tiny):
 def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
     scores = iter([0.1, 0.9, 0.3, 0.2])
     weights = []
-    from streammach.figures import Reached
+    from streammach.figures import HeldOutMetrics
     from streammach.training import epochs
 
     def planted(backend, *_):
         weights.append(backend.arrays()["weights"].copy())
 
     monkeypatch.setattr(epochs, "by_hashes", planted)
-    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: Reached(next(scores), 0.0))
+    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: HeldOutMetrics(next(scores), 0.0))
     plan = sm.plan(data, n_buckets=8, n_repetitions=6, counts="off")
     options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw", "last_passes": 0}
     run = fit(data, tiny.folder / "run", plan=plan, callbacks=[], **options)
@@ -160,10 +160,10 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
 
 
 def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
-    from streammach.figures import Reached
+    from streammach.figures import HeldOutMetrics
     from streammach.training import epochs
 
-    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: Reached(0.5, 0.5))
+    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: HeldOutMetrics(0.5, 0.5))
     options = {"epochs": 9, "learning_rate": 0.5, "transform": "raw"}
     run = fit(data, tiny.folder / "run", callbacks=[EarlyStopping(2)], **options)
     assert len(run.result.history) == 3
@@ -243,7 +243,7 @@ def test_a_plan_of_another_store_is_refused(data, tiny):
 
 def test_a_second_process_is_refused(data, tiny):
     (tiny.folder / "run").mkdir()
-    with locked(tiny.folder / "run/.lock", "run"), pytest.raises(LockedError):
+    with lock_file(tiny.folder / "run/.lock", "run"), pytest.raises(LockedError):
         fit(data, tiny.folder / "run", **FIXED)
 
 
@@ -345,6 +345,6 @@ def test_no_thread_is_left(data, tiny):
 def test_settings_with_millions_of_held_out_rows_are_read_again(tmp_path):
     golden = Path(__file__).parents[1] / "golden" / "formats-1" / "run"
     rows = tuple(range(10**9, 10**9 + 1_500_000))
-    settings = msgspec.structs.replace(decided(golden), held_out_rows=rows)
+    settings = msgspec.structs.replace(read_settings(golden), held_out_rows=rows)
     (tmp_path / SETTINGS).write_bytes(to_json(settings))
-    assert decided(tmp_path) == settings
+    assert read_settings(tmp_path) == settings

@@ -137,7 +137,7 @@ def test_epochs_end_when_the_time_is_over(kept, stores, tiny, monkeypatch):
     """The clock jumps to its end in an epoch: the best one before counts, or counts alone do."""
     data, _ = stores
     spent = [0.0]
-    monkeypatch.setattr(Clock, "spent", property(lambda self: spent[0]))
+    monkeypatch.setattr(Clock, "elapsed_seconds", property(lambda self: spent[0]))
 
     class Jump:
         def on_progress(self, state):

@@ -14,7 +14,7 @@ import click
 from streammach.cli.console import say, say_json
 from streammach.cli.data import convert as convert_command
 from streammach.cli.data import made_text
-from streammach.cli.options import PATH, epilog, progress_option, shared
+from streammach.cli.options import PATH, add_shared_options, epilog, progress_option
 from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
@@ -125,7 +125,7 @@ def command_of(published: Published, script: str) -> click.Command:
     @click.option("--test", metavar="FILE", type=PATH,
                   help="The test rows, where they have another name.")  # fmt: skip
     @click.option("--sample", is_flag=True, help="Accept fewer rows, classes and features.")
-    @shared(progress_option)
+    @add_shared_options(progress_option)
     def command(
         *, folder: Path, out: Path | None, train: Path | None, test: Path | None, sample: bool,
         progress: str, as_json: bool, **options: Any,

@@ -34,7 +34,7 @@ from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows
 @click.option("--format", "form", type=click.Choice(FORMS), default="vw", show_default=True,
               help="Format.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is random.")
-@options.shared(options.progress_option)
+@options.add_shared_options(options.progress_option)
 def make(*, out: Path, test: Path | None, part: str, given: Arguments) -> None:
     """Write made-up rows of a SHAPE to OUT, as text: plain, or gzip where its name ends in .gz.
 

@@ -100,7 +100,7 @@ def walk(turn: Array, bucket: int, n_buckets: int, first: int, last: int, state:
 
 
 @kernel(fastmath=False)
-def listed(state: Array, out: Array) -> Any:
+def next_classes(state: Array, out: Array) -> Any:
     """Write the next classes of a bucket to `out` int64 (n,); return how many there were."""
     i, at, width, stop = state[CLASS], state[AT], state[WIDTH], state[STOP]
     up, up_classes, down, down_classes = (
@@ -193,7 +193,7 @@ def score_bucket(
     some, more = walks.some, model.n_repetitions
     k, n, found = scores.shape[0], 0, some.shape[0]
     while found == some.shape[0]:
-        found = listed(walks.state, some)
+        found = next_classes(walks.state, some)
         for i in some[:found]:
             prefetch(model.codes, i * more)
             prefetch(model.codes, i * more + more - 1)

@@ -30,7 +30,14 @@ import numpy as np
 
 from streammach.backends.cpu.decode import CodedClasses, decode_one, offer, score
 from streammach.jit import Array, Number, kernel
-from streammach.simd import LANES, aligned, keep_larger, keep_smaller, lanes_within, trailing_zeros
+from streammach.simd import (
+    LANES,
+    aligned_zeros,
+    keep_larger,
+    keep_smaller,
+    lanes_within,
+    trailing_zeros,
+)
 from streammach.spec.estimators import MINIMUM, SUM
 
 FIRST_CLASSES = 64  # scored exactly for a first theta
@@ -62,9 +69,9 @@ class TileRoom(NamedTuple):
         """Return scratch for models of R and C."""
         r = n_repetitions
         return cls(
-            aligned(4 * LANES * n_columns).view(np.float32), aligned(LANES * n_columns),
+            aligned_zeros(4 * LANES * n_columns).view(np.float32), aligned_zeros(LANES * n_columns),
             *(np.empty(shape, np.float32) for shape in ((r, LANES), (r, LANES), r, LANES, LANES)),
-            *(np.empty(LANES) for _ in range(3)), *(aligned(LANES) for _ in range(3)),
+            *(np.empty(LANES) for _ in range(3)), *(aligned_zeros(LANES) for _ in range(3)),
         )  # fmt: skip
 
 

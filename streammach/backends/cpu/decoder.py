@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streammach.backends.cpu.decode import CodedClasses, decode_one
 from streammach.backends.cpu.decode_buckets import BucketWalk, decode_buckets
 from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.rows.arrays import SORTED_CELLS, best_first, many
 from streammach.simd import LANES
 from streammach.spec.model_spec import ModelSpec
@@ -38,7 +38,7 @@ class Decoder:
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
         self._codes: NDArray[Any] | None = None
-        self._scratch, self._lock = threading.local(), Turn()
+        self._scratch, self._lock = threading.local(), ForkSafeLock()
 
     @property
     def codes(self) -> NDArray[Any]:

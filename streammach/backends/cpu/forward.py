@@ -22,7 +22,7 @@ from streammach.backends.cpu import kernels, products
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.losses import sigmoids
 from streammach.backends.protocol import Ranked
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap, Waves, product
@@ -36,7 +36,7 @@ CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
 PIECES_A_THREAD = 4  # of rows that are put through: milliseconds each, of unequal lengths
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any], int, int]  # as kernels take sparse ones
 
-_blas_lock = Turn()
+_blas_lock = ForkSafeLock()
 _blas_limits: list[Any] = []  # the limit that is in force, once for each that needs it
 
 
@@ -112,7 +112,7 @@ class Forward(Ranked):
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         z, rows = np.empty((rows.n_rows, self.spec.n_columns), np.float32), self.cut(rows)
-        write = partial(self._write, rows, self._scaled(rows), logarithms, z)
+        write = partial(self._write, rows, self._scale_values(rows), logarithms, z)
         if not self.dense:
             self.run(write, pieces_of(rows.n_rows, self.threads, a_thread=PIECES_A_THREAD))
         elif self._predicts:
@@ -128,7 +128,7 @@ class Forward(Ranked):
         """Return n rows in the pieces that are multiplied with the weights."""
         return [(i, min(i + self.dense_rows, n)) for i in range(0, n, self.dense_rows)]
 
-    def _scaled(self, rows: RowBlock) -> NDArray[Any]:
+    def _scale_values(self, rows: RowBlock) -> NDArray[Any]:
         """Return values times what stored weights are to be multiplied with."""
         return rows.values if self._scale is None else rows.values * self._scale[rows.features]
 
@@ -187,7 +187,7 @@ class Forward(Ranked):
     ) -> None:
         """Have each thread find the best classes of rows as soon as it has their outputs."""
         z, rows = np.empty((rows.n_rows, self.spec.n_columns), np.float32), self.cut(rows)
-        values = self._scaled(rows)
+        values = self._scale_values(rows)
 
         def piece(first: int, last: int) -> None:
             self._write(rows, values, kind.logarithms, z, first, last)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from streammach.jit import Array, Number, kernel
-from streammach.rows.narrow import narrow_row
 from streammach.rows.packed import ahead, unpack_row
+from streammach.rows.quantize import narrow_row
 from streammach.simd import prefetch
 
 LINE_FLOATS = 16  # of a cache line

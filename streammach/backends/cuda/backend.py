@@ -27,7 +27,7 @@ from streammach.backends.cuda.prediction import CudaPrediction, query_rows
 from streammach.backends.cuda.rehearsal import Rehearsal
 from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
-from streammach.backends.cuda.transfers import BufferRoom, Resident
+from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
 from streammach.backends.protocol import NOTHING, Loss, Ranked, WeightRows
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
@@ -93,7 +93,7 @@ class CudaBackend(Ranked):
         self._workers = Workers(placement.threads, "rows")
         self.codes = spec.codes()
         with memory.use():
-            self._codes = memory.sent(packed_codes(self.codes, spec.n_buckets))
+            self._codes = memory.send_copy(packed_codes(self.codes, spec.n_buckets))
             self._decoder = CudaDecoder(memory, spec, self._codes)
             self._group = self._new_group()
             self._group.take(*self._edges[0])
@@ -102,7 +102,9 @@ class CudaBackend(Ranked):
             if placement.resident:
                 assert facts is not None, "rows that are kept are those of a store"
                 ids = config.needs_ids(facts)
-                self.row_cache = Resident(memory, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
+                self.row_cache = DeviceRows(
+                    memory, facts.n_rows, facts.nnz, facts.n_labels, ids=ids
+                )
             if more is not None:
                 self._use(more)
 
@@ -119,7 +121,7 @@ class CudaBackend(Ranked):
         if not self.dense or self.row_cache is not None:
             return np.empty(count, dtype)
         with self._memory.use():
-            return self._memory.page_locked(count, dtype)
+            return self._memory.host_array(count, dtype)
 
     def prepare(
         self, training: TrainSpec, batch_nnz: int, basis: RowMap | None = None,
@@ -252,13 +254,13 @@ class CudaBackend(Ranked):
 
     def outputs(self, rows: RowBlock, *, logarithms: bool) -> NDArray[np.float32]:
         with self._memory.use():
-            return self._prediction().outputs(self._scaled(rows), logarithms=logarithms)
+            return self._prediction().outputs(self._scale_values(rows), logarithms=logarithms)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
     ) -> None:
         with self._memory.use():
-            self._prediction().rank(self._scaled(rows), kind, scores, ids)
+            self._prediction().rank(self._scale_values(rows), kind, scores, ids)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return weights and optimiser state on the host, as they are now."""
@@ -324,7 +326,7 @@ class CudaBackend(Ranked):
 
     def device_bytes(self) -> tuple[int, int]:
         """Return the most bytes of device memory that buffers took, and what they may take."""
-        return self._memory.taken(), self._memory.limit
+        return self._memory.most_bytes(), self._memory.limit
 
     def close(self) -> None:
         """Give the device's memory back."""
@@ -347,7 +349,7 @@ class CudaBackend(Ranked):
         self._group.copy(self._host, to_host=False)
         self._ahead = False
 
-    def _scaled(self, rows: RowBlock) -> RowBlock:
+    def _scale_values(self, rows: RowBlock) -> RowBlock:
         """Return rows cut at d', their values carrying the scale of int8 weights."""
         rows = self.cut(rows)
         if self._scale is None:

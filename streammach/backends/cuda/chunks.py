@@ -77,7 +77,7 @@ def _store_floats(
 
 
 @device
-def mixed(h: Number) -> Any:
+def mix_bits(h: Number) -> Any:
     """Return 32 bits that each depend on each of `h`."""
     a = product(h ^ (h >> np.uint32(16)), np.uint32(FIRST))
     b = product(a ^ (a >> np.uint32(15)), np.uint32(SECOND))
@@ -85,7 +85,7 @@ def mixed(h: Number) -> Any:
 
 
 @device
-def drawn(x: Number, chance: Number) -> Any:
+def round_at_random(x: Number, chance: Number) -> Any:
     """Return the bits of float32 `x`, the upper half rounded by 16 random bits; not if infinite."""
     bits = bits_of(x)
     if bits & NOT_FINITE != NOT_FINITE:
@@ -94,10 +94,10 @@ def drawn(x: Number, chance: Number) -> Any:
 
 
 @device
-def paired(low: Number, high: Number, chances: Number) -> Any:
+def round_pair(low: Number, high: Number, chances: Number) -> Any:
     """Return two float32 as the bfloat16 of a word, rounded by the halves of 32 random bits."""
-    a = drawn(low, np.uint32(chances & LOW)) >> HALF_WORD
-    return np.uint32(a | (drawn(high, np.uint32(chances >> HALF_WORD)) & HIGH))
+    a = round_at_random(low, np.uint32(chances & LOW)) >> HALF_WORD
+    return np.uint32(a | (round_at_random(high, np.uint32(chances >> HALF_WORD)) & HIGH))
 
 
 @device
@@ -122,9 +122,9 @@ def _widen_pairs(v: Any) -> Any:
 def _store_pairs(
     table: Array, chunk: Number, v: Any, key: Number, feature: Number, place: Number
 ) -> None:
-    chances = mixed(key ^ mixed(np.uint32(feature) ^ mixed(np.uint32(place))))
-    others = mixed(chances ^ np.uint32(OTHER_PAIR))
-    put2(table, chunk * 2, (paired(v[0], v[1], chances), paired(v[2], v[3], others)))
+    chances = mix_bits(key ^ mix_bits(np.uint32(feature) ^ mix_bits(np.uint32(place))))
+    others = mix_bits(chances ^ np.uint32(OTHER_PAIR))
+    put2(table, chunk * 2, (round_pair(v[0], v[1], chances), round_pair(v[2], v[3], others)))
 
 
 CODINGS: dict[Weights, Coding] = {
@@ -142,7 +142,7 @@ CODINGS: dict[Weights, Coding] = {
 def rounding_key(seed: int, step: int) -> np.uint32:
     """Return what a step's random bits are drawn from; the training's seed may have any size."""
     h = 0
-    for part in (seed, seed >> 32, step, step >> 32):  # as :func:`mixed` does
+    for part in (seed, seed >> 32, step, step >> 32):  # as :func:`mix_bits` does
         h ^= part & 0xFFFFFFFF
         h = (h ^ h >> 16) * FIRST & 0xFFFFFFFF
         h = (h ^ h >> 15) * SECOND & 0xFFFFFFFF
@@ -175,7 +175,7 @@ def spread(a: Array, i: Number, v: Any) -> None:
 
 
 @device
-def gathered(a: Array, i: Number) -> Any:
+def gather_words(a: Array, i: Number) -> Any:
     """Return four words of shared memory, from any position."""
     return get(a, i), get(a, i + 1), get(a, i + 2), get(a, i + 3)
 

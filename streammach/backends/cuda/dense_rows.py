@@ -18,7 +18,7 @@ from streammach.backends.cuda.instructions import cosine, get, int64, put, strid
 from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.losses import CudaSteps
 from streammach.backends.cuda.shapes import WARP, stride_of, table_rows
-from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident, TransferBuffer
+from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, DeviceRows, TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap, Waves
@@ -73,7 +73,7 @@ class DenseBuffer(TransferBuffer):
     sent_as_given = frozenset({"features", "values"})
 
     def __init__(
-        self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
+        self, memory: DeviceMemory, room: BufferRoom, resident: DeviceRows | None = None,
         line: str = "batch", *, n_features: int,
     ) -> None:  # fmt: skip
         super().__init__(memory, room, resident, line)
@@ -190,7 +190,7 @@ class Products:
         self._memory.send(target, source)
         self._memory.wait()
 
-    def expanded(self, slot: DenseBuffer, n_rows: int) -> Any:
+    def expand_rows(self, slot: DenseBuffer, n_rows: int) -> Any:
         """Return a slot's rows as dense ones, the column behind them all 1: float32 (n, width)."""
         memory, table = self._memory, self._table
         if self._basis is None or table is None:
@@ -225,7 +225,7 @@ class CudaDenseSteps(CudaSteps):
 
     def __init__(
         self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom,
-        resident: Resident | None, products: Products, *, n_more: int, tf32: bool,
+        resident: DeviceRows | None, products: Products, *, n_more: int, tf32: bool,
     ) -> None:  # fmt: skip
         super().__init__(memory, spec, models, room)
         d, line = spec.n_features - n_more, "gradient"
@@ -244,7 +244,7 @@ class CudaDenseSteps(CudaSteps):
     def step(self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule) -> DeviceArray:
         slot, gradient, n = next(self._slots), self._gradient, self._n_rows
         slot.load(batch)
-        x = self._products.expanded(slot, batch.n_rows)
+        x = self._products.expand_rows(slot, batch.n_rows)
         z = self._products.logits(group, x, self.z, tf32=self._tf32)
         self._residuals(group, slot, batch.n_rows, rule.smoothing, dense=True)
         self._products.gradient(x, z, gradient, tf32=self._tf32)

@@ -55,7 +55,7 @@ def buffer_bytes(count: int, dtype: Any) -> int:
     return rounded_up(max(count, 1) * np.dtype(dtype).itemsize, UNIT)
 
 
-def rounded(x: Any) -> Any:
+def round_to_tf32(x: Any) -> Any:
     """Return float32 numbers as TF32 has them: the nearest of 10 bits, the even one of two."""
     bits = x.view(np.uint32)
     half, odd = np.uint32((1 << TF32_DROPPED - 1) - 1), bits >> np.uint32(TF32_DROPPED)
@@ -82,7 +82,7 @@ class DeviceMemory:
         n_bytes = buffer_bytes(count, dtype)
         if self.held + n_bytes > self.limit:
             raise self.too_small(n_bytes)
-        array = self._wrapped(self.xp.empty(max(count, 1), dtype))
+        array = self._wrap(self.xp.empty(max(count, 1), dtype))
         self.held += n_bytes
         self.peak = max(self.peak, self.held)
         weakref.finalize(array, self._given_back, n_bytes).atexit = False
@@ -109,9 +109,9 @@ class DeviceMemory:
 
     def view(self, array: DeviceArray, at: int, count: int) -> DeviceArray:
         """Return elements of a buffer as one of their own, which keeps no memory."""
-        return self._wrapped(array.values[at : at + count])
+        return self._wrap(array.values[at : at + count])
 
-    def sent(self, source: NDArray[Any]) -> DeviceArray:
+    def send_copy(self, source: NDArray[Any]) -> DeviceArray:
         """Return a new buffer with the elements of a host array."""
         flat = np.ascontiguousarray(source).reshape(-1)
         array = self.empty(len(flat), flat.dtype)
@@ -148,7 +148,7 @@ class DeviceMemory:
     def product(self, a: Any, b: Any, out: Any, *, tf32: bool = False) -> None:
         """Write the matrix product of float32 (n, m) and (m, p), perhaps in TF32, to (n, p)."""
         # In TF32 factors keep 10 bits of their fractions, and the sums are float32.
-        np.matmul(*((rounded(a), rounded(b)) if tf32 else (a, b)), out=out)
+        np.matmul(*((round_to_tf32(a), round_to_tf32(b)) if tf32 else (a, b)), out=out)
 
     def check_tf32(self) -> None:
         """Raise DeviceError if the device does not multiply in TF32."""
@@ -179,7 +179,7 @@ class DeviceMemory:
         """Copy a buffer to another one of its size, behind what was asked for."""
         target.values[:] = source.values
 
-    def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
+    def host_array(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return a host array that the device copies from and to without help."""
         return np.empty(max(count, 1), dtype)
 
@@ -190,7 +190,7 @@ class DeviceMemory:
         """Return the bytes that buffers may take now, those that are there included."""
         return self.limit
 
-    def taken(self) -> int:
+    def most_bytes(self) -> int:
         """Return the most bytes that were taken at once."""
         return self.peak
 
@@ -202,7 +202,7 @@ class DeviceMemory:
         """Make the device and its pool those of this thread."""
         yield
 
-    def _wrapped(self, values: Any) -> DeviceArray:
+    def _wrap(self, values: Any) -> DeviceArray:
         from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
         return DeviceArray(values, FakeCUDAArray(values))
@@ -222,17 +222,17 @@ class DeviceLedger(DeviceMemory):
     def empty(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
         """Return a buffer without elements."""
         self.reserve(buffer_bytes(count, dtype), line)
-        return self._wrapped(np.empty(0, dtype))
+        return self._wrap(np.empty(0, dtype))
 
     def reserve(self, n_bytes: int, line: str) -> None:
         self.lines[line] = self.lines.get(line, 0) + n_bytes
 
-    def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
+    def host_array(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return an array without elements."""
         self.page_locked_bytes += max(count, 1) * np.dtype(dtype).itemsize
         return np.empty(0, dtype)
 
-    def _wrapped(self, values: Any) -> DeviceArray:
+    def _wrap(self, values: Any) -> DeviceArray:
         return DeviceArray(values, None)
 
 
@@ -313,7 +313,7 @@ class CudaMemory(DeviceMemory):
         n_bytes = source.values.nbytes
         target.values.data.copy_from_device_async(source.values.data, n_bytes, self._stream)
 
-    def page_locked(self, count: int, dtype: Any) -> NDArray[Any]:
+    def host_array(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return a page-locked host array: its own allocation, of exactly its size."""
         n_bytes = max(count, 1) * np.dtype(dtype).itemsize
         with self._device:  # CuPy's pool of such memory would round up to a power of two
@@ -330,7 +330,7 @@ class CudaMemory(DeviceMemory):
             free, _ = self.xp.cuda.runtime.memGetInfo()
         return min(self.limit, int(free) + int(self._pool.total_bytes()))
 
-    def taken(self) -> int:
+    def most_bytes(self) -> int:
         """Return the bytes that the pool has: it keeps what it once took."""
         return max(self.peak, int(self._pool.total_bytes()))
 
@@ -363,7 +363,7 @@ class CudaMemory(DeviceMemory):
             hint = "The last checkpoint is kept; --resume goes on from it."
             raise DeviceError(what, path="--device cuda", hint=hint) from error
 
-    def _wrapped(self, values: Any) -> DeviceArray:
+    def _wrap(self, values: Any) -> DeviceArray:
         words = array_words(values.data.ptr, values.size, values.dtype.itemsize)
         return DeviceArray(values, words)
 

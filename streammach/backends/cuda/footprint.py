@@ -13,7 +13,7 @@ from streammach.backends.cuda.losses import Losses
 from streammach.backends.cuda.prediction import CudaPrediction, query_rows, scoring_bytes
 from streammach.backends.cuda.shapes import code_words, group_edges, table_rows, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
-from streammach.backends.cuda.transfers import BufferRoom, Resident
+from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
 from streammach.errors import BudgetError, DeviceError
 from streammach.machine import size_text
 from streammach.spec.byte_lines import CONTEXT
@@ -62,7 +62,7 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
         Losses(ledger)
     if placement.resident and facts is not None:
         ids = config.needs_ids(facts)
-        Resident(ledger, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
+        DeviceRows(ledger, facts.n_rows, facts.nnz, facts.n_labels, ids=ids)
     return ledger
 
 

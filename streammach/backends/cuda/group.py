@@ -147,7 +147,7 @@ class ModelGroup:
         self._weights: Sizes = {"weights": (n_words, coding.word)}
         self.tables = memory.rooms(self._weights, "weights")
         self._piece_rows = max(1, min(spec.n_features + 1, PIECE_BYTES // (4 * stride)))
-        self._piece = memory.page_locked(4 * stride * self._piece_rows, np.uint8)
+        self._piece = memory.host_array(4 * stride * self._piece_rows, np.uint8)
 
     def take(self, first: int, last: int) -> None:
         """Become the models ``first:last``; their columns are to be zeroed or read."""

@@ -38,7 +38,7 @@ def _device(function: F) -> F:
     return made
 
 
-def _shared(function: F, **names: Any) -> F:
+def _as_device_function(function: F, **names: Any) -> F:
     """Make a device function of a body that the CPU compiles too, with some names replaced."""
     plain = getattr(function, "py_func", function)  # none where Numba is told not to compile
     copied = python_types.FunctionType(
@@ -116,7 +116,11 @@ def _cast(source: Any, target: Any) -> Any:
 
 
 if SIMULATED:
-    device, shared, compiled = simulated.device, simulated.shared, simulated.compiled
+    device, shared, compiled = (
+        simulated.device,
+        simulated.as_device_function,
+        simulated.compile_kernel,
+    )
     get, put, product = simulated.get, simulated.put, simulated.product
     get4 = get4_constant = simulated.wide_get(4)
     get2 = get2_constant = simulated.wide_get(2)
@@ -126,7 +130,7 @@ if SIMULATED:
     exchanged4, from_lane = simulated.exchanged4, simulated.from_lane
     peers, popc, first_lane = simulated.peers, simulated.popc, simulated.first_lane
 else:
-    device, shared, compiled = _device, _shared, Kernel
+    device, shared, compiled = _device, _as_device_function, Kernel
     get, put = intrinsic(_narrow_load), intrinsic(_narrow_store)
     get4, get4_constant = _wide_load(4, constant=False), _wide_load(4, constant=True)
     get2, get2_constant = _wide_load(2, constant=False), _wide_load(2, constant=True)

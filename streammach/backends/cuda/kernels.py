@@ -21,7 +21,7 @@ from streammach.backends.cuda.chunks import (
     CODINGS,
     adam4,
     add4,
-    gathered,
+    gather_words,
     less4,
     log_sigmoid4,
     moments4,
@@ -168,7 +168,7 @@ def forward_kernel(
                     put(shared, o + c, p)
         cuda.syncthreads()
         if t < n_chunks:
-            put4(z, row * stride + mine * CHUNK, gathered(shared, t * CHUNK))
+            put4(z, row * stride + mine * CHUNK, gather_words(shared, t * CHUNK))
 
     return forward
 

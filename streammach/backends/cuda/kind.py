@@ -47,14 +47,14 @@ def find_card() -> Card:
     missing = [name for name in WHEELS if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(WHEELS[name] for name in missing)
-        raise _refused(f"{names} not installed", INSTALL_CUDA)
+        raise _device_error(f"{names} not installed", INSTALL_CUDA)
     try:
         import cupy
 
         from streammach.backends.cuda.launcher import cuda
     except Exception as error:  # anything: what fails is their code, with a library it does not fit
-        raise _refused(
-            f"CuPy or numba-cuda does not import ({_named(error)})", INSTALL_CUDA
+        raise _device_error(
+            f"CuPy or numba-cuda does not import ({_message_of(error)})", INSTALL_CUDA
         ) from error
     try:
         card = _present(cupy, cuda)
@@ -63,30 +63,34 @@ def find_card() -> Card:
     except DeviceError:
         raise
     except StreammachError as error:  # no room for 512 bytes
-        raise _refused(error.message, "Look at nvidia-smi for who else uses it.") from error
+        raise _device_error(error.message, "Look at nvidia-smi for who else uses it.") from error
     except Exception as error:
-        raise _refused(f"a first kernel failed ({_named(error)})", INSTALL_CUDA) from error
+        raise _device_error(
+            f"a first kernel failed ({_message_of(error)})", INSTALL_CUDA
+        ) from error
     return card
 
 
 def _present(cupy: Any, cuda: Any) -> Card:
     if getattr(cuda, "implementation", None) != "NVIDIA":
-        raise _refused(
+        raise _device_error(
             "numba-cuda is installed where Python does not load its .pth file", INSTALL_CUDA
         )
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        raise _refused(f"no NVIDIA driver that fits ({error})", "Install or update it.") from None
+        raise _device_error(
+            f"no NVIDIA driver that fits ({error})", "Install or update it."
+        ) from None
     if not count:
-        raise _refused("no GPU is visible", "Look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
+        raise _device_error("no GPU is visible", "Look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
     facts = runtime.getDeviceProperties(0)
     name, capability = facts["name"].decode(), (facts["major"], facts["minor"])
     toolkit = runtime.runtimeGetVersion() // 1000
     oldest = OLDEST.get(toolkit, max(OLDEST.values()))
     if capability < oldest:
-        raise _refused(
+        raise _device_error(
             f"{name} has compute capability {capability[0]}.{capability[1]}, CUDA {toolkit} needs "
             f"{oldest[0]}.{oldest[1]}",
             "The extra gpu-cuda12 knows cards from 6.0 on.",
@@ -94,7 +98,7 @@ def _present(cupy: Any, cuda: Any) -> Card:
     with cupy.cuda.Device(0):
         free, _ = runtime.memGetInfo()
     if free < LEAST_BYTES:
-        raise _refused(
+        raise _device_error(
             f"the memory of {name} is full, {size_text(int(free))} are free",
             "Look at nvidia-smi for who else uses it.",
         )
@@ -111,8 +115,8 @@ def _check_toolkit() -> None:
     try:
         toolkit()
     except Exception as error:
-        why = f"NVVM, libdevice or nvJitLink is missing ({_named(error)})"
-        raise _refused(why, INSTALL_CUDA) from error
+        why = f"NVVM, libdevice or nvJitLink is missing ({_message_of(error)})"
+        raise _device_error(why, INSTALL_CUDA) from error
 
 
 def count_up(values: Any) -> None:
@@ -130,20 +134,20 @@ def _run_kernel() -> None:
 
     memory, result = CudaMemory(UNIT), np.zeros(1, np.int32)
     with memory.use():
-        values = memory.sent(np.array([41], np.int32))
+        values = memory.send_copy(np.array([41], np.int32))
         memory.launch(Kernel(count_up, (1, 1)), 1, 1, values)
         memory.fetch(result, values)
         del values
     memory.trim()
     if result[0] != 42:
-        raise _refused(f"a first kernel made 41 + 1 = {result[0]}", INSTALL_CUDA)
+        raise _device_error(f"a first kernel made 41 + 1 = {result[0]}", INSTALL_CUDA)
 
 
-def _named(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return f"{type(error).__name__}: {clean(' '.join(str(error).split()), 120)}"
 
 
-def _refused(why: str, hint: str) -> DeviceError:
+def _device_error(why: str, hint: str) -> DeviceError:
     return DeviceError(f"no usable GPU: {why}", path="--device cuda", hint=hint)
 
 
@@ -187,9 +191,9 @@ def _holds(config: RunConfig) -> None:
 
 def _rates() -> Rates:
     find_card()  # before Numba's CUDA target is imported
-    from streammach.backends.cuda.rates import measured
+    from streammach.backends.cuda.rates import measure_rates
 
-    return measured()
+    return measure_rates()
 
 
 CUDA = BackendKind(

@@ -27,7 +27,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from streammach.backends.kinds import INSTALL_CUDA
 from streammach.errors import DeviceError, clean
 from streammach.jit import CACHE_DIR, announce_compilation
-from streammach.kernel_cache import keep, kept
+from streammach.kernel_cache import keep, read_own_file
 
 ENTRY = re.compile(r"\.entry (\S+)\(")
 NUMBERS = (int, float, np.generic)
@@ -77,9 +77,9 @@ def machine_code(
     with global_compiler_lock:  # Numba's: whoever comes second finds what the first one made
         if CACHE_DIR is not None and not anew:
             with contextlib.suppress(OSError):
-                return kept(file)
+                return read_own_file(file)
         announce_compilation()
-        code = _compiled(function, arguments, bounds, capability)
+        code = _compile(function, arguments, bounds, capability)
         if CACHE_DIR is not None:
             with contextlib.suppress(Exception):  # a full disk for example: it is compiled again
                 keep(file, code)
@@ -109,7 +109,7 @@ def identity(value: Any) -> Any:
     raise TypeError(f"a kernel holds {type(value).__name__}: it cannot be told from others")
 
 
-def _compiled(
+def _compile(
     function: Callable[..., None], arguments: tuple[Argument, ...], bounds: tuple[int, int],
     capability: tuple[int, int],
 ) -> bytes:  # fmt: skip
@@ -163,9 +163,9 @@ class Kernel:
     def _load(self, code: bytes) -> None:
         from cuda.bindings import driver
 
-        library = _done(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+        library = _check_answer(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0))
         name = entry_name(self.function).encode()
-        handle = _done(driver.cuLibraryGetKernel(library, name))
+        handle = _check_answer(driver.cuLibraryGetKernel(library, name))
         self._library, self.handle = library, driver.CUfunction(int(handle))
 
 
@@ -210,7 +210,7 @@ def number_word(x: Any) -> bytes:
     return word
 
 
-def _done(answer: tuple[Any, ...]) -> Any:
+def _check_answer(answer: tuple[Any, ...]) -> Any:
     """Return what a call of the driver gave, or raise DeviceError."""
     error, *results = answer
     if error:

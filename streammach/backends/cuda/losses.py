@@ -44,7 +44,7 @@ from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS, LOWEST, ONE, RE
 from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits, stride_of
 from streammach.backends.cuda.transfers import LABELS, BufferRoom, TransferBuffer
-from streammach.backends.protocol import BEST_CLASSES, NOTHING, Loss, joined
+from streammach.backends.protocol import BEST_CLASSES, NOTHING, Loss, join_losses
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.spec.estimators import SUM
@@ -306,7 +306,7 @@ class Losses:
     def __init__(self, memory: DeviceMemory) -> None:
         self._memory = memory
         self._sums = memory.empty(SUMS, np.float32, "losses")
-        self._room = memory.page_locked(LATE * SUMS, np.float32)
+        self._room = memory.host_array(LATE * SUMS, np.float32)
         self._there = [memory.event() for _ in range(LATE)]
         self._steps: deque[tuple[int, int]] = deque()  # place in the ring, and rows
         self._next = 0
@@ -327,7 +327,7 @@ class Losses:
         self._memory.wait()
         loss = NOTHING
         while self._steps:
-            loss = joined(loss, self._oldest())
+            loss = join_losses(loss, self._oldest())
         return loss
 
     def _oldest(self) -> Loss:

@@ -116,7 +116,7 @@ class CudaPrediction:
         slot.fill(rows.indptr, rows.features, rows.values.astype(np.float32, copy=False))
         if isinstance(slot, DenseBuffer):
             assert self._products is not None
-            self._products.logits(group, self._products.expanded(slot, rows.n_rows), z)
+            self._products.logits(group, self._products.expand_rows(slot, rows.n_rows), z)
         dense = self._products is not None
         group.forward(slot, rows.n_rows, output, z=z, losses=z, dense=dense)
         slot.release()

@@ -23,7 +23,7 @@ ROOM_BYTES = 256 << 20
 TURNS = 5
 
 
-def measured() -> Rates:
+def measure_rates() -> Rates:
     """Return the rates of the present card; those of a known one in the simulator."""
     if SIMULATED:
         return H200
@@ -40,7 +40,7 @@ def _rates(memory: DeviceMemory) -> Rates:
     rows, values = memory.zeros(KEYS, np.int32), memory.zeros(KEYS, np.float32)
     keys = {"features": memory.numbers(KEYS), "rows": rows, "values": values}
     sorting = FeatureSort(memory, KEYS, KEYS)
-    host, locked = np.ones(COUNT, np.float32), memory.page_locked(COUNT, np.float32)
+    host, locked = np.ones(COUNT, np.float32), memory.host_array(COUNT, np.float32)
 
     def move() -> None:
         other.values[:] = there.values

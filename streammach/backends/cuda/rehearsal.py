@@ -49,7 +49,7 @@ class CompilingMemory(DeviceMemory):
         kinds = tuple(map(kind_of, arguments))
         machine_code(kernel.function, kinds, kernel.bounds, self.capability)
 
-    def _wrapped(self, values: Any) -> DeviceArray:
+    def _wrap(self, values: Any) -> DeviceArray:
         return DeviceArray(values, None)
 
 

@@ -22,13 +22,13 @@ def device(function: F) -> F:
     return function
 
 
-def shared(function: F, **names: Any) -> F:
+def as_device_function(function: F, **names: Any) -> F:
     """Return the function as Python runs it: compiled, its sums might be reordered."""
     plain: F = getattr(function, "py_func", function)
     return plain
 
 
-def compiled(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
+def compile_kernel(function: Callable[..., None], bounds: tuple[int, int]) -> Any:
     """Return a kernel; the simulator has no use for bounds."""
     return cuda.jit(function)
 

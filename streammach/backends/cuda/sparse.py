@@ -19,7 +19,7 @@ from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.losses import CudaSteps
 from streammach.backends.cuda.shapes import CHUNK, RESIDENT, THREADS, WARP, rounded_up, stride_of
 from streammach.backends.cuda.sorting import LINE, FeatureSort
-from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, Resident, TransferBuffer
+from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, DeviceRows, TransferBuffer
 from streammach.jit import Array, Number
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.spec.model_spec import ModelShape
@@ -206,7 +206,7 @@ class CudaSparseSteps(CudaSteps):
 
     def __init__(
         self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom,
-        resident: Resident | None,
+        resident: DeviceRows | None,
     ) -> None:  # fmt: skip
         super().__init__(memory, spec, models, room)
         self._slots = cycle([TransferBuffer(memory, room, resident) for _ in range(N_SLOTS)])

@@ -75,7 +75,7 @@ def gather(
     classes: Array, importance: Array, out_features: Array, out_values: Array, out_rows: Array,
     out_classes: Array, out_importance: Array,
 ) -> None:  # fmt: skip
-    """Copy chosen rows of a :class:`Resident` into a slot as :func:`fill_in_fours` does.
+    """Copy chosen rows of a :class:`DeviceRows` into a slot as :func:`fill_in_fours` does.
 
     A warp takes a row.
 
@@ -134,7 +134,7 @@ def gather_labels(
             put(out_shares, q + j, get(shares, begin + j))
 
 
-class Resident:
+class DeviceRows:
     """Room for all rows, values and labels of lists of a store on the device, to gather from.
 
     Without `ids` rows have all features.
@@ -236,7 +236,7 @@ class TransferBuffer:
     sent_as_given: frozenset[str] = frozenset()
 
     def __init__(
-        self, memory: DeviceMemory, room: BufferRoom, resident: Resident | None = None,
+        self, memory: DeviceMemory, room: BufferRoom, resident: DeviceRows | None = None,
         line: str = "batch",
     ) -> None:  # fmt: skip
         self._memory, self._resident, n = memory, resident, room.n_rows
@@ -249,7 +249,7 @@ class TransferBuffer:
         if room.kept:
             sizes["chosen"] = (n, np.int64)
             on_host = ["indptr", "chosen", *LABELS[: bool(room.n_labels)]]
-        self._host = {name: memory.page_locked(*sizes[name]) for name in on_host}
+        self._host = {name: memory.host_array(*sizes[name]) for name in on_host}
         self.arrays = memory.rooms(sizes, line)
         self._copied, self._used = memory.event(), memory.event()
 

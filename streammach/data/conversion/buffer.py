@@ -242,7 +242,7 @@ def fit_bytes(integers: bool, largest: float) -> bool:
     return integers and largest <= MAX_BYTE
 
 
-def counted(rows: RowBuffer, ids: Ids, n_ids: int, workers: Workers) -> Counts:
+def count_feature_ids(rows: RowBuffer, ids: Ids, n_ids: int, workers: Workers) -> Counts:
     """Return how often each id of a feature occurs: int64 (n_ids,)."""
     n, own = workers.n_threads, [np.zeros(n_ids, np.int64) for _ in range(workers.n_threads)]
 

@@ -17,7 +17,12 @@ from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.intake import Intake
-from streammach.data.conversion.request import ConversionRequest, Known, RankedNames, decided
+from streammach.data.conversion.request import (
+    ConversionRequest,
+    KnownNames,
+    RankedNames,
+    decisions_of,
+)
 from streammach.data.conversion.shuffle import Shuffle
 from streammach.data.conversion.spills import Tally
 from streammach.data.source import Source
@@ -27,7 +32,7 @@ from streammach.data.store.root import Root, RootFacts, StoredSource
 from streammach.data.store.writer import RowsWriter, StoreWriter
 from streammach.errors import BudgetError, DataError, clean
 from streammach.files.reading import check_free
-from streammach.jit import compiler_bytes, keep_compiled
+from streammach.jit import compiler_bytes, remember_compiled_work
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.threads import Workers
@@ -42,7 +47,7 @@ SPILL_SHARE = 0.6  # of the memory left for rows: compressed ones are read besid
 
 
 @dataclass(frozen=True)
-class Made:
+class ConversionOutcome:
     """What a conversion made: what the root says, the memory it had, its rows if in memory."""
 
     root: Root
@@ -66,24 +71,24 @@ class Build:
             self._memory = ConversionMemory.of(
                 request.memory, [s.reading_bytes() for s in sources], n, compiler_bytes(*self._kind)
             )
-        self._known = request.known or Known.of(request.like, request.extend)
+        self._known = request.known or KnownNames.of(request.like, request.extend)
         self._bad_rows = BadRows(
             skip=request.on_bad_row == "skip", most=request.max_bad,
             listed=None if room else folder.listed,
         )  # fmt: skip
         # what decides the store beside sources and seed
         digest, grows = self._known.digest, self._known.grows
-        self.decided = decided(
+        self.decided = decisions_of(
             request.options, request.on_bad_row, "" if grows else digest, request.min_rows,
             digest if grows else None,
         )  # fmt: skip
 
-    def run(self, *, resume: bool) -> Made:
+    def run(self, *, resume: bool) -> ConversionOutcome:
         """Make the store, or raise ChangedError, DataError, BudgetError or DiskError."""
         request = self._request
         try:
             with closing(Workers(request.n_threads, "convert")) as workers:
-                told = self._told(READ)
+                told = self._report_stage(READ)
                 intake = Intake(
                     self._sources, self._known.vocabulary(), self._bad_rows,
                     folder=self._folder.runs, seed=request.seed, memory=self._memory,
@@ -103,7 +108,7 @@ class Build:
         finally:
             self._bad_rows.close()
 
-    def _told(self, stage: str) -> Callable[[int, int], None]:
+    def _report_stage(self, stage: str) -> Callable[[int, int], None]:
         return lambda done, total: self._request.progress(stage, done, total)
 
     def _check_rows(self, tally: Tally) -> None:
@@ -119,9 +124,9 @@ class Build:
         if wrong:
             raise DataError(wrong, path=self._sources[0].path)
 
-    def _write(self, intake: Intake, workers: Workers) -> Made:
+    def _write(self, intake: Intake, workers: Workers) -> ConversionOutcome:
         """Give labels and features their ids, and write all that a store holds."""
-        self._told(SORT)(0, 0)
+        self._report_stage(SORT)(0, 0)
         if intake.spills:
             intake.put_aside()
             intake.rows = RowBuffer(0)  # its memory is free
@@ -138,7 +143,7 @@ class Build:
         features = self._frequent(features)
         _warn_of_spellings(labels.names)
         groups = [features.rank[ids] for ids in groups] or [features.rank]
-        told = self._told(WRITE)
+        told = self._report_stage(WRITE)
         shuffle = Shuffle(
             labels.rank, Ids.of(groups), (n_met, len(features.names)),
             block_rows(tally.rows, int(features.counts.sum())), workers,
@@ -153,9 +158,9 @@ class Build:
                 shuffle.write_spills(spills, room, writer)
             else:
                 shuffle.write(rows, writer)
-            root = self._finished(writer, tally, shuffle, labels, features)
+            root = self._finish(writer, tally, shuffle, labels, features)
             dataset = writer.dataset(root) if isinstance(writer, MemoryWriter) else None
-            return Made(root, self._memory.n_bytes, dataset, once)
+            return ConversionOutcome(root, self._memory.n_bytes, dataset, once)
         finally:
             writer.release()
 
@@ -192,12 +197,12 @@ class Build:
             room.list_labels()
         return room
 
-    def _finished(
+    def _finish(
         self, writer: RowsWriter, tally: Tally, shuffle: Shuffle, labels: RankedNames,
         features: RankedNames,
     ) -> Root:  # fmt: skip
         """Write all but the rows, which are there; return what the root says."""
-        self._told(NAMES)(0, 0)
+        self._report_stage(NAMES)(0, 0)
         writer.add_names("labels", labels.names, labels.counts)
         writer.add_names("features", features.names, features.counts)
         columns = self._columns(tally, features.names)
@@ -212,7 +217,7 @@ class Build:
             }
         root = writer.finish(RootFacts(
             rows=tally.rows, classes=len(labels.names), features=len(features.names),
-            **shuffle.said(), columns=columns.n_columns,
+            **shuffle.root_facts(), columns=columns.n_columns,
             seed=self._request.seed, options=self.decided, recipe=self._request.options[0].recipe,
             source=[
                 StoredSource(**msgspec.structs.asdict(facts), rows=n)
@@ -227,7 +232,7 @@ class Build:
                 **shuffle.left_out,
             },
         ))  # fmt: skip
-        keep_compiled(*self._kind)
+        remember_compiled_work(*self._kind)
         return root
 
     def _columns(self, tally: Tally, features: Names) -> TrainedColumns:

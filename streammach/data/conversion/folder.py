@@ -14,11 +14,11 @@ import msgspec
 from streammach.data.source import ReadingBytes
 from streammach.data.store.writer import MAX_DOCUMENT
 from streammach.errors import BudgetError, DiskError, UsageError, clean
-from streammach.files.folders import check_ours, locked, make_folder, remove_folder
+from streammach.files.folders import check_ours, lock_file, make_folder, remove_folder
 from streammach.files.reading import read_small
 from streammach.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.jit import CACHE_DIR
-from streammach.machine import advised, budget, resident_bytes, size_text
+from streammach.machine import advise_memory, budget, resident_bytes, size_text
 
 WORK_BYTES = 96 << 20  # of what is written, and of what calls leave behind
 THREAD_BYTES = 16 << 20  # of a thread's work
@@ -85,7 +85,7 @@ class ConversionMemory:
         """
         if self.rows_known:
             return self.n_bytes
-        fixed = self._fixed(self.limit)
+        fixed = self._fixed_bytes(self.limit)
         self.n_bytes = max(self.n_bytes, min(fixed + others + max(LEAST_ROOM, piece), self.limit))
         least = max(LEAST_ROOM // 2, piece)
         left = self.n_bytes - fixed - others
@@ -96,11 +96,11 @@ class ConversionMemory:
                 what = f"{size_text(enough)} are needed"
             raise BudgetError(
                 f"{what}, {size_text(self.n_bytes)} are too little", path="--memory",
-                hint=f"Use --memory {advised(enough)} or more.",
+                hint=f"Use --memory {advise_memory(enough)} or more.",
             )  # fmt: skip
         return left
 
-    def _fixed(self, n_bytes: int) -> int:
+    def _fixed_bytes(self, n_bytes: int) -> int:
         """Return what is taken beside rows and names, where so much may be taken."""
         return self.base + (self._ahead_of(n_bytes) + 1) * self.piece
 
@@ -108,7 +108,7 @@ class ConversionMemory:
         """Return the least that leaves so many bytes; what is compiled before takes none then."""
         bare = replace(self, base=self.base - self.compiler) if CACHE_DIR else self
         each = (bare.base + (n + 1) * self.piece + needed for n in range(1, self.most_ahead + 1))
-        return next(n for n in each if bare._fixed(n) + needed <= n) + STARTS_DIFFER
+        return next(n for n in each if bare._fixed_bytes(n) + needed <= n) + STARTS_DIFFER
 
 
 class ConversionFolder:
@@ -125,9 +125,9 @@ class ConversionFolder:
         self.written = self.folder / "written"
         self.listed = self.folder / "rejects.tsv"
 
-    def locked(self) -> AbstractContextManager[None]:
+    def hold_lock(self) -> AbstractContextManager[None]:
         """Keep other processes from making the same store while a block runs."""
-        return locked(self.lock, clean(self.target))
+        return lock_file(self.lock, clean(self.target))
 
     @property
     def has_runs(self) -> bool:

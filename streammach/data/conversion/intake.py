@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.conversion.buffer import Ids, RowBuffer, counted, fit_bytes
+from streammach.data.conversion.buffer import Ids, RowBuffer, count_feature_ids, fit_bytes
 from streammach.data.conversion.flow import UNLIMITED, Flow, Pause
 from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.conversion.spills import (
@@ -28,11 +28,11 @@ from streammach.data.conversion.spills import (
     write_spill,
 )
 from streammach.data.identity import ChangedError, FileState, check_unchanged
-from streammach.data.source import START, AnyPiece, Large, PieceRows, RowReader, Source
+from streammach.data.source import START, AnyPiece, LargePiece, PieceRows, RowReader, Source
 from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.machine import size_text
 from streammach.rows.arrays import keys
 from streammach.rows.canonical import merge_repeats
@@ -70,7 +70,7 @@ class Intake:
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         n = workers.n_threads
-        lock = Turn() if n > 1 else None
+        lock = ForkSafeLock() if n > 1 else None
         self._names = [LocalNames(vocabulary, lock) for _ in range(n)]
         self._parsers: SimpleQueue[_PieceParser] = SimpleQueue()
         for group, names in enumerate(self._names):
@@ -157,13 +157,13 @@ class Intake:
             return
         tally.reasons = dict(self._bad_rows.reasons)
         tally.unknown_values = self._bad_rows.unknown_values
-        tally.listed_bytes = self._bad_rows.saved()
+        tally.listed_bytes = self._bad_rows.save()
         names = {
             table: self.vocabulary.names_since(table, n)
             for table, n in zip(("labels", "features"), self._named, strict=True)
         }
         self._named = [n + len(new) for n, new in zip(self._named, names.values(), strict=True)]
-        counts = self._counted(*self._named)
+        counts = self._count_ids(*self._named)
         added = {
             table: (Packed.of(new.offsets), Packed.of(new.data), Packed.of(count))
             for (table, new), count in zip(names.items(), counts, strict=True)
@@ -185,14 +185,14 @@ class Intake:
 
     def counts(self) -> Counts:
         """Return how often each label and each feature occurs: int64 (K,) and int64 (d,)."""
-        self._add_counts(*self._counted(self.vocabulary.n_labels, self.vocabulary.n_features))
+        self._add_counts(*self._count_ids(self.vocabulary.n_labels, self.vocabulary.n_features))
         return self._counts
 
-    def _counted(self, n_labels: int, n_features: int) -> Counts:
+    def _count_ids(self, n_labels: int, n_features: int) -> Counts:
         lists = self.rows.lists
         classes = self.rows.classes[: self.rows.n_rows] if lists is None else lists.classes
         ids = Ids.of(self.groups())
-        features = counted(self.rows, ids, n_features, self._workers)
+        features = count_feature_ids(self.rows, ids, n_features, self._workers)
         return np.bincount(classes, minlength=n_labels), features
 
     def _spill_path(self, number: int) -> Path:
@@ -235,7 +235,7 @@ class Intake:
         before = self._rows_before + tally.source_rows + tally.source_bad
         places = one.part.places() - tally.left_bytes
         filled = rows.reserve(
-            block.numbered(before), keys(self._seed, one.number, places), one.group
+            block.add_to_numbers(before), keys(self._seed, one.number, places), one.group
         )
         tally.take(one.part, one.piece.end)
         tally.duplicates += one.duplicates
@@ -302,7 +302,7 @@ class Intake:
         whole = written / self._share(done)
         check_free(self._folder, int(2 * whole - written), "the conversion")
 
-    def _make_room(self, large: Large | None) -> None:
+    def _make_room(self, large: LargePiece | None) -> None:
         """Make room for a piece that is larger than usual, or refuse it before it is read."""
         assert large is not None, "it is larger than usual"
         self._memory.meet(large.n_bytes)
@@ -335,7 +335,7 @@ class PendingPiece:
     piece: AnyPiece | None = None
 
     @property
-    def large(self) -> Large | None:
+    def large(self) -> LargePiece | None:
         """What it takes where it is larger than usual."""
         return None if self.piece is None else self.piece.large
 

@@ -24,7 +24,7 @@ from streammach.errors import clean
 from streammach.files.reading import sha256
 from streammach.progress import Told
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
-from streammach.rows.vocabulary import Vocabulary, by_frequency, permuted
+from streammach.rows.vocabulary import Vocabulary, by_frequency, permute_names
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RankedNames:
             order = np.concatenate([np.arange(first), first + order])
         rank = np.empty(len(order), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return cls(permuted(names, order), counts[order], rank)
+        return cls(permute_names(names, order), counts[order], rank)
 
     def frequent(self, least: int, first: int = 0) -> RankedNames:
         """Return the first names, and those that occur so often; ids of others lie behind."""
@@ -60,7 +60,7 @@ class RankedNames:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownNames:
     """The labels and features that ids must agree with, if any; these may grow or not."""
 
     labels: Names | None = None
@@ -72,7 +72,7 @@ class Known:
     @classmethod
     def of(
         cls, like: str | os.PathLike[str] | None, extend: str | os.PathLike[str] | None = None
-    ) -> Known:
+    ) -> KnownNames:
         """Return those of a store, which another one is like, or which it extends."""
         path = like if extend is None else extend
         if path is None:
@@ -123,13 +123,13 @@ class ConversionRequest:
     n_threads: int  # threads that parse and compress
     progress: Told = lambda stage, done, total: None
     # the names and ids that rows get, where they are not those of a store
-    known: Known | None = None
+    known: KnownNames | None = None
     # the memory that rows take before they are in their order, where they stay in memory: then none
     # are put aside, and no file is written. 0 for a store
     memory_bytes: int = 0
 
 
-def decided(
+def decisions_of(
     options: Sequence[SourceOptions], on_bad_row: str, like: str, min_rows: int = 1,
     extend: str | None = None,
 ) -> Decided:  # fmt: skip
@@ -171,7 +171,7 @@ def difference_from(
         with Dataset.open(like) as dataset:
             recipe, digest = dataset.root.recipe, dataset.digest
     options = agree_recipe(opened, options, recipe)
-    wanted = decided(options, on_bad_row, digest)
+    wanted = decisions_of(options, on_bad_row, digest)
     found = _other_sources(root, opened) or _other_options(root, wanted, seed)
     if found is None and like is not None and root.recipe != options[0].recipe:
         return "it was made with another --like"  # whose rows were the same

@@ -43,7 +43,7 @@ class Shuffle:
         self._nnz, self._labels = list[int](), list[int]()
         self._longest = self._longest_list = self._n_cut = 0
 
-    def said(self) -> dict[str, int]:
+    def root_facts(self) -> dict[str, int]:
         """Return what the root of the store says of rows and their blocks."""
         nnz, labels = self._nnz, self._labels
         most = sum(nnz) * max(1, self._longest_list)
@@ -104,7 +104,7 @@ class Shuffle:
         if lists is None:
             classes = self._classes[classes]
         else:
-            lists = lists.renamed(self._classes)
+            lists = lists.rename(self._classes)
         block = replace(
             block, features=block.features[:-1], values=block.values[:-1], classes=classes
         ).with_labels(lists)

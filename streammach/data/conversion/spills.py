@@ -21,7 +21,7 @@ from streammach.data.conversion.buffer import Ids, KeyOrder, RowBuffer
 from streammach.data.conversion.flow import Flow
 from streammach.data.identity import Fingerprint
 from streammach.data.source import START, PieceRows, Place
-from streammach.data.store.stored_arrays import is_sealed, sealed
+from streammach.data.store.stored_arrays import add_checksum, is_sealed
 from streammach.errors import DataError, StoreError
 from streammach.files.reading import disk_errors, regular
 from streammach.files.writing import Writer
@@ -150,7 +150,7 @@ def write_spill(
     index, order = np.zeros((BINS, INDEX_COLUMNS), np.int64), KeyOrder(rows, BIN_BITS)
 
     def encode(b: int) -> tuple[int, bytes, tuple[int, ...]]:
-        return b, *_encoded(rows, ids, order.rows(b, b + 1))
+        return b, *_encode_bin(rows, ids, order.rows(b, b + 1))
 
     with Writer(path) as out:
 
@@ -161,15 +161,17 @@ def write_spill(
 
         Flow(iter(range(BINS)), (encode, write), AHEAD).run(workers)
         state = msgspec.structs.replace(state, index=Packed.of(index.ravel()))
-        document = sealed(msgspec.msgpack.encode(state))
+        document = add_checksum(msgspec.msgpack.encode(state))
         start = out.size
         out.write(document)
-        out.write(sealed(FOOTER.pack(start, len(document))))
+        out.write(add_checksum(FOOTER.pack(start, len(document))))
         out.commit()
     return Spill(path, index)
 
 
-def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[bytes, tuple[int, ...]]:
+def _encode_bin(
+    rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]
+) -> tuple[bytes, tuple[int, ...]]:
     """Return the bytes of a bin that holds the chosen rows, and its line of the index."""
     if not len(chosen):
         return b"", (0,) * (INDEX_COLUMNS - 1)
@@ -189,7 +191,7 @@ def _encoded(rows: RowBuffer, ids: Ids, chosen: NDArray[np.int64]) -> tuple[byte
             "list_weights": lists.weights,
         }  # fmt: skip
     parts = {name: Packed.of(array, 1) for name, array in arrays.items() if array is not None}
-    body = sealed(msgspec.msgpack.encode(parts))
+    body = add_checksum(msgspec.msgpack.encode(parts))
     n_tags = 0 if block.tags is None else block.tags.n_bytes
     return body, (len(body), len(chosen), block.nnz, n_tags, block.lists.n_labels)
 
@@ -205,7 +207,7 @@ class Spill:
         """Return the rows of a bin, by its line of the index, and their keys: uint64 (n,)."""
         body = _read(self.path, int(line[OFFSET]), int(line[SIZE]))
         if not is_sealed(body):
-            raise _damaged(self.path)
+            raise _damage_error(self.path)
         parts = msgspec.msgpack.decode(memoryview(body)[:-4], type=dict[str, Packed])
         arrays = {name: part.array() for name, part in parts.items()}
         tags, labels = None, None
@@ -248,11 +250,11 @@ def read_spill(path: Path) -> tuple[Spill, SpillState]:
         size = path.stat().st_size
     footer = _read(path, size - FOOTER.size - 4, FOOTER.size + 4)
     if not is_sealed(footer):
-        raise _damaged(path)
+        raise _damage_error(path)
     start, length = FOOTER.unpack(footer[:-4])
     document = _read(path, start, length)
     if not is_sealed(document):
-        raise _damaged(path)
+        raise _damage_error(path)
     state = msgspec.msgpack.decode(document[:-4], type=SpillState)
     return Spill(path, state.index.array().reshape(BINS, INDEX_COLUMNS)), state
 
@@ -280,10 +282,10 @@ def _read(path: Path, start: int, size: int) -> bytes:
         while len(data) < size and (more := file.read(size - len(data))):
             data += more
     if len(data) != size:
-        raise _damaged(path)
+        raise _damage_error(path)
     return data
 
 
-def _damaged(path: Path) -> StoreError:
+def _damage_error(path: Path) -> StoreError:
     hint = "Remove its folder and convert again."
     return StoreError("a file of the conversion is damaged", path=path, hint=hint)

@@ -31,7 +31,7 @@ from streammach.rows.name_table import (
     find,
     find_or_add,
     hash_name,
-    must_be_compared,
+    needs_comparing,
     same_bytes,
     slot_of,
 )
@@ -86,7 +86,7 @@ def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool)
 
 
 @kernel(fastmath=False)
-def refused(state: Array, reason: int, start: int, end: int) -> Any:
+def refuse_row(state: Array, reason: int, start: int, end: int) -> Any:
     """Say why a row is bad and where, in ``Parsed.state``; return BAD."""
     state[parsed.REASON], state[parsed.FROM], state[parsed.TO] = reason, start, end
     return parsed.BAD
@@ -128,11 +128,11 @@ def features_of_row(
     """
     # One long loop, because a call for each feature would cost more than reading it.
     if head[2] != parsed.OK:
-        return p, 0, refused(out.state, head[2], head[0], head[1])
+        return p, 0, refuse_row(out.state, head[2], head[0], head[1])
     if head[1] - head[0] > MAX_NAME:
         first, last = long_label(text, head[0], head[1], out.state[parsed.SPLIT] != 0)
         if first < last:
-            return p, 0, refused(out.state, parsed.TOO_LONG, first, last)
+            return p, 0, refuse_row(out.state, parsed.TOO_LONG, first, last)
     stop = parsed.HASH if numbered else parsed.BAR
     z0, mask = out.state[parsed.VALUES], np.uint64(names.slots.shape[0] - 1)
     n, space, scale, hard = 0, 0, 1.0, out.state[parsed.HARD]
@@ -142,7 +142,7 @@ def features_of_row(
             if byte == parsed.NEWLINE:
                 break
             if not is_blank(byte):
-                return p, n, refused(out.state, parsed.CONTROL, max(p - 1, 0), p)
+                return p, n, refuse_row(out.state, parsed.CONTROL, max(p - 1, 0), p)
             p += 1
             continue
         if byte == stop:
@@ -154,7 +154,11 @@ def features_of_row(
                 continue
             space, scale, end, reason = namespace_head(text, p, spaces, add)
             if reason != parsed.OK:
-                return p, n, refused(out.state, reason, p + 1, token_end(text, p + 1, parsed.BAR))
+                return (
+                    p,
+                    n,
+                    refuse_row(out.state, reason, p + 1, token_end(text, p + 1, parsed.BAR)),
+                )
             if space < 0:
                 return p, n, parsed.GROW
             if end == p + 2:
@@ -165,34 +169,34 @@ def features_of_row(
             return p, n, parsed.FULL
         state, first, end = name_at(text, p, space, stop)
         if end == p:
-            return p, n, refused(out.state, parsed.NO_NAME, p, token_end(text, p, parsed.BAR))
+            return p, n, refuse_row(out.state, parsed.NO_NAME, p, token_end(text, p, parsed.BAR))
         if end - p > MAX_NAME:
-            return p, n, refused(out.state, parsed.TOO_LONG, p, end)
+            return p, n, refuse_row(out.state, parsed.TOO_LONG, p, end)
         value, q, exact = 1.0, end, True
         has_value = text[end] == parsed.COLON
         if has_value:
             if numbered and end - p == 3 and text[p] == parsed.LETTER_Q:  # qid:n
                 p = token_end(text, end, parsed.HASH)
                 if not all_digits(text, end + 1, p):
-                    return p, n, refused(out.state, parsed.NO_QID, end + 1, p)
+                    return p, n, refuse_row(out.state, parsed.NO_QID, end + 1, p)
                 continue
             value, q, reason, exact = number(text, end + 1)
             if reason != parsed.OK or not (text[q] <= parsed.SPACE or text[q] == stop):
                 reason = reason if reason != parsed.OK else parsed.NO_NUMBER
-                return p, n, refused(out.state, reason, end + 1, token_end(text, end + 1, stop))
+                return p, n, refuse_row(out.state, reason, end + 1, token_end(text, end + 1, stop))
         if numbered:
             if not has_value:
-                return p, n, refused(out.state, parsed.NO_VALUE, p, end)
+                return p, n, refuse_row(out.state, parsed.NO_VALUE, p, end)
             short = small_number(first, end - p, ANY_NUMBER) >= 0
             if not short and not all_digits(text, p, end):
-                return p, n, refused(out.state, parsed.NO_INDEX, p, end)
+                return p, n, refuse_row(out.state, parsed.NO_INDEX, p, end)
             most = out.state[parsed.MOST_COLUMNS]
             if most > 0 and not is_below(text, p, end, most):
-                return p, n, refused(out.state, parsed.COLUMN_TOO_LARGE, p, end)
+                return p, n, refuse_row(out.state, parsed.COLUMN_TOO_LARGE, p, end)
         if has_value or scale != 1.0:
             value *= scale
             if not abs(value) < MAX_FLOAT32:
-                return p, n, refused(out.state, parsed.NOT_FINITE, end + 1, q)
+                return p, n, refuse_row(out.state, parsed.NOT_FINITE, end + 1, q)
             if must_be_rounded_again(value, exact):
                 out.hard[hard, 0], out.hard[hard, 1], out.hard[hard, 2] = z0 + n, end + 1, q
                 out.scales[hard] = scale
@@ -303,7 +307,7 @@ def take_row(
                 i = (i + np.uint64(1)) & mask
             word = names.slots[i, 1]
             same = names.slots[i, 0] == state and word & ~LOW32 == np.uint64(span) << np.uint64(32)
-            if same and must_be_compared(size, state):
+            if same and needs_comparing(size, state):
                 same = same_bytes(names, np.int64(word & LOW32), text, span >> 32, size)
             if same:  # the usual case without a call
                 found = np.int64(word & LOW32)

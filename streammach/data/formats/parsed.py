@@ -122,7 +122,7 @@ def block_of(
     labels = None
     if listed:
         starts, ids = out.label_starts[: n + 1], out.label_ids[: int(out.state[LABELS])]
-        labels = LabelLists(starts, ids).sorted()
+        labels = LabelLists(starts, ids).sort()
     return RowBlock(
         indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
         classes=out.classes[:n], importance=out.importance[:n], places=places, numbers=numbers,

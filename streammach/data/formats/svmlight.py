@@ -58,7 +58,7 @@ def is_word(text: Array, start: int, end: int, word: Array) -> Any:
 
 
 @kernel(fastmath=False, inner=True)
-def labels_checked(text: Array, p: int, end: int, state: Array) -> Any:
+def check_labels(text: Array, p: int, end: int, state: Array) -> Any:
     """Return what :func:`svmlight_head` does for labels between commas; the first bad one's."""
     start = p
     for q in range(p, end + 1):
@@ -88,7 +88,7 @@ def svmlight_head(text: Array, p: int, state: Array) -> Any:
         if text[q] == parsed.COMMA:
             stop = q
     if stop < end and state[parsed.SPLIT]:
-        return labels_checked(text, p, end, state)
+        return check_labels(text, p, end, state)
     if stop < end and not state[parsed.FIRST]:
         return p, end, end, parsed.MANY_LABELS
     if state[parsed.MOST_LABELS] > 0 and not is_below(text, p, stop, state[parsed.MOST_LABELS]):

@@ -274,7 +274,7 @@ def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Label
     if name in arrays.categorical:
         categories = arrays.read_texts(f"{name}/categories")
         return Labels.of_groups(arrays.read(f"{name}/codes"), categories, path, name)
-    if name not in arrays.arrays and name not in arrays.masked:
+    if name not in arrays.arrays and name not in arrays.masked_columns:
         raise DataError("it holds no matrix of rows x labels", path=path)
     if "categories" in arrays.attributes(name):  # these are codes of them
         raise DataError(

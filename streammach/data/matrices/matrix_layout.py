@@ -56,7 +56,7 @@ def _find_labels(
         fitting = _find_arrays(arrays, n_rows, {rows} | matrices)
     wanted = options.y_path
     if wanted is not None:
-        known = arrays.arrays.keys() | arrays.categorical | arrays.masked | matrices
+        known = arrays.arrays.keys() | arrays.categorical | arrays.masked_columns | matrices
         if wanted.strip("/") in known:
             return wanted.strip("/")
         what = f"it has no dataset '{clean(wanted)}': --y-path"
@@ -106,7 +106,7 @@ def _find_names(arrays: NamedArrays, rows: str) -> str | None:
     if "/" in name:
         raise DataError("the index of var has no usable name", path=arrays.path)
     index = f"{frame}/{name}"
-    return index if index in arrays.arrays.keys() | arrays.masked else None
+    return index if index in arrays.arrays.keys() | arrays.masked_columns else None
 
 
 def _find_arrays(arrays: NamedArrays, n_rows: int, matrices: set[str]) -> set[str]:
@@ -127,7 +127,7 @@ def _find_columns(arrays: NamedArrays) -> set[str]:
     columns = {"/".join(n.split("/")[:2]) for n in arrays.arrays if n.startswith("obs/")}
     plain = {n for n in columns & arrays.arrays.keys() if arrays.arrays[n].dtype.kind in "iuSUO"}
     index = f"obs/{arrays.text('obs', '_index') or '_index'}"
-    return columns & arrays.categorical or (plain | columns & arrays.masked) - {index}
+    return columns & arrays.categorical or (plain | columns & arrays.masked_columns) - {index}
 
 
 def _choose(

@@ -20,7 +20,7 @@ from streammach.data.label_arrays import Labels
 from streammach.data.matrices.matrix import ANY_WIDTH, Matrix, MatrixRows
 from streammach.data.source import (
     START,
-    Large,
+    LargePiece,
     MatrixColumns,
     PieceRows,
     Place,
@@ -66,7 +66,7 @@ class MatrixPiece:
     matrix: OpenMatrix
     n_read: int
     end: Place
-    large: Large | None = None
+    large: LargePiece | None = None
 
 
 class MatrixSource(Source[MatrixPiece]):
@@ -207,7 +207,7 @@ class MatrixReader:
         if labels.lists is None:
             return self._find_ids(labels, labels.codes[rows]), None
         lists = labels.lists.take(rows)
-        lists = replace(lists, classes=self._find_ids(labels, lists.classes)).sorted()
+        lists = replace(lists, classes=self._find_ids(labels, lists.classes)).sort()
         return lists.first, lists
 
     def _find_ids(self, labels: Labels, codes: NDArray[Any]) -> NDArray[np.int32]:

@@ -71,14 +71,14 @@ class NamedArrays:
         return [fill for a in FILLS if a in there for fill in np.ravel(there[a]).tolist()]
 
     @property
-    def masked(self) -> set[str]:
+    def masked_columns(self) -> set[str]:
         """Columns that are an array and a mask of what is missing."""
         return self._groups("values", "mask") - {""}
 
     @property
     def categorical(self) -> set[str]:
         """Columns that are a code for each row, and categories."""
-        known = self.arrays.keys() | self.masked
+        known = self.arrays.keys() | self.masked_columns
         groups = (name.removesuffix("/codes") for name in self.arrays if name.endswith("/codes"))
         return {group for group in groups if f"{group}/categories" in known}
 

@@ -50,7 +50,7 @@ class Blobs(Protocol):
     def check(self, documents: Iterable[str], files: Mapping[str, FileFacts]) -> None:
         """Refuse files that cannot be read."""
 
-    def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
+    def hold_open(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open."""
 
     def doubt(self, facts: FileFacts) -> bool:
@@ -97,27 +97,27 @@ class Folder:
         for parent, folders, inside in os.walk(folder):
             for name in (*folders, *inside):
                 if os.path.islink(os.path.join(parent, name)):
-                    raise damaged(folder, f"{clean(name)} is a link")
+                    raise damage_error(folder, f"{clean(name)} is a link")
             found.update(os.path.relpath(os.path.join(parent, name), folder) for name in inside)
         names = {Path(name).as_posix() for name in found}
         for name in sorted(expected ^ names):
-            raise damaged(
+            raise damage_error(
                 folder, f"{clean(name)} is {'missing' if name in expected else 'foreign'}"
             )
         for name, facts in files.items():
             size = (folder / name).stat().st_size
             if size != facts.size:
-                raise damaged(folder, f"{clean(name)} has {size:,} bytes, not {facts.size:,}")
+                raise damage_error(folder, f"{clean(name)} has {size:,} bytes, not {facts.size:,}")
 
-    def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
+    def hold_open(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open, which stays open until :meth:`close`."""
         handle = self._handles.get(name)
         if handle is None:
-            handle = self._kept(name)
+            handle = self._keep_open(name)
         del facts
         return contextlib.nullcontext(handle)
 
-    def _kept(self, name: str) -> int:
+    def _keep_open(self, name: str) -> int:
         path = self.place / name
         with disk_errors(path):
             handle = regular(path)
@@ -156,6 +156,6 @@ def is_remote(error: Exception) -> bool:
     return isinstance(error, RemoteError) and not isinstance(error, MissingObject)
 
 
-def damaged(folder: Path, what: str) -> StoreError:
+def damage_error(folder: Path, what: str) -> StoreError:
     """Return the error of a store in which something is wrong."""
     return StoreError(f"damaged: {what}", path=folder, hint=CONVERT_AGAIN)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.identity import name_of
-from streammach.data.store.blobs import Blobs, damaged
+from streammach.data.store.blobs import Blobs, damage_error
 from streammach.data.store.opening import (
     kind_of_names,
     open_arrays,
@@ -40,7 +40,7 @@ MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
 
 
 @dataclass(frozen=True)
-class Counting:
+class RowImportance:
     """What rows count as in sums over them."""
 
     # the importance of one row: 1, or the mean importance of what the importances add up to (`sum
@@ -159,7 +159,7 @@ class Dataset(StoredRows, Reported):
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
             held_bytes=self.held_bytes, intake_bytes=self.intake_bytes,
-            libraries_bytes=self.libraries_bytes, heads=self._heads, shared=self.shared,
+            libraries_bytes=self.libraries_bytes, heads=self._heads, shared=self.n_common_features,
         )  # fmt: skip
 
     @property
@@ -173,7 +173,7 @@ class Dataset(StoredRows, Reported):
         return 0 if self._blobs is None else self._blobs.n_bytes()
 
     @cached_property
-    def shared(self) -> int:
+    def n_common_features(self) -> int:
         """How many of the first features every row has, in eights; 0 where there are no others."""
         some = self.feature_counts < self.n_rows
         return int(np.argmax(some)) // 8 * 8 if some.any() else 0
@@ -181,13 +181,13 @@ class Dataset(StoredRows, Reported):
     @property
     def _told_pairs(self) -> int:
         """About how many pairs there are of features that tell something."""
-        return max(self.root.pairs - self.shared * self.n_classes, 0)
+        return max(self.root.pairs - self.n_common_features * self.n_classes, 0)
 
     @property
     def _row_postings(self) -> int:
         """About how many of these pairs the features of a row have together."""
         # A feature's classes are at most its rows and K; the same share of that for all of them.
-        rows = self.feature_counts[self.shared :].astype(np.float64)
+        rows = self.feature_counts[self.n_common_features :].astype(np.float64)
         most = np.minimum(rows, self.n_classes)
         return int(product(most, rows) / max(most.sum(), 1.0) * self._told_pairs / self.n_rows)
 
@@ -210,9 +210,9 @@ class Dataset(StoredRows, Reported):
         if positions is not None:
             known = positions[positions >= 0]
             if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
-                raise damaged(self.path, "the columns of features are wrong")
+                raise damage_error(self.path, "the columns of features are wrong")
         elif n and not _numbers_below(self.features, n):
-            raise damaged(self.path, "features are not the numbers of columns")
+            raise damage_error(self.path, "features are not the numbers of columns")
         return TrainedColumns(n, positions)
 
     @cached_property
@@ -236,10 +236,10 @@ class Dataset(StoredRows, Reported):
         return self._counts("features", self.nnz)
 
     @cached_property
-    def counting(self) -> Counting:
+    def counting(self) -> RowImportance:
         """What rows count as: each once, or by its importance."""
         if not self.weighted:
-            return Counting(1.0, self.label_counts)
+            return RowImportance(1.0, self.label_counts)
         sums, labels, step = np.zeros(2), np.zeros(self.n_classes), self.facts.block_rows
         for start in range(0, self.n_rows, step):
             rows = self.importances(start, min(start + step, self.n_rows))
@@ -247,12 +247,12 @@ class Dataset(StoredRows, Reported):
             sums += w.sum(), (w * w).sum()
             labels += np.bincount(lists.classes, w[lists.rows], self.n_classes)
         unit = min(1.0, float(sums[1] / sums[0])) if sums[0] else 1.0
-        return Counting(unit, labels / unit)
+        return RowImportance(unit, labels / unit)
 
     def _counts(self, group: str, total: int) -> NDArray[np.int64]:
         counts = self.array(f"{group}/count")
         if counts.min() < 0 or counts.max() > self.n_rows or int(counts.sum()) != total:
-            raise damaged(self.path, f"{group}/count cannot be")
+            raise damage_error(self.path, f"{group}/count cannot be")
         return counts
 
     def array(self, name: str) -> NDArray[Any]:
@@ -291,7 +291,7 @@ class Dataset(StoredRows, Reported):
         view._class_weights = self._class_weights
         return view
 
-    def weighed(self, class_weights: NDArray[np.float32]) -> Dataset:
+    def weigh_classes(self, class_weights: NDArray[np.float32]) -> Dataset:
         """Return a view whose rows count for as much as they do times the weight of their class.
 
         Parameters
@@ -340,7 +340,7 @@ class Dataset(StoredRows, Reported):
                 try:  # what is looked up by name would be one of two that are the same
                     names.ids_of(Names.of([]))
                 except StoreError:
-                    raise damaged(self.path, f"a name of {group} is there twice") from None
+                    raise damage_error(self.path, f"a name of {group} is there twice") from None
             said = {"features": self.feature_counts, "labels": self.label_counts}
             yield from self.wrong_rows(said, self.facts.block_rows, told)
         except StoreError as error:
@@ -367,7 +367,7 @@ class Dataset(StoredRows, Reported):
         kind = kind_of_names(self.path, group, self._documents)
         names = Names(self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), kind)
         if not names.sound():
-            raise damaged(self.path, f"the names of {group} are wrong")
+            raise damage_error(self.path, f"the names of {group} are wrong")
         return names
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damaged, is_remote
+from streammach.data.store.blobs import CONVERT_AGAIN, Blobs, damage_error, is_remote
 from streammach.data.store.root import MOST_ROWS, Root
 from streammach.data.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
 from streammach.data.store.writer import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST, Manifest
@@ -73,10 +73,10 @@ def read_root(blobs: Blobs) -> Root:
         raise StoreError("the store is not complete", path=place, hint=CONVERT_AGAIN)
     # The digest that a root holds is that of the rest of it.
     if sha256([text.replace(root.check.encode() or b"?", b"", 1)]) != root.check:
-        raise damaged(blobs.place, "zarr.json was changed")
+        raise damage_error(blobs.place, "zarr.json was changed")
     wrong = root.wrong()
     if wrong is not None:
-        raise damaged(blobs.place, f"its root says what cannot be: {wrong}")
+        raise damage_error(blobs.place, f"its root says what cannot be: {wrong}")
     return root
 
 
@@ -104,9 +104,9 @@ def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
         except DiskError as error:
             if error.__cause__ is not None or is_remote(error):  # the disk itself, or the way to it
                 raise
-            raise damaged(blobs.place, f"{clean(name)}: {error.message}") from None
+            raise damage_error(blobs.place, f"{clean(name)}: {error.message}") from None
         if sha256([documents[name]]) != digest:
-            raise damaged(blobs.place, f"{clean(name)} was changed")
+            raise damage_error(blobs.place, f"{clean(name)} was changed")
     return documents
 
 
@@ -120,9 +120,9 @@ def open_arrays(
             array = arrays[name] = _open_array(blobs, name, manifest, documents, types)
             if array.n_values != (array.n_values if length is None else length):
                 what = f"{name} has {array.n_values:,} values, not {length:,}"
-                raise damaged(blobs.place, what)
+                raise damage_error(blobs.place, what)
         elif name not in OPTIONAL:
-            raise damaged(blobs.place, f"it lacks {name}")
+            raise damage_error(blobs.place, f"it lacks {name}")
     return arrays
 
 
@@ -141,12 +141,12 @@ def _open_array(
     except (ValueError, KeyError, TypeError):
         pass
     if not sound:
-        raise damaged(blobs.place, f"{name} is not stored as this format stores it")
+        raise damage_error(blobs.place, f"{name} is not stored as this format stores it")
     start = f"{name}/"
     files = {n[len(start) :]: f for n, f in manifest.files.items() if n.startswith(start)}
     n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
     if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
-        raise damaged(blobs.place, f"{name} has {len(files):,} files for {n_values:,} values")
+        raise damage_error(blobs.place, f"{name} has {len(files):,} files for {n_values:,} values")
     return ArrayReader(blobs, name, np.dtype(data_type), n_values, files)
 
 
@@ -156,14 +156,14 @@ def kind_of_names(folder: Path, group: str, documents: Mapping[str, bytes]) -> K
     try:
         return msgspec.convert(attributes, dict[str, Kind])["kind"]
     except (ValueError, KeyError) as error:
-        raise damaged(folder, f"{group}/zarr.json ({clean(error)})") from None
+        raise damage_error(folder, f"{group}/zarr.json ({clean(error)})") from None
 
 
 def _document(folder: Path, name: str, documents: Mapping[str, bytes]) -> dict[str, Any]:
     try:
         return from_json(documents.get(f"{name}/zarr.json", b""), dict[str, Any])
     except ValueError as error:
-        raise damaged(folder, f"{name}/zarr.json ({clean(error)})") from None
+        raise damage_error(folder, f"{name}/zarr.json ({clean(error)})") from None
 
 
 def names_of(root: bytes, manifest: bytes) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from streammach.data.store.blobs import Blobs, FileFacts, Folder, cache_place, damaged
+from streammach.data.store.blobs import Blobs, FileFacts, Folder, cache_place, damage_error
 from streammach.data.store.opening import NO_STORE, names_of
 from streammach.data.store.writer import MAX_DOCUMENT, MAX_MANIFEST, Manifest
 from streammach.errors import DiskError, UsageError, clean
@@ -25,7 +25,7 @@ from streammach.files.destinations import FORCE_HINT
 from streammach.files.folders import temporary_folder
 from streammach.files.objects import FETCH_BYTES, MissingObject, Objects, RemoteError
 from streammach.files.reading import file_pieces, sha256
-from streammach.files.urls import Url, located
+from streammach.files.urls import Url, locate
 from streammach.machine import size_text
 from streammach.progress import Wanted, show_progress
 
@@ -43,7 +43,7 @@ def blobs_of(
     cache_size: str | int | None = None,
 ) -> Blobs:
     """Return the files of a store at a path or a URL, or raise UsageError or DiskError."""
-    place = located(path)
+    place = locate(path)
     if not isinstance(place, Url):
         return Folder(place)
     return Remote(place, Cache(cache_place(cache, cache_size)))
@@ -90,9 +90,9 @@ class Remote:
             hint = f"Use --cache-size {needed / 1e6 + 0.1:z.1f}MB or more."
             raise UsageError(what, path=self.place, hint=hint)
 
-    def opened(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
+    def hold_open(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open, as the cache has it or after it was fetched."""
-        return self._cache.opened(
+        return self._cache.hold_open(
             facts.sha256, facts.size, self.place / name, partial(self._fetch, name, facts.size)
         )
 
@@ -100,7 +100,7 @@ class Remote:
         try:
             self._objects.fill(name, size, handle)
         except MissingObject:
-            raise damaged(self.place, f"{name} is missing") from None
+            raise damage_error(self.place, f"{name} is missing") from None
 
     def doubt(self, facts: FileFacts) -> bool:
         """Have a shard be compared with its digest again, and fetched where it has another."""
@@ -212,10 +212,10 @@ def at_urls(make: Callable[P, R]) -> Callable[P, R]:
     """Let a function that makes a store at `out`, and says so, put it at a URL, too."""
 
     @wraps(make)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call_maker(*args: P.args, **kwargs: P.kwargs) -> R:
         given = inspect.signature(make).bind(*args, **kwargs)
         how, began = given.arguments, time.monotonic()
-        url = how["out"] = located(how["out"])
+        url = how["out"] = locate(how["out"])
         if not isinstance(url, Url):
             return make(*given.args, **given.kwargs)
         if how.get("on_bad_row") == "skip":
@@ -230,4 +230,4 @@ def at_urls(make: Callable[P, R]) -> Callable[P, R]:
         found: R = replace(made, path=str(url), seconds=time.monotonic() - began)
         return found
 
-    return called
+    return call_maker

@@ -41,7 +41,7 @@ Look = Callable[[NDArray[Any]], None]
 blosc.use_threads = False  # with its own threads the encoded bytes differ from run to run
 
 
-def sealed(body: bytes) -> bytes:
+def add_checksum(body: bytes) -> bytes:
     """Return the bytes followed by their crc32c."""
     return body + struct.pack("<I", google_crc32c.value(body))
 
@@ -56,7 +56,7 @@ def shuffle_of(dtype: np.dtype[np.generic]) -> Literal["shuffle", "bitshuffle"]:
     return "shuffle" if dtype.kind in "iu" and dtype.itemsize >= 4 else "bitshuffle"
 
 
-def packed(values: NDArray[Any]) -> bytes:
+def compress_values(values: NDArray[Any]) -> bytes:
     """Return values, C-contiguous, as Blosc packs them with lz4 behind a shuffle."""
     mode = Blosc.SHUFFLE if shuffle_of(values.dtype) == "shuffle" else Blosc.BITSHUFFLE
     return bytes(Blosc("lz4", 5, mode).encode(values))
@@ -75,9 +75,9 @@ def unpack(body: bytes | memoryview, out: NDArray[Any]) -> None:
     blosc.decompress(body, out)
 
 
-def encoded(dtype: np.dtype[np.generic], chunk: NDArray[np.generic]) -> bytes:
+def encode_chunk(dtype: np.dtype[np.generic], chunk: NDArray[np.generic]) -> bytes:
     """Return a chunk as it stands in a shard: `CHUNK` values, cast to a type."""
-    return sealed(packed(np.ascontiguousarray(chunk, dtype)))
+    return add_checksum(compress_values(np.ascontiguousarray(chunk, dtype)))
 
 
 class ArrayWriter:
@@ -98,7 +98,7 @@ class ArrayWriter:
     def cut(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
         """Append values; return the chunks that are full, which :meth:`write` takes in this order.
 
-        Any thread may make the bytes of a chunk: :func:`encoded`.
+        Any thread may make the bytes of a chunk: :func:`encode_chunk`.
         """
         at = self.n_values % CHUNK
         head = min(CHUNK - at, len(values)) if at else 0
@@ -119,7 +119,7 @@ class ArrayWriter:
         bodies = [b""] * len(full)
 
         def encode(first: int, last: int) -> None:
-            bodies[first:last] = [encoded(self.dtype, chunk) for chunk in full[first:last]]
+            bodies[first:last] = [encode_chunk(self.dtype, chunk) for chunk in full[first:last]]
 
         in_pieces(workers, len(full), encode)
         for body in bodies:
@@ -130,7 +130,7 @@ class ArrayWriter:
         rest = self.n_values % CHUNK
         if rest:
             self._chunk[rest:] = 0
-            self.write(encoded(self.dtype, self._chunk))
+            self.write(encode_chunk(self.dtype, self._chunk))
         self._end_shard()
 
     def release(self) -> None:
@@ -152,7 +152,7 @@ class ArrayWriter:
     def _end_shard(self) -> None:
         if self._shard is None:
             return
-        index = sealed(self._index.astype("<u8").tobytes())
+        index = add_checksum(self._index.astype("<u8").tobytes())
         self._add(self._shard, index)
         self._shard.commit()
         tail = int.from_bytes(index[-4:], "little")
@@ -211,7 +211,7 @@ class ArrayReader:
         if not deep:
             return
         for name, facts in self._files.items():
-            with self._blobs.opened(f"{self._name}/{name}", facts) as handle:
+            with self._blobs.hold_open(f"{self._name}/{name}", facts) as handle:
                 wrong = sha256(handle_pieces(handle)) != facts.sha256
             if wrong:
                 place = self._blobs.place / self._name / name
@@ -232,19 +232,19 @@ class ArrayReader:
 
     def _decode(self, chunk: int, out: NDArray[np.generic]) -> None:
         number = chunk // SHARD_CHUNKS
-        wrong = self._decoded(chunk, out)
+        wrong = self._decode_into(chunk, out)
         if wrong and self._blobs.doubt(self._files[f"c/{number}"]):
-            wrong = self._decoded(chunk, out)
+            wrong = self._decode_into(chunk, out)
         if wrong:
-            raise _damaged(self._place(number), wrong)
+            raise _damage_error(self._place(number), wrong)
 
-    def _decoded(self, chunk: int, out: NDArray[np.generic]) -> str:
+    def _decode_into(self, chunk: int, out: NDArray[np.generic]) -> str:
         """Decode a chunk; return what is wrong with it, if anything is."""
         number, at = chunk // SHARD_CHUNKS, chunk % SHARD_CHUNKS
         offset, size = (int(x) for x in self._index(number)[at])
         if offset == ABSENT:
             raise StoreError("a chunk is missing", path=self._place(number))
-        with self._opened(number) as handle, disk_errors(self._place(number)):
+        with self._open_shard(number) as handle, disk_errors(self._place(number)):
             body = os.pread(handle, size, offset)
         if len(body) != size or not is_sealed(body):
             return f"the checksum of chunk {at} is wrong"
@@ -259,26 +259,26 @@ class ArrayReader:
         if number in self._indices:
             return self._indices[number]
         place, facts = self._place(number), self._files[f"c/{number}"]
-        with self._opened(number) as handle:
+        with self._open_shard(number) as handle:
             with disk_errors(place):
                 size = os.fstat(handle).st_size
                 table = os.pread(handle, INDEX_BYTES, max(0, size - INDEX_BYTES))
             tail = int.from_bytes(table[-4:], "little")
             whole = len(table) == INDEX_BYTES and is_sealed(table)
             if not whole or size != facts.size or tail != facts.tail:
-                raise _damaged(place, "it is cut short or is not the file of the manifest")
+                raise _damage_error(place, "it is cut short or is not the file of the manifest")
             # Another store's one chunk may well have this size, and so the same table.
             if size <= SMALL_BYTES and sha256(handle_pieces(handle)) != facts.sha256:
-                raise _damaged(place, "its digest is wrong")
+                raise _damage_error(place, "its digest is wrong")
         index = np.frombuffer(table[:-4], "<u8").reshape(SHARD_CHUNKS, 2)
         placed = index[index[:, 0] != ABSENT]
         if len(placed) and int(placed.max()) > size:
             raise StoreError("damaged: a chunk lies outside of its file", path=place)
         return self._indices.setdefault(number, index)
 
-    def _opened(self, number: int) -> AbstractContextManager[int]:
+    def _open_shard(self, number: int) -> AbstractContextManager[int]:
         file = f"c/{number}"
-        return self._blobs.opened(f"{self._name}/{file}", self._files[file])
+        return self._blobs.hold_open(f"{self._name}/{file}", self._files[file])
 
     def _place(self, number: int) -> Path:
         return self._blobs.place / self._name / "c" / str(number)
@@ -333,5 +333,5 @@ class ArrayInMemory:
 ReadArray = ArrayReader | ArrayInMemory
 
 
-def _damaged(file: Path, what: str) -> StoreError:
+def _damage_error(file: Path, what: str) -> StoreError:
     return StoreError(f"damaged: {what}", path=file, hint="Copy or convert the store again.")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.blobs import damaged
+from streammach.data.store.blobs import damage_error
 from streammach.data.store.root import Root
 from streammach.data.store.stored_arrays import Look, ReadArray
 from streammach.jit import Array, kernel
@@ -130,7 +130,7 @@ class StoredRows:
 
     def _check(self, sound: Any, what: str, start: int, stop: int) -> None:
         if not sound:
-            raise damaged(self.path, f"{what} of rows {start:,} to {stop:,} are wrong")
+            raise damage_error(self.path, f"{what} of rows {start:,} to {stop:,} are wrong")
 
     def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
         """Read rows into arrays of just their size, and check what they hold, the first time.

@@ -19,7 +19,7 @@ from streammach.data.store.stored_arrays import (
     SHARD_CHUNKS,
     ArrayInMemory,
     ArrayWriter,
-    encoded,
+    encode_chunk,
     shuffle_of,
 )
 from streammach.errors import DataError
@@ -118,7 +118,7 @@ class RowsWriter(ABC):
     @staticmethod
     def encode(chunks: Chunks) -> Bodies:
         """Return chunks as they are written; any thread may call it."""
-        return [(array, encoded(array.dtype, chunk)) for array, chunk in chunks]
+        return [(array, encode_chunk(array.dtype, chunk)) for array, chunk in chunks]
 
     @staticmethod
     def write(bodies: Bodies) -> None:
@@ -187,7 +187,7 @@ class StoreWriter(RowsWriter):
         manifest = msgspec.json.encode(Manifest(dict(sorted(files.items())), digests))
         self._write("manifest.json", manifest, MAX_MANIFEST)
         root = msgspec.structs.replace(root, manifest=sha256([manifest]))
-        unchecked = _encoded(group_of({"streammach": root.document()}))
+        unchecked = _encode(group_of({"streammach": root.document()}))
         checked = unchecked.replace(NO_CHECK, NO_CHECK[:-1] + f'{sha256([unchecked])}"'.encode())
         self._write("zarr.json", checked, MAX_DOCUMENT)
         return root
@@ -209,7 +209,7 @@ class StoreWriter(RowsWriter):
         }
         arrays = {name: array_of(a.n_values, a.dtype) for name, a in self._arrays.items()}
         found = {name: group_of(said) for name, said in groups.items()} | arrays
-        return {f"{name}/zarr.json": _encoded(document) for name, document in found.items()}
+        return {f"{name}/zarr.json": _encode(document) for name, document in found.items()}
 
 
 # As zarr-python writes them, which takes a third of a second to import. A test compares.
@@ -251,5 +251,5 @@ def array_of(n_values: int, dtype: np.dtype[np.generic]) -> dict[str, Any]:
     }
 
 
-def _encoded(document: Mapping[str, Any]) -> bytes:
+def _encode(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, indent=2).encode()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streammach.data.matrices.named_arrays import check_stored
-from streammach.data.source import START, Large, Place, ReadingBytes
+from streammach.data.source import START, LargePiece, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
 from streammach.data.tables.cells import TableRows
@@ -39,7 +39,7 @@ class BatchPiece:
     rows: TableRows
     first_row: int
     n_read: int
-    large: Large | None = None
+    large: LargePiece | None = None
 
     @property
     def end(self) -> Place:

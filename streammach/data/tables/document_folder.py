@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.source import START, Large, Place
+from streammach.data.source import START, LargePiece, Place
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.arrow_files import BatchPiece
 from streammach.data.tables.cells import MAX_CELL, NOT_UTF8, BadCell, PythonRows, TableRows
@@ -83,7 +83,7 @@ class DocumentFolder(Table):
                 yield BatchPiece(PythonRows(rows, refused), first, n_read, large)
                 rows, refused, n_bytes = [], [], 0
 
-    def _large(self, rows: list[dict[str, Any]]) -> Large | None:
+    def _large(self, rows: list[dict[str, Any]]) -> LargePiece | None:
         """Return what a piece with a long document takes."""
         if self._recipe is None:
             return None

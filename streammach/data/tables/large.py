@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.source import Large
+from streammach.data.source import LargePiece
 from streammach.data.tables.arrow_rows import BYTES, VIEWS, ArrowRows, arrow, is_of
 from streammach.spec.recipe import Recipe
 
@@ -25,7 +25,7 @@ MOST_METADATA = 64 << 20
 DICTIONARY, RECORDS = 2, 3  # kinds of Arrow's messages
 
 
-def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool = False) -> Large:
+def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool = False) -> LargePiece:
     """Return what rows in a text, uint8 (bytes,), may take: cells, or objects of JSON."""
     counts = _count_bytes(text)
     marks = int(counts[MARKS].sum())
@@ -34,7 +34,7 @@ def of_text(text: NDArray[np.uint8], recipe: Recipe, *, objects: bool = False) -
     return found._replace(n_bytes=found.n_bytes + OBJECT_BYTES * marks * objects)
 
 
-def of_row(rows: ArrowRows, recipe: Recipe) -> Large:
+def of_row(rows: ArrowRows, recipe: Recipe) -> LargePiece:
     """Return what a row of Arrow may take."""
     texts = [rows.strings(name).data for name in recipe.texts if name in rows.names]
     words = sum(int(_count_bytes(text)[BREAKS].sum()) + 1 for text in texts)
@@ -83,7 +83,7 @@ def _count_bytes(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     return counts
 
 
-def _large(recipe: Recipe, n_bytes: int, words: int, items: int) -> Large:
+def _large(recipe: Recipe, n_bytes: int, words: int, items: int) -> LargePiece:
     least, most = recipe.chars or (1, 0)
     values = items + len(recipe.columns)
     name_bytes = n_bytes
@@ -92,7 +92,7 @@ def _large(recipe: Recipe, n_bytes: int, words: int, items: int) -> Large:
         values += recipe.ngrams * words + len(runs) * 2 * n_bytes
         name_bytes += sum(range(recipe.ngrams + 1)) * (n_bytes + words) + 2 * n_bytes * sum(runs)
     taken = COPY_BYTES * n_bytes + VALUE_BYTES * values + ITEM_BYTES * items
-    return Large(taken, values, name_bytes)
+    return LargePiece(taken, values, name_bytes)
 
 
 class ArrowMessage(NamedTuple):

@@ -91,7 +91,7 @@ class MemorySource(Table):
         for piece in self.pieces():
             part = reader.read(piece)
             bad_rows.take(part.bad, PLACE, 0)
-            block = part.block.numbered(piece.first_row)
+            block = part.block.add_to_numbers(piece.first_row)
             if unknown is not None and part.unknown is not None:
                 unknown[block.numbers] = part.unknown
             blocks.append(block)

@@ -33,7 +33,7 @@ from streammach.data.tables.frame_kernels import (
 from streammach.data.tables.values import canonical
 from streammach.data.tokenizers import changes_of
 from streammach.errors import clean
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.names import MAX_NAMESPACES
 from streammach.rows.texts import Texts
@@ -57,7 +57,7 @@ class TableCounts:
     rows: int = 0
     missing: Counter[str] = field(default_factory=Counter)  # rows, by the column's name
     names: set[str] = field(default_factory=set)  # columns that some row has, where rows name them
-    _lock: Turn = field(default_factory=Turn)
+    _lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def add(self, rows: int, missing: dict[str, int]) -> None:
         """Count rows, and those with nothing in a column."""
@@ -175,7 +175,7 @@ class TableReader:
             other = space(column.namespace + CHARS if has_chars else MISSING * column.gaps)
             n_numbers = 0 if kind in (TEXT, NAMES) else max(column.width, 1)
             columns.append([kind, of, other, numbers, n_numbers, fixed])
-            numbers, fixed = numbers + n_numbers, fixed + column.n_fixed
+            numbers, fixed = numbers + n_numbers, fixed + column.n_number_features
         found = np.array(columns, np.int64)
         ids = self._vocabulary.namespace_ids(spaces)
         found[:, 1:3] = np.append(0, np.where(ids < 0, MAX_NAMESPACES, ids + 1))[found[:, 1:3]]
@@ -250,7 +250,7 @@ class TableReader:
         names: list[bytes] = []  # in the order in which columns refer to them
         for column in self._recipe.columns:
             plain = column.role == "number" and not column.edges
-            own = [b"%d" % i for i in range(column.n_fixed)]
+            own = [b"%d" % i for i in range(column.n_number_features)]
             names += [column.name.encode()] if plain else own
         fixed, ends = b"".join(names), np.cumsum([0, *map(len, names)])
         text = np.empty(max(n_bytes, len(fixed)) + PADDING, np.uint8)

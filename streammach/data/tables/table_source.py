@@ -17,7 +17,7 @@ from streammach.data.tables.head import Head
 from streammach.data.tables.table_reader import TableCounts, TableReader
 from streammach.data.tokenizers import STEM_BYTES
 from streammach.errors import DataError, clean
-from streammach.forks import Turn
+from streammach.forks import ForkSafeLock
 from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
@@ -34,7 +34,7 @@ class Table(Source[Any]):
     def __init__(self, options: SourceOptions) -> None:
         self.options, self.counts = options, TableCounts()
         self._recipe = options.recipe
-        self._lock = Turn()
+        self._lock = ForkSafeLock()
         self._absent: frozenset[str] | None = None
 
     @abstractmethod

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import UTF8_HINT
 from streammach.data.formats.parsed import NEWLINE
-from streammach.data.source import START, Large, Place
+from streammach.data.source import START, LargePiece, Place
 from streammach.data.source_options import SourceOptions
 from streammach.data.tables.cell_kernels import (
     CELLS,
@@ -140,7 +140,7 @@ class TextTable(Table, TextFile):
         self._lines_through += _lines(text[:cut])
         return cut
 
-    def _large(self, text: NDArray[np.uint8]) -> Large | None:
+    def _large(self, text: NDArray[np.uint8]) -> LargePiece | None:
         if self._recipe is None:  # it is looked for
             return None
         return of_text(text, self.recipe, objects=not self.names_known)

@@ -21,7 +21,7 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.data.holdout import masked_blocks
 from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
-from streammach.figures import Reached, scores_text, words
+from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.model.findings import LEAST_SECONDS
 from streammach.parts.base import PartSession
 from streammach.parts.counts import saved
@@ -36,7 +36,7 @@ from streammach.parts.counts.group_fit import (
     start_weights,
 )
 from streammach.parts.counts.labels import LEARNT, learn_from
-from streammach.parts.counts.saved import Counted
+from streammach.parts.counts.saved import SavedCounts
 from streammach.prediction.metrics import propensities
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
@@ -90,39 +90,41 @@ class CountLearner:
         config = session.plan.config
         self._max_pairs = config.size_of("counts")
         self._threads = config.placement.threads
-        rows = self._held.rows.labelled
+        rows = self._held.rows.with_known_class
         n_fit = self._options.fit_rows
         self._fitting = Fitting(
             rows, rows.n_rows if n_fit is None else n_fit, threads=self._threads
         )
 
-    def run(self) -> Counted:
+    def run(self) -> SavedCounts:
         """Return counts with the best weights that there is time for."""
         self._session.begin(COUNTING)
-        table = self._counted()
+        table = self._count_rows()
         started = start_weights(np.zeros(table.n_features, np.int32))
         if self._fitting.n_fit < MIN_FIT_ROWS:
             why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
-            reached = self._fitting.judged(table, started, self._fitting.rows)
+            reached = self._fitting.measure(table, started, self._fitting.rows)
             usual = Fitted.of(started, reached)
-            return Counted(table=table, start=started, grouped=usual, learnt=usual, reasons=(why,))
+            return SavedCounts(
+                table=table, start=started, grouped=usual, learnt=usual, reasons=(why,)
+            )
         self._session.begin(WEIGHING)
         self._limit_fits(table, started)
         start, grouped, why = self._choose_grouping(table)
-        self._session.measured(STAGE, grouped.reached)
+        self._session.note_metrics(STAGE, grouped.reached)
         spare, learnt, n_rows = SPARE * grouped.seconds, grouped, 0
-        if self._clock.left > spare:
+        if self._clock.remaining_seconds > spare:
             self._session.begin(LEARNING)
-            start, n_rows = self._taught(table, grouped.weights(start), spare)
-        if n_rows or (self._clock.left > spare and not self._clock.limited):
+            start, n_rows = self._learn_weights(table, grouped.weights(start), spare)
+        if n_rows or (self._clock.remaining_seconds > spare and not self._clock.limited):
             self._session.begin(WEIGHING_PAIRS)
             learnt = self._fitting.once(self._session, "pairs", table, start)
-            self._session.measured(STAGE, learnt.reached)
+            self._session.note_metrics(STAGE, learnt.reached)
             self._session.tell(
                 f"counts with feature and pair weights: held-out {self._said.both} "
                 f"{learnt.reached.text}"
             )
-        return Counted(
+        return SavedCounts(
             table=table, start=start, grouped=grouped, learnt=learnt,
             reasons=(f"counts of {table.n_pairs:,} pairs by {why}",),
             fit_rows=self._fitting.n_fit, pair_rows=n_rows,
@@ -135,21 +137,21 @@ class CountLearner:
             n_fit = fitting.n_fit
             fitting.limit(PROBE_ROWS, PROBE_ROWS)
             began = time.monotonic()
-            fitting.screened(table, start)
+            fitting.screen(table, start)
             a_row = (time.monotonic() - began) / fitting.n_fit
-            fits = int(FIT_SHARE * max(self._clock.left, 0.0) / a_row)
+            fits = int(FIT_SHARE * max(self._clock.remaining_seconds, 0.0) / a_row)
             wanted = max(min(n_fit, fits), fitting.n_fit)
         if wanted is not None:
             fitting.limit(wanted, MEASURED * wanted)
 
-    def _masked(self, mask: Mask | None) -> Iterator[tuple[RowBlock, Mask]]:
+    def _masked_rows(self, mask: Mask | None) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the rows of the store without what all of them have, and which are masked."""
         for block, own in masked_blocks(self._dataset, mask):
-            yield block.beyond(self._dataset.shared), own
+            yield block.beyond(self._dataset.n_common_features), own
 
     def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
-        with closing(ahead(self._masked(self._mask), "counted", patience=None)) as blocks:
+        with closing(ahead(self._masked_rows(self._mask), "counted", patience=None)) as blocks:
             for block, held in blocks:
                 self._session.check()
                 some = min(n_rows, block.n_rows)
@@ -159,10 +161,10 @@ class CountLearner:
                 if not n_rows:
                     return
 
-    def _labelled(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
+    def _rows_by_label(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the same with a row for each label."""
         for block, held in self._blocks(n_rows, of):
-            for rows, numbers in block.repeated():
+            for rows, numbers in block.rows_by_label():
                 yield rows, held[numbers]
 
     def _gain_model(self) -> PairGainModel | None:
@@ -185,7 +187,7 @@ class CountLearner:
         slope = np.maximum(found.slope, MIN_SLOPE)
         return PairGainModel(slope[found.group], found.match[found.group])
 
-    def _counted(self) -> CountTable:
+    def _count_rows(self) -> CountTable:
         facts, findings = self._dataset.facts, self._session.findings
         place, identity = findings.folder / TABLE, findings.identity
         if findings.lasting and place.is_dir():
@@ -195,8 +197,8 @@ class CountLearner:
         table = self._count(self._gain_model())
         if time.monotonic() - began >= LEAST_SECONDS:
             start = start_weights(np.zeros(table.n_features, np.int32))
-            nothing = Fitted.of(start, Reached(0.0, 0.0))
-            counted = Counted(table=table, start=start, grouped=nothing, learnt=nothing)
+            nothing = Fitted.of(start, HeldOutMetrics(0.0, 0.0))
+            counted = SavedCounts(table=table, start=start, grouped=nothing, learnt=nothing)
             findings.write(lambda: saved.save(counted, place, identity))
         return table
 
@@ -205,23 +207,23 @@ class CountLearner:
         facts, first = self._dataset.facts, n_rows or self._dataset.n_rows
         mark_bytes = WEIGHT_BYTES * self._max_pairs
 
-        def counted(model: PairGainModel | None) -> CountTable:
+        def count_for_model(model: PairGainModel | None) -> CountTable:
             each = 1 if model is None else 2
             marks = MARK_BYTES * (1 + facts.weighted) * facts.nnz
             passes = 2 + each * -(-marks // max(mark_bytes, 1))  # the last: sorts
             done = StageRows(self._session, passes * first)
             return count_pairs(
-                lambda: self._labelled(first, done), facts.n_features, facts.n_classes,
+                lambda: self._rows_by_label(first, done), facts.n_features, facts.n_classes,
                 max_pairs=self._max_pairs, mark_bytes=mark_bytes,
                 threads=self._threads, gain_model=model, weighted=facts.weighted,
             )  # fmt: skip
 
         try:
-            table = counted(gain_model)
+            table = count_for_model(gain_model)
         except OverflowError:  # six standard errors above the store's estimate, or a false one
             self._session.tell("the store holds more pairs than it says")
             gain_model = usual_gains(facts.n_features)
-            table = counted(gain_model)
+            table = count_for_model(gain_model)
         of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
         kept = "" if gain_model is None else ", those that add most"
         self._session.tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
@@ -230,12 +232,13 @@ class CountLearner:
     def _choose_grouping(self, table: CountTable) -> tuple[GroupWeights, Fitted, str]:
         """Return the best way to group features, the weights for it, and the evidence."""
         ways = groupings(self._dataset, table)
-        tried: dict[str, Reached] = {}
+        tried: dict[str, HeldOutMetrics] = {}
         for i, (name, group) in enumerate(ways.items()):
             self._session.check()
             self._session.at(i, len(ways) + WHOLE_FIT)
             tried[name] = self._session.findings.once(
-                "screened", Reached, partial(self._fitting.screened, table, start_weights(group)),
+                "screened", HeldOutMetrics,
+                partial(self._fitting.screen, table, start_weights(group)),
                 of=[name, table.n_pairs, self._fitting.n_fit],
             )  # fmt: skip
             self._session.tell(f"by {name}: held-out {self._said.both} {tried[name].text}")
@@ -246,7 +249,7 @@ class CountLearner:
         fitted = self._fitting.once(self._session, f"counts-{table.n_pairs}", table, start)
         return start, fitted, f"{best}: held-out {self._said.both} {figures}"
 
-    def _taught(
+    def _learn_weights(
         self, table: CountTable, alone: GroupWeights, spare: float
     ) -> tuple[GroupWeights, int]:
         """Return the weights with those of features and pairs, and the rows they are learnt from.
@@ -289,13 +292,13 @@ class CountLearner:
     def _lessons(self) -> Iterator[RowBlock]:
         """Yield the rows of the store that are not held out, some thousands at a time."""
 
-        def taken() -> Iterator[RowBlock]:
-            for block, held in self._masked(self._mask):
+        def take_rows() -> Iterator[RowBlock]:
+            for block, held in self._masked_rows(self._mask):
                 kept = np.flatnonzero(~held)
                 for start in range(0, len(kept), LESSON_ROWS):
                     yield block.take(kept[start : start + LESSON_ROWS])
 
-        with closing(ahead(taken(), "lessons", patience=None)) as lessons:
+        with closing(ahead(take_rows(), "lessons", patience=None)) as lessons:
             for rows in lessons:
                 self._session.check()
                 yield rows
@@ -320,7 +323,7 @@ def held_out_loss(
     without = scores.astype(np.float64)
 
     def loss_of(weights: GroupWeights) -> float:
-        learnt = evidence_of(weights).learnt.astype(np.float64)
+        learnt = evidence_of(weights).learnt_sums.astype(np.float64)
 
         def loss(share: float) -> float:
             z = without + share * learnt
@@ -337,7 +340,7 @@ def held_out_loss(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LessonsState:
+class PairUpdateState:
     """How far a learning is."""
 
     seen: Count  # rows that were learnt from
@@ -357,10 +360,10 @@ def learn_while_it_pays(
     """
     n_rows, most = session.dataset.n_rows, session.options.pair_rows
     enough, began = MOST_LESSONS if most is None else most, time.monotonic()
-    at = session.findings.load(LEARNT, LessonsState, learner.state())
+    at = session.findings.load(LEARNT, PairUpdateState, learner.state())
     if at is None:
         learner.begin()
-        at = LessonsState(seen=0, loss=None, due=n_rows // 2)
+        at = PairUpdateState(seen=0, loss=None, due=n_rows // 2)
     last_saved, passed = began, 0  # rows of the passes, with those that were learnt from before
     passes = itertools.chain.from_iterable(lessons() for _ in range(MOST_PASSES))
     try:
@@ -370,7 +373,7 @@ def learn_while_it_pays(
                 continue
             learner.learn(rows)
             at = replace(at, seen=passed)
-            if at.seen >= enough or session.clock.left < spare:
+            if at.seen >= enough or session.clock.remaining_seconds < spare:
                 break
             if most is None and at.seen >= at.due:
                 before, now = at.loss, loss()

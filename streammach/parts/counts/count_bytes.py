@@ -74,7 +74,7 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     }  # fmt: skip
 
 
-def judged(facts: DataFacts, config: RunConfig) -> int:
+def judging_bytes(facts: DataFacts, config: RunConfig) -> int:
     """Return the bytes of counts and of those of a form, while forms of a model are judged."""
     max_pairs = config.size_of("counts")
     if not max_pairs:

@@ -17,7 +17,7 @@ from streammach.counts.learning import GroupWeights, class_logarithms, evidence,
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.errors import ModelError
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.parts.base import PartSession
 from streammach.parts.counts.count_bytes import (
     FIT_BYTES,
@@ -62,12 +62,12 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prior: float
     learnt: float
     hashed: float
-    reached: Reached
+    reached: HeldOutMetrics
     seconds: Amount = 0.0  # of the fit
     best: Amount = 0.0  # of rows with lists: the best score with any weight of ``ln n_i``
 
     @classmethod
-    def of(cls, w: GroupWeights, reached: Reached) -> Fitted:
+    def of(cls, w: GroupWeights, reached: HeldOutMetrics) -> Fitted:
         """Return the numbers of weights."""
         slope, match, penalty = (
             tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
@@ -123,7 +123,7 @@ class Fitting:
             self.n_fit = self.n_fit * FIT_BYTES // n_bytes
         self.rows = self._known.take(places)
 
-    def screened(self, table: CountTable, start: GroupWeights) -> Reached:
+    def screen(self, table: CountTable, start: GroupWeights) -> HeldOutMetrics:
         """Return what weights reach on a half of the rows, fitted on the other half."""
         half = self.n_fit // 2
         found = self._evidence(table, start)
@@ -142,12 +142,12 @@ class Fitting:
 
         def fit() -> Fitted:
             began = time.monotonic()
-            found = self.fitted(table, start)
+            found = self.fit(table, start)
             return msgspec.structs.replace(found, seconds=time.monotonic() - began)
 
         return session.findings.once(name, Fitted, fit, of=self.n_fit)
 
-    def fitted(self, table: CountTable, start: GroupWeights) -> Fitted:
+    def fit(self, table: CountTable, start: GroupWeights) -> Fitted:
         """Fit the weights on candidates by `start` and by the hashed models.
 
         Two fits, each on half of the rows, are measured on the others; the third, on all, is kept.
@@ -184,7 +184,7 @@ class Fitting:
                 for part in (*halves, found)
             ]
         rows = self.rows.part(self._first, self._first + self.n_fit)
-        fits = _adjusted(fits, *_best_adjustment(fits, halves, rows, self.workers))
+        fits = _adjust(fits, *_best_adjustment(fits, halves, rows, self.workers))
         listed = found.listed
         seen = _unseen_score(fits, halves, rows, self.workers)
         del found, halves  # a large part of the memory
@@ -198,24 +198,24 @@ class Fitting:
             both = RowBlock.concat(some)
 
             def scores(tilt: float) -> NDArray[np.float64]:
-                pairs = zip(_tilted(fits[:2], tilt), some, strict=True)
+                pairs = zip(_add_tilt(fits[:2], tilt), some, strict=True)
                 return score_rows(both, np.concatenate([self._top(table, *x) for x in pairs]))
 
             tilt, best = largest_tilt(scores, best_alone=both.lists.weights is not None)
-            fits = _tilted(fits, tilt)
-        fitted = Fitted.of(fits[2], self._unseen(table, fits, others))
+            fits = _add_tilt(fits, tilt)
+        fitted = Fitted.of(fits[2], self._measure_unseen(table, fits, others))
         return msgspec.structs.replace(fitted, best=best), seen
 
-    def _unseen(
+    def _measure_unseen(
         self, table: CountTable, fits: list[GroupWeights], others: Sequence[RowBlock]
-    ) -> Reached:
+    ) -> HeldOutMetrics:
         """Return what the first two fits reach on rows that each did not see."""
-        found = [self.judged(table, *one) for one in zip(fits[:2], others, strict=True)]
+        found = [self.measure(table, *one) for one in zip(fits[:2], others, strict=True)]
         figures = [[x for x in msgspec.structs.astuple(one) if x is not None] for one in found]
         sizes = [max(float(rows.weights.sum(dtype=np.float64)), 1e-30) for rows in others]
-        return Reached(*np.average(figures, axis=0, weights=sizes).tolist())
+        return HeldOutMetrics(*np.average(figures, axis=0, weights=sizes).tolist())
 
-    def judged(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> Reached:
+    def measure(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> HeldOutMetrics:
         """Return what weights reach on rows."""
         return measure_ids(rows, self._top(table, weights, rows))
 
@@ -287,7 +287,7 @@ class Fitting:
 
 def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
     """Return the weights of candidates that are classes of their row, else 0: float32 (n, m)."""
-    return rows.lists.gained(candidates) * (candidates >= 0)
+    return rows.lists.gains_of(candidates) * (candidates >= 0)
 
 
 def uses_learnt(grouped: Fitted, learnt: Fitted, n_rows: int, *, listed: bool) -> bool:
@@ -296,11 +296,11 @@ def uses_learnt(grouped: Fitted, learnt: Fitted, n_rows: int, *, listed: bool) -
     return learnt.score > grouped.score - near
 
 
-def _tilted(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
+def _add_tilt(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
     return [replace(weights, prior=weights.prior - tilt) for weights in fits]
 
 
-def _adjusted(fits: list[GroupWeights], factor: float, step: float) -> list[GroupWeights]:
+def _adjust(fits: list[GroupWeights], factor: float, step: float) -> list[GroupWeights]:
     return [replace(w, hashed=w.hashed * factor, learnt=w.learnt + step) for w in fits]
 
 
@@ -326,7 +326,7 @@ def _best_adjustment(
     whole, factor = fits[-1], FACTORS[0]
 
     def score(factor: float, step: float) -> float:
-        return _unseen_score(_adjusted(fits[:2], factor, step), halves, rows, workers)
+        return _unseen_score(_adjust(fits[:2], factor, step), halves, rows, workers)
 
     if whole.hashed > 0:
         factor = max(FACTORS, key=lambda factor: score(factor, LABEL_STEPS[0]))

@@ -86,7 +86,7 @@ class CandidateFeatures:
         """Return a thread's scratch for kernels."""
         return FitRoom.of_rows(self.n_groups, self.repeated.shape[1])
 
-    def merged(self) -> CandidateFeatures:
+    def merge_groups(self) -> CandidateFeatures:
         """Return the same with all groups as one."""
         counted = np.empty((3 * self.n_rows, self.repeated.shape[1]), np.float32)
         for i, (a, b) in enumerate(pairwise(self.starts)):
@@ -153,7 +153,7 @@ def fit_groups(
     g = found.n_groups
     common = np.array([SLOPE, MATCH, float(learnt), PENALTY, PRIOR, HASHED * hashed])
     active = np.array([True, True, learnt, True, True, hashed])
-    one = _Problem(found.merged(), common, active, workers).solve()
+    one = _Problem(found.merge_groups(), common, active, workers).solve()
     sizes = [g, g, 1, g, 1, 1]
     x = _Problem(found, np.repeat(one, sizes), np.repeat(active, sizes), workers).solve()
     slope, match, rest, penalty, last = np.split(x, [g, 2 * g, 2 * g + 1, 3 * g + 1])

@@ -33,12 +33,12 @@ def learn_from(
     for rows in lessons() if enough else ():
         learner.take(rows)
         later = SOLVING * (time.monotonic() - began) + spare
-        if learner.full or learner.n_rows >= enough or session.clock.left < later:
+        if learner.full or learner.n_rows >= enough or session.clock.remaining_seconds < later:
             break
     done = 0
     for share in learner.learn():
         session.check()
-        if session.clock.left < spare and share < 1:
+        if session.clock.remaining_seconds < spare and share < 1:
             session.tell("no time was left to learn labels")
             return 0
         add(int(share * learner.n_rows) - done)

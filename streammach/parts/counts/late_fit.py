@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streammach.clock import TimeOver
 from streammach.data.holdout import masked_blocks
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.linear.late import BEST, NEGATIVES, LateLabels, examples_of, rank_again
 from streammach.linear.learner import LinearLearner, LinearOptions
 from streammach.linear.weights import LinearScorer
@@ -44,8 +44,8 @@ class LateFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The weight, 0 where rows are better without; and what is reached."""
 
     weight: Amount
-    with_them: Reached
-    without: Reached
+    with_them: HeldOutMetrics
+    without: HeldOutMetrics
 
 
 def late_labels(session: PartSession, ranking: Ranking) -> tuple[LateLabels, LateFit] | None:
@@ -55,26 +55,26 @@ def late_labels(session: PartSession, ranking: Ranking) -> tuple[LateLabels, Lat
         return None
     made: list[LateLabels] = []
 
-    def fitted() -> LateFit:
+    def fit_late() -> LateFit:
         session.begin(LATE)
-        made.append(_learnt(session, ranking))
+        made.append(_learn_classifiers(session, ranking))
         return _fit(made[0], rows, ranking, session.plan.config.placement.threads)
 
     try:
-        fit = session.findings.once("late", LateFit, fitted)
+        fit = session.findings.once("late", LateFit, fit_late)
         if not fit.weight:
             return None
-        late = made.pop() if made else _learnt(session, ranking)
+        late = made.pop() if made else _learn_classifiers(session, ranking)
     except TimeOver:
         session.tell("no time was left to learn classifiers of labels")
         return None
     return LateLabels(classifiers=late.classifiers, weight=fit.weight), fit
 
 
-def _learnt(session: PartSession, ranking: Ranking) -> LateLabels:
+def _learn_classifiers(session: PartSession, ranking: Ranking) -> LateLabels:
     """Return classifiers learnt from rows that are not held out; TimeOver without the time."""
     data, threads = session.dataset, session.plan.config.placement.threads
-    taken = [*_taken(session, ranking)]
+    taken = [*_take_rows(session, ranking)]
     rows = RowBlock.concat([part for part, _ in taken])
     best = np.concatenate([own for _, own in taken])
     taken.clear()
@@ -94,7 +94,9 @@ def _learnt(session: PartSession, ranking: Ranking) -> LateLabels:
     return LateLabels(classifiers=found, weight=1.0)
 
 
-def _taken(session: PartSession, ranking: Ranking) -> Iterator[tuple[RowBlock, NDArray[np.int32]]]:
+def _take_rows(
+    session: PartSession, ranking: Ranking
+) -> Iterator[tuple[RowBlock, NDArray[np.int32]]]:
     """Yield rows to learn from, and what they are taken for, while there is room and time."""
     data, began = session.dataset, time.monotonic()
     most, n = late_rows(data.facts, session.plan.config.size_of("counts")), 0
@@ -108,8 +110,8 @@ def _taken(session: PartSession, ranking: Ranking) -> Iterator[tuple[RowBlock, N
             best = ranking(some, NEGATIVES)[0].astype(np.int32)
             n += some.n_rows
             session.at(n / most, 2)
-            yield some.beyond(data.shared), best
-            if session.clock.left < SOLVING * (time.monotonic() - began):
+            yield some.beyond(data.n_common_features), best
+            if session.clock.remaining_seconds < SOLVING * (time.monotonic() - began):
                 return
 
 

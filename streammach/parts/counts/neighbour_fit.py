@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.data.holdout import masked_blocks
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.parts.base import PartSession
 from streammach.parts.counts.count_bytes import near_room
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
-from streammach.rows.neighbours import Neighbours, gathered
+from streammach.rows.neighbours import Neighbours, gather_rows
 from streammach.spec.types import Amount
 
 WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -33,13 +33,13 @@ class NeighbourFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The best weight, 0 where no other is better by more than noise, and what is reached."""
 
     weight: Amount
-    with_them: Reached
-    without: Reached
+    with_them: HeldOutMetrics
+    without: HeldOutMetrics
 
 
 def judges(session: PartSession) -> RowBlock | None:
     """Return held-out rows with lists of labels that decide, None if there are too few."""
-    rows = session.held.rows.labelled
+    rows = session.held.rows.with_known_class
     if not session.dataset.listed or rows.n_rows < LEAST:
         return None
     return rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
@@ -61,29 +61,29 @@ def neighbours(
         return None
     made: list[tuple[Neighbours, NDArray[np.float32]]] = []
 
-    def fitted() -> NeighbourFit:
-        made.append(_gathered(session))
+    def fit_neighbours() -> NeighbourFit:
+        made.append(_gather_rows(session))
         weights = WEIGHTS if before is None else (0.0, before)
         return _fit(session, made[0][0], rows, ranking, weights, each)
 
-    fit = session.findings.once("neighbours", NeighbourFit, fitted)
+    fit = session.findings.once("neighbours", NeighbourFit, fit_neighbours)
     weight = fit.weight if before is None else before
     if not weight:
         return None
-    found, norms = made.pop() if made else _gathered(session)
+    found, norms = made.pop() if made else _gather_rows(session)
     return replace(found, weight=weight), norms, fit
 
 
-def _gathered(session: PartSession) -> tuple[Neighbours, NDArray[np.float32]]:
+def _gather_rows(session: PartSession) -> tuple[Neighbours, NDArray[np.float32]]:
     data, mask = session.dataset, session.held.mask
 
     def blocks() -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
         for block, held in masked_blocks(data, mask):
             session.check()
-            yield block.beyond(data.shared), held
+            yield block.beyond(data.n_common_features), held
 
     n_bytes = near_room(session.plan.config.size_of("counts"))
-    return gathered(blocks, data.n_features, n_bytes)
+    return gather_rows(blocks, data.n_features, n_bytes)
 
 
 def _fit(

@@ -12,19 +12,19 @@ from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.scores import CountScorer
 from streammach.data.holdout import masked_rows
-from streammach.figures import Reached, scores_text, words
+from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Part, PartSession
 from streammach.parts.counts import alone, saved
 from streammach.parts.counts import count_bytes as bytes_of
-from streammach.parts.counts.as_before import OnwardLearner
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
-from streammach.parts.counts.last_tilt import last_tilt
+from streammach.parts.counts.label_prior import last_tilt
 from streammach.parts.counts.late_fit import LATE, late_labels
 from streammach.parts.counts.neighbour_fit import neighbours
-from streammach.parts.counts.saved import Counted
+from streammach.parts.counts.saved import SavedCounts
+from streammach.parts.counts.warm_counts import OnwardLearner
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.prediction.ranking import ListRanking, by_classifiers, by_counts, by_hashes
@@ -72,8 +72,9 @@ class CountsDecision(Decision):
     counts: CountWeights
 
     def __init__(
-        self, session: PartSession, counted: Counted, best: GroupWeights, reasons: tuple[str, ...],
-        figures: dict[Ranker, Reached], transform: Transform | None = None,
+        self, session: PartSession, counted: SavedCounts, best: GroupWeights,
+        reasons: tuple[str, ...], figures: dict[Ranker, HeldOutMetrics],
+        transform: Transform | None = None,
     ) -> None:  # fmt: skip
         super().__init__(reasons=(*counted.reasons, *reasons), figures=figures)
         self._session, self._table, self._weights = session, counted.table, best
@@ -90,7 +91,7 @@ class CountsDecision(Decision):
                 f"{words(session.dataset.listed).both} {fit.with_them.text} with, "
                 f"{fit.without.text} without",
             )
-            session.measured("neighbours", fit.with_them)
+            session.note_metrics("neighbours", fit.with_them)
         tilt = last_tilt(session, ranking, class_logarithms(self._table)[0])
         if tilt is not None:
             self._weights = replace(best, prior=best.prior + tilt.back)
@@ -116,7 +117,7 @@ class CountsDecision(Decision):
                 f"{words(session.dataset.listed).both} {own.with_them.text} with, "
                 f"{own.without.text} without",
             )
-            session.measured(LATE, own.with_them)
+            session.note_metrics(LATE, own.with_them)
         self.ranking = ranking
 
     def _ranked_by(self, counts: CountWeights) -> ListRanking:
@@ -132,7 +133,7 @@ class CountsDecision(Decision):
         self._table.forget_places()
         for rows in masked_rows(session.dataset, session.held.mask):
             session.check()
-            for repeated, _ in rows.repeated():
+            for repeated, _ in rows.rows_by_label():
                 self._table.add(repeated)
         if near is not None:
             near = replace(near, norms=self._norms)
@@ -147,7 +148,7 @@ class CountsDecision(Decision):
 class CountsAhead(Ahead):
     """Counts with weights of their own."""
 
-    def __init__(self, counted: Counted, *, listed: bool) -> None:
+    def __init__(self, counted: SavedCounts, *, listed: bool) -> None:
         self.counted, self.unfinished = counted, alone.UNFINISHED
         # Fits beside hashed models: two, of more candidates; classifiers take about as long.
         seconds = 3 * counted.grouped.seconds
@@ -164,7 +165,7 @@ class CountsAhead(Ahead):
         if counted.learns:
             used = counted.best is counted.learnt
             reasons = (_of_pairs(session, counted.grouped, counted.learnt, used=used),)
-        figures: dict[Ranker, Reached] = {"blend": counted.best.reached}
+        figures: dict[Ranker, HeldOutMetrics] = {"blend": counted.best.reached}
         best = counted.weights(counted.best)
         return CountsDecision(session, counted, best, reasons, figures)
 
@@ -177,10 +178,10 @@ def _of_pairs(session: PartSession, grouped: Fitted, learnt: Fitted, *, used: bo
     )
 
 
-def _beside_hashes(session: PartSession, counted: Counted, transform: Transform) -> Decision:
+def _beside_hashes(session: PartSession, counted: SavedCounts, transform: Transform) -> Decision:
     """Fit the weights of counts beside trained hashed models, and say whether they pay."""
     backend, both = session.backend, words(session.dataset.listed).both
-    rows = session.held.rows.labelled
+    rows = session.held.rows.with_known_class
     if counted.fit_rows < alone.MIN_FIT_ROWS:
         reason = f"no counts: {rows.n_rows:,} held-out rows are too few to weigh them"
         return Decision(reasons=(reason,))
@@ -190,7 +191,9 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
     )  # fmt: skip
     session.begin(BESIDE)
     hashed = session.findings.once(
-        "hashed", Reached, lambda: measure_ranking(rows, by_hashes(backend, "logsum", transform))
+        "hashed",
+        HeldOutMetrics,
+        lambda: measure_ranking(rows, by_hashes(backend, "logsum", transform)),
     )
     start = counted.weights(counted.grouped)
     grouped = learnt = best = fitting.once(session, "beside", counted.table, start)
@@ -207,20 +210,20 @@ def _beside_hashes(session: PartSession, counted: Counted, transform: Transform)
         f"beside hashed models: held-out {both} {grouped.reached.text}, "
         f"with feature and pair weights {learnt.reached.text}"
     )
-    session.measured("hashed models and counts", best.reached)
+    session.note_metrics("hashed models and counts", best.reached)
     better = best.score > hashed.selection_score
     reasons = (
         _of_pairs(session, grouped, learnt, used=used),
         f"counts {'kept' if better else 'left out'}: held-out {both} "
         f"{best.reached.text} with, {hashed.text} without",
     )
-    figures: dict[Ranker, Reached] = {"logsum": hashed, "blend": best.reached}
+    figures: dict[Ranker, HeldOutMetrics] = {"logsum": hashed, "blend": best.reached}
     if not better:
         return Decision(reasons=(*counted.reasons, *reasons), figures=figures)
     return CountsDecision(session, counted, best.weights(start), reasons, figures, transform)
 
 
-def _as_in_run(session: PartSession, counted: Counted, transform: Transform) -> Decision:
+def _as_in_run(session: PartSession, counted: SavedCounts, transform: Transform) -> Decision:
     """Let counts and hashed models weigh as in the run that the training goes on from."""
     assert session.known is not None, "it goes on"
     rows, hashed = session.held.rows, by_hashes(session.backend, "logsum", transform)
@@ -228,10 +231,10 @@ def _as_in_run(session: PartSession, counted: Counted, transform: Transform) -> 
     weights = counted.weights(counted.learnt)
     found = CountsDecision(session, counted, weights, (), {}, transform)
     assert found.ranking is not None, "it ranks"
-    figures: dict[Ranker, Reached] = {
+    figures: dict[Ranker, HeldOutMetrics] = {
         "logsum": measure_ranking(rows, hashed), "blend": measure_ranking(rows, found.ranking)
     }  # fmt: skip
-    session.measured("hashed models and counts", figures["blend"])
+    session.note_metrics("hashed models and counts", figures["blend"])
     reason = (
         f"hashed models weigh {weights.hashed:z.3g} beside counts, as in the run: held-out "
         f"{words(session.dataset.listed).both} {scores_text(figures.items())}"
@@ -278,7 +281,7 @@ class Counts(Part):
 
     def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
         """Return the bytes of counts and of those of a form."""
-        return bytes_of.judged(facts, config)
+        return bytes_of.judging_bytes(facts, config)
 
     def smaller_bytes(self, facts: DataFacts, config: RunConfig) -> int:
         """Return the bytes of the pairs of a model, and of those of a smaller one."""
@@ -339,7 +342,7 @@ class Counts(Part):
         found = (OnwardLearner if goes_on else alone.CountLearner)(session).run()
         return CountsAhead(found, listed=session.dataset.listed)
 
-    def reopened(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
+    def reopen(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
         shape = session.plan.config.shape
         if not folder.is_dir():
             return None

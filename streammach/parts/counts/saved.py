@@ -24,7 +24,7 @@ FEATURE_BYTES = 16  # start, group and weight
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
+class SavedCounts:
     """What counts are and reach without hashed models."""
 
     table: CountTable  # the counts of the rows that are not held out
@@ -71,7 +71,7 @@ def disk_bytes(n_pairs: int, n_features: int, n_classes: int) -> int:
     return PAIR_BYTES * n_pairs + FEATURE_BYTES * n_features + 16 * n_classes
 
 
-def save(counted: Counted, folder: Path, identity: str) -> None:
+def save(counted: SavedCounts, folder: Path, identity: str) -> None:
     """Write counts into a folder, which appears whole, or raise DiskError."""
     learnt = counted.learnt if counted.learns else None
     arrays = counted.table.arrays()
@@ -88,7 +88,7 @@ def save(counted: Counted, folder: Path, identity: str) -> None:
     )  # fmt: skip
 
 
-def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counted:
+def load(folder: Path, identity: str, n_features: int, n_classes: int) -> SavedCounts:
     """Return the counts of a folder, or raise ModelError or MismatchError."""
     document = read_state(folder / DOCUMENT, CountsDocument, identity, "table of counts")
     learnt = document.learnt
@@ -106,7 +106,7 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
             wanted |= {"theta": ("float32", pairs), "delta": ("float32", d)}
         found = {name: (tensor.type, tensor.shape) for name, tensor in header.items()}
         if found != wanted or len(pairs) != 1:
-            raise _damaged(folder, "its arrays are not those of counts")
+            raise _damage_error(folder, "its arrays are not those of counts")
 
     arrays = load_tensors(folder / TENSORS, document.tensors, check)
     total = np.float64 if arrays["counts"].dtype == np.float32 else np.int64
@@ -117,16 +117,16 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> Counte
         are_lists(table.starts, table.classes, n_classes)
         and within(group, len(document.grouped.slope)) and table.counts.min(initial=0) >= 0
     ):  # fmt: skip
-        raise _damaged(folder, "a number is out of its range")
+        raise _damage_error(folder, "a number is out of its range")
     start, grouped = start_weights(group), document.grouped
     if learnt is not None:
         start = replace(start, theta=arrays["theta"], delta=arrays["delta"])
-    return Counted(
+    return SavedCounts(
         table=table, start=start, grouped=grouped, learnt=learnt or grouped,
         reasons=document.reasons, fit_rows=document.fit_rows, pair_rows=document.pair_rows,
     )  # fmt: skip
 
 
-def _damaged(folder: Path, what: str) -> ModelError:
+def _damage_error(folder: Path, what: str) -> ModelError:
     hint = "Train again."
     return ModelError(f"damaged table of counts: {what}", path=folder, hint=hint)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.backends.rowmath import LOWEST
 from streammach.data.holdout import masked_blocks, masked_rows
-from streammach.figures import Reached, words
+from streammach.figures import HeldOutMetrics, words
 from streammach.parts.base import Decision, Part, PartSession
 from streammach.parts.discriminant import class_sums
 from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
@@ -25,7 +25,7 @@ from streammach.parts.switches import SWITCHES
 from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import MAX_FEATURES, Waves, laid_out, parts, product
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -88,7 +88,7 @@ class ClosedForm(Part):
     def text(self, part: PartPlan) -> str:
         return "closed form"
 
-    def untrained(self, session: PartSession, spec: TrainSpec) -> Reached:
+    def measure_untrained(self, session: PartSession, spec: TrainSpec) -> HeldOutMetrics:
         return ClosedFormFit(session, spec).share_of(untrained=True).reached
 
     def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
@@ -107,7 +107,7 @@ class ClosedFormShare:
 
     share: float  # its weight; 0 to leave it out
     prior_rows: float  # rows of the mean of all rows that each class is given beside its own
-    reached: Reached  # what held-out rows reach
+    reached: HeldOutMetrics  # what held-out rows reach
     reason: str  # why, in a sentence
 
 
@@ -137,15 +137,15 @@ class ClosedFormFit(Decision):
         """Return the share that held-out rows want, from sums that do not hold them."""
         priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
         total, n_rows = 1 + SOLVED_SHARE * len(priors), self._dataset.n_rows
-        began = self._clock.spent
+        began = self._clock.elapsed_seconds
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for block, held in masked_blocks(self._dataset, self._held.mask):
                 self._check()
                 self._at(done, total * n_rows)
                 self._add_rows(block.take(np.flatnonzero(~held)))
                 done += block.n_rows
-                later = (total - 1) * n_rows / done * (self._clock.spent - began)
-                if self._clock.left < later:  # the first rows stand for all
+                later = (total - 1) * n_rows / done * (self._clock.elapsed_seconds - began)
+                if self._clock.remaining_seconds < later:  # the first rows stand for all
                     break
         return self._kept.once(
             "closed-form", ClosedFormShare, lambda: self._best(priors, untrained=untrained),
@@ -157,17 +157,19 @@ class ClosedFormFit(Decision):
         rows = self._held.rows
         if rows.labels is None:
             rows = rows.take(np.flatnonzero(rows.classes >= 0))
-        rows, most = transformed(rows, self._transform), SATURATED if self._logistic else None
-        found: dict[tuple[float, float], Reached] = {}
+        rows, most = transform_block(rows, self._transform), SATURATED if self._logistic else None
+        found: dict[tuple[float, float], HeldOutMetrics] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for i, prior_rows in enumerate(priors):
                 self._check()
-                if found and self._clock.left < self._solving:
+                if found and self._clock.remaining_seconds < self._solving:
                     break
                 self._at(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(priors))
                 closed = (self._out, self._solve(prior_rows))
                 trained = (self._weights, self._bias)
-                for share, reached in _reached(rows, trained, closed, self._waves, shares, most):
+                for share, reached in _measure_shares(
+                    rows, trained, closed, self._waves, shares, most
+                ):
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found.get((0.0, 0.0))
@@ -189,7 +191,7 @@ class ClosedFormFit(Decision):
     def learn_held_out(self) -> None:
         """Take the held-out rows into what was added to the weights."""
         chosen = self._chosen
-        if not chosen.share or self._clock.left < self._solving:
+        if not chosen.share or self._clock.remaining_seconds < self._solving:
             return
         self._weights -= self._out
         self._bias -= self._added
@@ -209,19 +211,19 @@ class ClosedFormFit(Decision):
         self._backend.restore()
 
     def _solve(self, prior_rows: float) -> NDArray[np.float32]:
-        began = self._clock.spent
+        began = self._clock.elapsed_seconds
         bias = self._sums.solve(prior_rows, self._out, centred=self._logistic)
-        self._solving = self._clock.spent - began
+        self._solving = self._clock.elapsed_seconds - began
         return bias
 
     def _add_rows(self, rows: RowBlock) -> None:
-        self._sums.add(transformed(rows, self._transform))
+        self._sums.add(transform_block(rows, self._transform))
 
 
-def _reached(
+def _measure_shares(
     rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None,
     shares: tuple[float, ...] = SHARES, most: float | None = None,
-) -> Iterable[tuple[float, Reached]]:  # fmt: skip
+) -> Iterable[tuple[float, HeldOutMetrics]]:  # fmt: skip
     """Return what trained weights and a share of closed ones reach together, for each share."""
     hits = np.zeros((len(shares), 3))
     d, k = trained[0].shape

@@ -18,8 +18,8 @@ from streammach.data.holdout import masked_blocks
 from streammach.parts.base import Part, PartSession, Trials
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.rows.dense import Basis, RowMap, Waves, expanded, product
-from streammach.rows.transforms import transformed
+from streammach.rows.dense import Basis, RowMap, Waves, expand_rows, product
+from streammach.rows.transforms import transform_block
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -105,7 +105,7 @@ class Fourier(Part):
             if trials.climbs:
                 best = replace(best, learning_rate=spec.learning_rate * RATE)
         for bandwidth in BANDWIDTHS[1:]:
-            if session.clock.left <= 0:
+            if session.clock.remaining_seconds <= 0:
                 break
             other = replace(best, bandwidth=bandwidth)
             names = (f"{best.bandwidth:g}", f"{bandwidth:g}")
@@ -125,7 +125,7 @@ class Fourier(Part):
         better, reason = trials.better(spec, best, "rows", names[::-1])
         return best if better else spec, [*reasons, reason]
 
-    def used(self, spec: TrainSpec) -> bool:
+    def in_use(self, spec: TrainSpec) -> bool:
         return spec.bandwidth > 0
 
     def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
@@ -146,7 +146,7 @@ def waves_of(session: PartSession, spec: TrainSpec, n_more: int, basis: Basis | 
             plain, x = x, np.empty_like(x)
             basis.apply(plain, x)
         unit = usual_distance(x) * spec.bandwidth
-        directions, phases = drawn(spec.seed, d, n_more)
+        directions, phases = draw_directions(spec.seed, d, n_more)
         directions /= unit
         if basis is not None:
             phases -= product(basis.shift.astype(np.float64), directions)
@@ -158,7 +158,7 @@ def waves_of(session: PartSession, spec: TrainSpec, n_more: int, basis: Basis | 
     return Waves(projection, basis)
 
 
-def drawn(seed: int, n_features: int, n_more: int) -> tuple[NDArray[np.float64], ...]:
+def draw_directions(seed: int, n_features: int, n_more: int) -> tuple[NDArray[np.float64], ...]:
     """Return random directions float64 (d, D), long as Gaussian ones, and phases float64 (D,)."""
     rng = np.random.default_rng([seed, STREAM])
     blocks = []
@@ -186,7 +186,7 @@ def _some_rows(session: PartSession, spec: TrainSpec) -> NDArray[np.float32]:
     for block, out in masked_blocks(session.dataset, session.held.mask):
         session.check()
         rows = block.take(np.flatnonzero(~out)[: ROWS - n])
-        found.append(expanded(transformed(rows, spec.transform), session.dataset.n_features))
+        found.append(expand_rows(transform_block(rows, spec.transform), session.dataset.n_features))
         n += rows.n_rows
         if n >= ROWS:
             break

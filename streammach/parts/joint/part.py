@@ -29,7 +29,7 @@ class JointLoss(Part):
     switch = SWITCHES["joint"]
     couples = True
 
-    def excluded(self, config: RunConfig) -> str | None:
+    def reason_against(self, config: RunConfig) -> str | None:
         if config.shape.exact:
             return "an exact model has no repetitions to join"
         if config.placement.waves > 1:
@@ -62,7 +62,7 @@ class JointLoss(Part):
         better, reason = trials.better(spec, other, "loss", (spec.loss, "joint"))
         return other if better else spec, [*reasons, reason]
 
-    def used(self, spec: TrainSpec) -> bool:
+    def in_use(self, spec: TrainSpec) -> bool:
         return spec.loss == "joint"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_rows, row_folds
-from streammach.figures import Reached, gain_text, scores_text
+from streammach.figures import HeldOutMetrics, gain_text, scores_text
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row, scale_features
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
@@ -44,9 +44,9 @@ class LinearDecision(Decision):
     """Linear classifiers and what judged them."""
 
     def __init__(
-        self, learn: Callable[[], Linear], judged: Judged, reasons: tuple[str, ...]
+        self, learn: Callable[[], Linear], judged: ScoredRows, reasons: tuple[str, ...]
     ) -> None:
-        super().__init__(reasons=reasons, figures={"blend": judged.reached})
+        super().__init__(reasons=reasons, figures={"blend": judged.metrics})
         self._learn, self.judged = learn, (judged.rows, judged.ranking)
         self.ranking = judged.ranking
 
@@ -56,7 +56,7 @@ class LinearDecision(Decision):
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredRows:
     """Rows with scores of classifiers that did not learn from them."""
 
     rows: RowBlock
@@ -84,7 +84,7 @@ class Judged:
         return float(np.average(ids == true, weights=self.rows.weights)) + f1
 
     @property
-    def reached(self) -> Reached:
+    def metrics(self) -> HeldOutMetrics:
         """What they reach."""
         return measure_ids(self.rows, self.ranking(self.rows, MOST)[0])
 
@@ -92,7 +92,7 @@ class Judged:
 def decide(session: PartSession, most_weights: int) -> LinearDecision:
     """Choose by rows that decide; the classifiers of all rows are learnt at the end."""
     fitting = _Fitting(session, most_weights)
-    tried: dict[LinearOptions, Judged] = {}
+    tried: dict[LinearOptions, ScoredRows] = {}
 
     def best() -> LinearOptions:
         return max(tried, key=lambda options: tried[options].score)
@@ -103,7 +103,9 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
         changes = [FIRST, WITHOUT_IDF, {"cost": MANY_ROWS_COST}]
     changes += [WITH_VALUES] * fitting.has_values
     for i, change in enumerate(changes):
-        if tried and session.clock.left < 2 * session.clock.spent / (1 + len(tried)):
+        if tried and session.clock.remaining_seconds < 2 * session.clock.elapsed_seconds / (
+            1 + len(tried)
+        ):
             break
         if change.get("cost") == MANY_ROWS_COST and not _idf_is_wrong(list(tried.values())):
             continue
@@ -111,30 +113,30 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
         options = replace(best(), **change) if tried else LinearOptions(**change)
         tried[options] = fitting.judge(options)
     chosen = best()
-    figures = scores_text((_said(options), one.reached) for options, one in tried.items())
+    figures = scores_text((_options_text(options), one.metrics) for options, one in tried.items())
     reasons = (
-        f"linear classifiers, {_said(chosen)}: {fitting.how} accuracy / top-5 {figures}",
-        report_figure(session, fitting.how, tried[chosen].reached, fitting.n_judges),
+        f"linear classifiers, {_options_text(chosen)}: {fitting.how} accuracy / top-5 {figures}",
+        report_figure(session, fitting.how, tried[chosen].metrics, fitting.n_judges),
     )
     return LinearDecision(lambda: fitting.learn(chosen, fitting.all_rows), tried[chosen], reasons)
 
 
-def _idf_is_wrong(tried: list[Judged]) -> bool:
+def _idf_is_wrong(tried: list[ScoredRows]) -> bool:
     """Return whether the second of two trials, without idf, is better by half a standard error."""
-    first, second = (one.reached for one in tried)
+    first, second = (one.metrics for one in tried)
     return second.accuracy > first.accuracy + first.error(tried[0].rows.n_rows) / 2
 
 
-def report_figure(session: PartSession, how: str, own: Reached, n: int) -> str:
+def report_figure(session: PartSession, how: str, own: HeldOutMetrics, n: int) -> str:
     """Report what n rows reached that were not learnt from, with its standard error."""
-    session.measured("linear classifiers", own)
+    session.note_metrics("linear classifiers", own)
     if how != HELD_OUT:
         session.held = replace(session.held, origin=f"{n:,} rows, {how}")
     data = session.dataset
     return gain_text(how, "accuracy", own, n, data.label_counts.max() / data.n_rows)
 
 
-def _said(options: LinearOptions) -> str:
+def _options_text(options: LinearOptions) -> str:
     more = ("" if options.idf else ", no idf") + (" with values" if options.valued else "")
     return f"C {options.cost:g}{more}"
 
@@ -164,13 +166,13 @@ class _Fitting:
         some = self.all_rows.values[:: max(1, len(self.all_rows.values) // LOOKED_AT)]
         return len(np.unique(some)) > 1
 
-    def judge(self, options: LinearOptions) -> Judged:
+    def judge(self, options: LinearOptions) -> ScoredRows:
         """Return the scores of rows by classifiers that did not learn from them."""
         rows, held = self.all_rows, self._session.held
         if self._folds is None:
             mask = np.ones(rows.n_rows, np.bool_) if held.mask is None else ~held.mask
             weights = self.learn(options, rows.take(np.flatnonzero(mask)))
-            return Judged(held.rows, self._scores(weights, held.rows))
+            return ScoredRows(held.rows, self._scores(weights, held.rows))
         scores = np.empty((rows.n_rows, self._k), np.float32)
         for fold in np.unique(self._folds):
             self._session.check()
@@ -179,7 +181,7 @@ class _Fitting:
             known = rows.take(out)
             known = known.with_values(weights.scale[known.features] > 0)
             scores[out] = self._scores(weights, known)
-        return Judged(rows, scores)
+        return ScoredRows(rows, scores)
 
     def learn(self, options: LinearOptions, rows: RowBlock) -> LinearWeights:
         """Return the classifiers of rows."""

@@ -11,9 +11,9 @@ from streammach.data.holdout import masked_rows
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, KernelFit, Rows, fit_kernel
 from streammach.linear.kernel_map import find_flags
 from streammach.parts.base import PartSession
-from streammach.parts.linear.choice import HELD_OUT, Judged, LinearDecision, report_figure
+from streammach.parts.linear.choice import HELD_OUT, LinearDecision, ScoredRows, report_figure
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import expanded
+from streammach.rows.dense import expand_rows
 
 # Rows that a search is like; seconds of a product on the machine of docs/planner.md, and how much
 # slower a busy one is thought to be.
@@ -26,26 +26,30 @@ def decide_dense(session: PartSession) -> LinearDecision:
     """Return classifiers that were fitted, bandwidth and ridge by rows that are not in them."""
     data, held = session.dataset, session.held
     few = data.n_rows <= SAMPLE and held.mask is not None
-    judges = RowBlock.concat(list(_rows(session, None))) if few else held.rows.labelled
+    judges = RowBlock.concat(list(_rows(session, None))) if few else held.rows.with_known_class
     clock, most = session.clock, MOST_CENTRES
-    while clock.limited and most > LEAST_CENTRES and _seconds(session, most) > clock.left / 2:
+    while (
+        clock.limited
+        and most > LEAST_CENTRES
+        and _seconds(session, most) > clock.remaining_seconds / 2
+    ):
         most //= 2
-    enough = SEARCH_SHARE * clock.left if clock.limited else 0.0
+    enough = SEARCH_SHARE * clock.remaining_seconds if clock.limited else 0.0
     found: KernelFit = fit_kernel(
         _Blocks(session, None if few else held.mask), data.n_classes,
         held=None if few else _as_dense(judges, data.n_features),
         learn_held=held.mask is not None, missing=find_flags(data.features),
         seed=session.options.seed, check=session.check, most_centres=most,
-        is_over=lambda: clock.limited and clock.left < enough,
+        is_over=lambda: clock.limited and clock.remaining_seconds < enough,
     )  # fmt: skip
     assert found.scores is not None, "rows judge it"
-    judged, own = Judged(judges, found.scores), found.weights.map
+    judged, own = ScoredRows(judges, found.scores), found.weights.map
     how = ("leave-one-out" if len(own.centres) else "cross-validated") if few else HELD_OUT
     kernels = f"{len(own.centres):,} kernels of bandwidth {own.bandwidth[0]:g}"
     plain = "a linear discriminant, which is wrong less often than kernels"
     reasons = (
         f"{kernels}, ridge {found.ridge:g}" if len(own.centres) else plain,
-        report_figure(session, how, judged.reached, judges.n_rows),
+        report_figure(session, how, judged.metrics, judges.n_rows),
     )
     return LinearDecision(lambda: found.weights, judged, reasons)
 
@@ -74,4 +78,4 @@ def _rows(session: PartSession, mask: NDArray[np.bool_] | None) -> Iterator[RowB
 
 
 def _as_dense(rows: RowBlock, n_features: int) -> Rows:
-    return expanded(rows, n_features), rows.classes, rows.weights
+    return expand_rows(rows, n_features), rows.classes, rows.weights

@@ -54,7 +54,7 @@ class Linear(Part):
             return "rows are too many to learn each class from all"
         return None
 
-    def excluded(self, config: RunConfig) -> str | None:
+    def reason_against(self, config: RunConfig) -> str | None:
         return None if config.shape.unhashed else "it stands without hashed models"
 
     def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:

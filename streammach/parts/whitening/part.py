@@ -24,7 +24,7 @@ from streammach.rows import dense
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import PIECE_BYTES, RowMap
 from streammach.rows.label_lists import LabelLists
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -90,7 +90,7 @@ class Whitening(Part):
         white, why_rate = trials.choose_rate(white, "learning rate of whitened rows")
         return white, [reason, why_rate]
 
-    def used(self, spec: TrainSpec) -> bool:
+    def in_use(self, spec: TrainSpec) -> bool:
         return spec.whitened
 
     def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
@@ -108,7 +108,7 @@ def basis_of(session: PartSession, transform: Transform) -> dense.Basis:
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
         for block, out in masked_blocks(dataset, session.held.mask):
             session.check()
-            spread.add(transformed(block.take(np.flatnonzero(~out)), transform))
+            spread.add(transform_block(block.take(np.flatnonzero(~out)), transform))
             if spread.n_rows >= ROWS and (spread.enough or spread.n_rows >= ROWS_A_FEATURE * d):
                 break
         return spread.basis()
@@ -151,7 +151,7 @@ class Spread:
             own = 1.0 if w is None else np.repeat(w, np.diff(part.indptr)).astype(np.float64)
             self._values += part.nnz if w is None else float(np.sum(own))
             self._squares += float((np.square(part.values, dtype=np.float64) * own).sum())
-            x = dense.expanded(part, len(self._sum))
+            x = dense.expand_rows(part, len(self._sum))
             if not self._rows:  # sums of squares lose less around a row's place than around 0
                 self._origin = x.mean(axis=0)
             x -= self._origin

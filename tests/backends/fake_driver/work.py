@@ -36,13 +36,13 @@ def watch():
     from streammach.backends.cuda import launcher
     from streammach.backends.cuda.device_memory import CudaMemory, DeviceArray, kind_of
 
-    compile_it, kinds = launcher._compiled, {}
+    compile_it, kinds = launcher._compile, {}
 
     def watched_compiler(function, *how):
         compiled.append(function.__name__)
         return compile_it(function, *how)
 
-    launcher._compiled = watched_compiler
+    launcher._compile = watched_compiler
     launch = CudaMemory.launch
 
     def watched(memory, kernel, grid, threads, *arguments):

@@ -14,7 +14,7 @@ from streammach.data.source_options import TableOptions
 from streammach.data.store.dataset import Dataset
 from streammach.data.tables.guess import recipe_of
 from streammach.errors import StoreError, UsageError
-from streammach.spec.documents import encoded, from_json
+from streammach.spec.documents import encode_json, from_json
 from streammach.spec.recipe import DATE_PARTS, Column, Recipe
 from tests.data.tables.builders import ROLES, features, rows_of, write
 
@@ -32,9 +32,9 @@ def test_a_recipe_comes_back_from_its_document():
         ),
         label="y", separator=";", weight="w", tag="id", ngrams=1, chars=(2, 4), ignored=("x",),
     )  # fmt: skip
-    assert from_json(encoded(whole), Recipe) == whole
+    assert from_json(encode_json(whole), Recipe) == whole
     small = Recipe(columns=(Column(name="t", role="text"),))
-    assert encoded(small) == b'{"columns":[{"name":"t","role":"text"}]}'
+    assert encode_json(small) == b'{"columns":[{"name":"t","role":"text"}]}'
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streammach.figures import Reached, words
+from streammach.figures import HeldOutMetrics, words
 from streammach.model.model import Model
 from streammach.prediction.metrics import MOST
 from streammach.prediction.predictor import Predictor
@@ -43,7 +43,7 @@ def compare_with_former(session: Session, model: Model) -> tuple[str, ...]:
     return (f"held-out {first} " + "; ".join(said),) if said else ()
 
 
-def _measure(model: Model, session: Session, rows: RowBlock) -> Reached:
+def _measure(model: Model, session: Session, rows: RowBlock) -> HeldOutMetrics:
     data, found = session.dataset, []
     ids = ids_of_features(model.features, model.columns, data.features, data.columns)
     with Predictor(model, device="cpu", threads=session.plan.config.placement.threads) as ranks:

@@ -66,7 +66,7 @@ class PairSteps(NamedTuple):
     parts: int  # of the features: a thread takes the steps of one
 
 
-class LessonRoom(NamedTuple):
+class PairUpdateScratch(NamedTuple):
     """A thread's scratch."""
 
     bound: BoundRoom
@@ -191,7 +191,7 @@ def compare_rows(
         if sizes[i, 0] > 0:
             a, b, weight = rows.indptr[i], rows.indptr[i + 1], rows.weights[i]
             s = residuals[i, : sizes[i, 1]]
-            add_learnt(rows.features[a:b], weight, place[a:b], scores, s)
+            add_learnt_weights(rows.features[a:b], weight, place[a:b], scores, s)
             set_residuals(s, weight)
 
 
@@ -234,7 +234,9 @@ def is_one(c: int, own: Array) -> Any:
 
 
 @kernel(inline=True)
-def add_learnt(row: Array, weight: Number, found: Array, scores: LearntScores, s: Array) -> None:
+def add_learnt_weights(
+    row: Array, weight: Number, found: Array, scores: LearntScores, s: Array
+) -> None:
     """Add what was learnt of candidates to their scores; pairs without other rows become -1."""
     counts = scores.pairs.counts
     for j in range(row.shape[0]):

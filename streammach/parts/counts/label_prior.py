@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.parts.base import PartSession
 from streammach.parts.counts.neighbour_fit import CANDIDATES, judges
 from streammach.prediction.metrics import MOST
@@ -21,17 +21,17 @@ BACK = (-0.1, -0.05, 0.0)
 ERRORS = 1.0  # of the mean difference of the same rows, by which a tilt is worse
 
 
-class LastTilt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LabelPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is given back of the tilt of a fit, and what is reached."""
 
     back: Amount
-    with_it: Reached
-    without: Reached
+    with_it: HeldOutMetrics
+    without: HeldOutMetrics
 
 
 def last_tilt(
     session: PartSession, ranking: Ranking, log_rows: NDArray[np.float32]
-) -> LastTilt | None:
+) -> LabelPrior | None:
     """Return how much of a fit's tilt held-out rows give back, None if nothing.
 
     A fit takes its tilt from two rankings, each of the weights that half of the rows want. With
@@ -42,19 +42,19 @@ def last_tilt(
     if rows is None:
         return None
 
-    def fitted() -> LastTilt:
+    def fit_tilt() -> LabelPrior:
         ids, scores = ranking(rows, CANDIDATES)
         logs, first = log_rows[ids], dict[float, NDArray[np.int64]]()
 
-        def judged(tilt: float) -> NDArray[np.float64]:
+        def score_tilt(tilt: float) -> NDArray[np.float64]:
             order = np.argsort(-(scores - np.float32(tilt) * logs), axis=1, kind="stable")
             first[tilt] = np.take_along_axis(ids, order[:, :MOST], axis=1)
             return score_rows(rows, first[tilt])
 
         best_alone = rows.lists.weights is not None
-        tilt, _ = largest_tilt(judged, best_alone=best_alone, tilts=BACK, errors=ERRORS)
-        judged(0.0)
-        return LastTilt(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
+        tilt, _ = largest_tilt(score_tilt, best_alone=best_alone, tilts=BACK, errors=ERRORS)
+        score_tilt(0.0)
+        return LabelPrior(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
 
-    found = session.findings.once("tilt", LastTilt, fitted)
+    found = session.findings.once("tilt", LabelPrior, fit_tilt)
     return found if found.back else None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
 from streammach.files.reading import sha256
-from streammach.machine import NAMED, USUAL, advised, size_text
+from streammach.machine import NAMED, USUAL, advise_memory, size_text
 from streammach.model.model import Model
 from streammach.model.shrink import plain
 from streammach.parts.switches import SWITCHES
@@ -161,7 +161,7 @@ class Start:
             raise BudgetError(
                 f"it needs {size_text(needed)} with the model that it starts from",
                 path=f"{size_text(made.limits.host)} ({made.limits.host_source})",
-                hint=f"Nothing was allocated; use --memory {advised(needed)} or more.",
+                hint=f"Nothing was allocated; use --memory {advise_memory(needed)} or more.",
             )
         return made
 

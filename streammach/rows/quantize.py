@@ -21,7 +21,7 @@ PIECE_GAINS = 1 << 18  # that are looked at at once
 LOW, HIGH = np.uint32(0xFFFF), np.uint32(0xFFFF0000)  # bits of a unit: the low ones are 0
 
 
-def narrowed(
+def round_rows(
     weights: NDArray[np.float32], levels: int
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return weights float32 (n, m) as whole numbers from -levels to levels, and rows' units."""

@@ -9,7 +9,7 @@ from streammach.clock import Clock
 from streammach.model.checkpoint import RunPosition
 from streammach.parts.base import Ahead
 from streammach.parts.expected import RATES
-from streammach.parts.registry import planned
+from streammach.parts.registry import parts_of_plan
 from streammach.planning.cost import (
     BYTE,
     JUDGES,
@@ -53,8 +53,8 @@ def timetable(
     facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float
 ) -> dict[str, float]:  # fmt: skip
     """Return the seconds of each stage, in their order."""
-    scale, parts = 1 / (config.placement.threads * speed), planned(config)
-    seconds, found = _expected(facts, config, options, speed), {HELD_OUT: OPENING}
+    scale, parts = 1 / (config.placement.threads * speed), parts_of_plan(config)
+    seconds, found = _expected_cost(facts, config, options, speed), {HELD_OUT: OPENING}
     for part in parts:
         found |= part.stages_ahead(facts, config, scale)
     if not config.shape.unhashed:
@@ -71,7 +71,9 @@ def timetable(
     return found | {LEARNING: 0.0, WRITING: CLOSING}
 
 
-def _expected(facts: DataFacts, config: RunConfig, options: TrainingOptions, speed: float) -> Cost:
+def _expected_cost(
+    facts: DataFacts, config: RunConfig, options: TrainingOptions, speed: float
+) -> Cost:
     """Return what a training takes where some of its options are given."""
     found = cost(facts, config, speed)
     if config.shape.unhashed:
@@ -92,13 +94,13 @@ def open_trials(facts: DataFacts, config: RunConfig, options: TrainingOptions) -
     return max(trials - fixed, 0.0)
 
 
-class Pace:
+class TimeBudget:
     """Divides the time of a training among its stages; without a limit, none is held to one."""
 
     def __init__(self, plan: Plan, options: TrainingOptions, clock: Clock, stages: Stages) -> None:
         self._plan, self._options, self._clock, self._stages = plan, options, clock, stages
         speed = known_speed()
-        expected = _expected(plan.facts, plan.config, options, speed)
+        expected = _expected_cost(plan.facts, plan.config, options, speed)
         closing = CLOSING + BYTE * next(n.n_bytes for n in plan.ledger if n.name == "model")
         wanted = (options.judge_rows,) if options.judge_rows else (MOST_ROWS, FEW_ROWS, FEWEST_ROWS)
         # The size of the model, whole without the time to make it small; rows that judge how small.
@@ -130,7 +132,7 @@ class Pace:
     def finish(self, *, hashed: bool) -> None:
         """Let fewer rows judge where less time is left than was thought."""
         if self._clock.limited:
-            self._limit_judges(self.end.left, hashed=hashed)
+            self._limit_judges(self.end.remaining_seconds, hashed=hashed)
 
     def _limit_judges(self, seconds: float, *, hashed: bool = True) -> None:
         """Let no more rows judge after the epochs than there is time for, or the fewest."""
@@ -183,7 +185,9 @@ class Pace:
     @property
     def search(self) -> Clock:
         """The time for the search."""
-        left = max(self._whole.left - self._finish, 0.0) if self._whole.limited else 0.0
+        left = (
+            max(self._whole.remaining_seconds - self._finish, 0.0) if self._whole.limited else 0.0
+        )
         share = SEARCH_SHARE[self._plan.config.dense]
         return self._whole.without(self._finish + (1 - share) * left)
 
@@ -197,27 +201,27 @@ class Pace:
         self._trained, self._measuring = epoch, measuring
         expected = self._expected.measuring * judges / max(self._held, 1)
         self._slower = measuring / max(expected, 1e-9)
-        self._limit_judges(FINISH_SHARE * self.end.left)
+        self._limit_judges(FINISH_SHARE * self.end.remaining_seconds)
 
     def epoch_is_sure(self) -> bool:
         """Return whether an epoch will come to its end when the search has had its time."""
-        left = self.epochs.left - max(self.search.left, 0.0)
+        left = self.epochs.remaining_seconds - max(self.search.remaining_seconds, 0.0)
         return self._trained is not None and left >= SURE * self._trained
 
     def hashed_fits(self) -> bool:
         """Return whether there is time to begin hashed models."""
-        return self._whole.left >= LEAST_SHARE * self._hashed
+        return self._whole.remaining_seconds >= LEAST_SHARE * self._hashed
 
     def epoch_fits(self) -> bool:
         """Return whether there is time for an epoch, after a short search."""
         least = self._epoch + LEAST_SEARCH * self._expected.search
-        return not self._whole.limited or self._whole.left >= self._finish + least
+        return not self._whole.limited or self._whole.remaining_seconds >= self._finish + least
 
     def epochs_that_fit(self, wanted: int) -> tuple[int, int]:
         """Return how many epochs there is time for, and of how many rows; 0 where these are all."""
         if not self._whole.limited:
             return wanted, 0
-        fits = max(self.epochs.left, 0.0) / (MARGIN * self._epoch)
+        fits = max(self.epochs.remaining_seconds, 0.0) / (MARGIN * self._epoch)
         self._partial = fits < 1
         rows = max(1, int(fits * self._plan.facts.n_rows)) if self._partial else 0
         return max(1, min(wanted, int(fits))), rows
@@ -243,7 +247,7 @@ class Pace:
     def _finish(self) -> float:
         """Seconds from the last epoch to the end."""
         config, seconds = self._plan.config, self._expected.parts
-        parts = sum(seconds[part.name] for part in planned(config) if not part.ranks_alone)
+        parts = sum(seconds[part.name] for part in parts_of_plan(config) if not part.ranks_alone)
         ranking = self._expected.finish * min(self.judges / max(self._held, 1), 1.0)
         if self._clock.seconds is not None:  # parts look at the clock
             parts = min(parts, PARTS_SHARE * self._clock.seconds / self._slowness)

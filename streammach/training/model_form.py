@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
-from streammach.figures import Reached, words
+from streammach.figures import HeldOutMetrics, words
 from streammach.linear.late import LateLabels
 from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.machine import parse_size, size_text
@@ -41,14 +41,14 @@ from streammach.prediction.selection_metrics import (
     weigh_labels,
 )
 from streammach.rows.block import RowBlock, evenly
-from streammach.rows.narrow import LOWEST, nth_largest, numbers_of
 from streammach.rows.pairs import CountWeights
+from streammach.rows.quantize import LOWEST, nth_largest, numbers_of
 from streammach.spec.estimators import USUAL
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import SIZES, TrainSpec
 from streammach.spec.types import Ranker
-from streammach.training.pace import MOST_ROWS
 from streammach.training.session import Session
+from streammach.training.time_budget import MOST_ROWS
 
 LEAST_ROWS = 50  # fewer say nothing
 ENOUGH_ROWS = 2000  # by which more than the type of the weights is judged, and less than 8 bits
@@ -63,7 +63,7 @@ RARE = (2, 3, 5, 9)  # rows of a feature below which it is left out
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class ModelForm:
     """What a model keeps."""
 
     weights: Width  # type of the weights
@@ -72,13 +72,13 @@ class Form:
     least_gain: int | None = None  # pairs that have at least this gain; None for all
 
 
-Smaller = Callable[["Judge", Form], Iterator[Form]]
+Smaller = Callable[["FormComparison", ModelForm], Iterator[ModelForm]]
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """What held-out rows say of a form."""
 
-    reached: Reached
+    reached: HeldOutMetrics
     # by how many standard errors of the rows' differences it is worse than the whole form, at most
     lost: float
 
@@ -87,7 +87,7 @@ class Verdict(msgspec.Struct, frozen=True):
 class SmallForm:
     """What held-out rows say is free."""
 
-    form: Form  # the smallest form
+    form: ModelForm  # the smallest form
     evidence: str  # what it reaches beside the whole model, in words
     # how its scores become probabilities; None for the whole model
     calibration: Calibration | None = None
@@ -111,7 +111,7 @@ def calibrating_rows(session: Session, judges: int) -> RowBlock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
+class FormComparison:
     """What forms of a model reach on held-out rows that it has not learnt from."""
 
     session: Session  # the training, its backend with the final weights
@@ -123,26 +123,26 @@ class Judge:
     most_rows: int = MOST_ROWS  # most held-out rows that judge
 
     @property
-    def whole(self) -> Form:
+    def whole(self) -> ModelForm:
         """The form as it was trained."""
-        return Form(weights="float32", n_repetitions=self.model.n_repetitions)
+        return ModelForm(weights="float32", n_repetitions=self.model.n_repetitions)
 
-    def verdict(self, form: Form) -> Verdict:
+    def verdict(self, form: ModelForm) -> Verdict:
         """Return what a form reaches, and how much it loses against the whole one."""
         self.session.check()
         found = self.session.findings
         return found.once("form", Verdict, lambda: self._verdict(form), of=form)
 
-    def _verdict(self, form: Form) -> Verdict:
+    def _verdict(self, form: ModelForm) -> Verdict:
         if form == self.whole:
             return Verdict(measure_ids(self.rows, self._measured_whole[0]), 0.0)
-        ids, each = self._measured(form)
+        ids, each = self._measure(form)
         weights = self.rows.weights.astype(np.float64)
         change = (each - self._measured_whole[1]) * (weights / weights.mean())
         error = np.maximum(change.std(axis=1) / change.shape[1] ** 0.5, LEAST_ERROR)
         return Verdict(measure_ids(self.rows, ids), float((-change.mean(axis=1) / error).max()))
 
-    def _measured(self, form: Form) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _measure(self, form: ModelForm) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the best classes of rows, and what each adds to figures (m, n), ln p the last."""
         rows, n_classes = self.calibrating, self.session.dataset.n_classes
         rows = rows.take(evenly(rows.n_rows, self.n_rows))
@@ -157,16 +157,18 @@ class Judge:
 
     @cached_property
     def _measured_whole(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        return self._measured(self.whole)
+        return self._measure(self.whole)
 
-    def calibrated(self, form: Form) -> Calibration:
+    def calibrate(self, form: ModelForm) -> Calibration:
         """Return how the scores of a form become probabilities."""
 
-        def fitted() -> Calibration:
+        def fit_calibration_of_form() -> Calibration:
             with self.ranking(form, "logsum") as ranking:
                 return fit_calibration(self.calibrating, ranking, self.session.dataset.n_classes)
 
-        return self.session.findings.once("calibration", Calibration, fitted, of=form)
+        return self.session.findings.once(
+            "calibration", Calibration, fit_calibration_of_form, of=form
+        )
 
     @cached_property
     def rows(self) -> RowBlock:
@@ -195,21 +197,21 @@ class Judge:
         return _types, _repetitions, _features, _pairs
 
     @contextmanager
-    def ranking(self, form: Form, ranker: Ranker | None = None) -> Iterator[Ranking]:
+    def ranking(self, form: ModelForm, ranker: Ranker | None = None) -> Iterator[Ranking]:
         """Give the ranking by a form: as the model ranks, or as it is said."""
         with ExitStack() as closing:
             found = self._ranking(form, ranker or self.ranker, closing)
-            kept = self.kept(form.least_rows) if form.least_rows else None
+            kept = self.features_to_keep(form.least_rows) if form.least_rows else None
             yield lambda rows, k: found(
                 rows if kept is None else rows.with_values(kept[rows.features]), k
             )
 
-    def _ranking(self, form: Form, ranker: Ranker, closing: ExitStack) -> Ranking:
+    def _ranking(self, form: ModelForm, ranker: Ranker, closing: ExitStack) -> Ranking:
         threads, transform = self.session.plan.config.placement.threads, self.spec.transform
         hashed = None
         if not self.model.unhashed:
             hashed = Narrowed(
-                self.model.first(form.n_repetitions), self._trained, form.weights,
+                self.model.first(form.n_repetitions), self._trained_arrays, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
                 device=self.session.backend,
             )  # fmt: skip
@@ -226,7 +228,7 @@ class Judge:
         closing.callback(late.close)
         return by_classifiers(found, self.late, late)
 
-    def kept(self, least_rows: int) -> NDArray[np.bool_]:
+    def features_to_keep(self, least_rows: int) -> NDArray[np.bool_]:
         """Return the features that so many rows hold which were trained on: bool (d,)."""
         held, rows = self.session.held, self.session.dataset.feature_counts
         if held.mask is not None:
@@ -234,19 +236,19 @@ class Judge:
         found: NDArray[np.bool_] = rows >= least_rows
         return found
 
-    def gains(self, form: Form) -> NDArray[np.int64]:
+    def gains(self, form: ModelForm) -> NDArray[np.int64]:
         """Return how often each gain occurs among the pairs of a form: those that add something."""
         assert self.counts is not None
-        counts, kept = self._counts_of(form), self.kept(form.least_rows)
+        counts, kept = self._counts_of(form), self.features_to_keep(form.least_rows)
         found = numbers_of(counts.gains_of(kept))
         found[-LOWEST] = 0  # the gain 0
         return found
 
     @cached_property
-    def _trained(self) -> dict[str, NDArray[np.float32]]:
+    def _trained_arrays(self) -> dict[str, NDArray[np.float32]]:
         return self.session.backend.arrays()
 
-    def _counts_of(self, form: Form) -> CountWeights:
+    def _counts_of(self, form: ModelForm) -> CountWeights:
         """Return the counts that a form keeps: the gains of other pairs are zero."""
         counts = self.counts
         assert counts is not None
@@ -256,12 +258,12 @@ class Judge:
         if not rounded and least is None:
             return counts
         return replace(
-            counts, gains=_changed(counts.gains, rounded, least),
-            wide=_changed(counts.wide, rounded, least),
+            counts, gains=_changed_features(counts.gains, rounded, least),
+            wide=_changed_features(counts.wide, rounded, least),
         )  # fmt: skip
 
 
-def choose(judge: Judge) -> SmallForm:
+def choose(judge: FormComparison) -> SmallForm:
     """Return the smallest form that is as good as the whole one, by what each row says of both.
 
     Neither accuracy nor macro recall may be lost, nor log loss; of lists of labels neither P@1 nor
@@ -274,50 +276,50 @@ def choose(judge: Judge) -> SmallForm:
     for smaller in judge.ways:
         for other in smaller(judge, form):
             judge.session.at(n, max(FORMS, n) + 1)
-            if clock.left < max(took):
+            if clock.remaining_seconds < max(took):
                 unjudged = True
                 break
-            began = clock.spent
+            began = clock.elapsed_seconds
             found, n = judge.verdict(other), n + 1
-            took.append(clock.spent - began)
+            took.append(clock.elapsed_seconds - began)
             rounded = smaller is _types and other.weights != "int4"
             if found.lost > (ROUNDED if rounded else LOSES):
                 break  # what keeps less of the same loses no less
             form, small = other, found.reached
     if form == judge.whole:
         return SmallForm(form=form, evidence=NO_TIME if unjudged else f"as it was trained: {LOST}")
-    calibration = judge.calibrated(form)
+    calibration = judge.calibrate(form)
     both = words(judge.session.dataset.listed).both
     evidence = f"held-out {both} {small.text}, {whole.text} whole"
     return SmallForm(form=form, calibration=calibration, evidence=evidence)
 
 
-def _types(judge: Judge, form: Form) -> Iterator[Form]:
+def _types(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
     few = judge.n_rows < ENOUGH_ROWS
     for stored in DENSE[1:] if judge.session.plan.config.dense else [*LEVELS][: 1 if few else None]:
         yield replace(form, weights=stored)
 
 
-def _repetitions(judge: Judge, form: Form) -> Iterator[Form]:
+def _repetitions(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
     n = form.n_repetitions
     while n > 1:
         n = (n + 1) // 2
         yield replace(form, n_repetitions=n)
 
 
-def _features(judge: Judge, form: Form) -> Iterator[Form]:
+def _features(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
     """Yield the form without features that fewer than two rows hold, than three, and so on."""
     if judge.session.plan.config.dense:
         return
     left = None
     for least in RARE:
-        n = int(np.count_nonzero(judge.kept(least)))
+        n = int(np.count_nonzero(judge.features_to_keep(least)))
         if n and n != left:
             yield replace(form, least_rows=least)
         left = n
 
 
-def _pairs(judge: Judge, form: Form) -> Iterator[Form]:
+def _pairs(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
     if judge.counts is None:
         return
     gains = judge.gains(form)
@@ -344,7 +346,7 @@ def save(
         small = shrink_to(model, most, in_place=True)
         how = f"{kept_text(small, model)}, for --model-size {size}"
     elif found is not None and found.calibration is not None:
-        small = _made(model, found.form, session.dataset.feature_counts, threads)
+        small = _apply_form(model, found.form, session.dataset.feature_counts, threads)
         all_pairs = found.form.least_gain is None
         how = f"{kept_text(small, model, all_pairs=all_pairs)}: {found.evidence}"
     elif isinstance(model.linear, LinearWeights) and size == "auto":
@@ -362,7 +364,7 @@ def save(
     return small, (f"model {size_text(n_bytes)}{of}: {how}",)
 
 
-def _made(model: Model, form: Form, rows: NDArray[np.int64], threads: int) -> Model:
+def _apply_form(model: Model, form: ModelForm, rows: NDArray[np.int64], threads: int) -> Model:
     """Return the model in a form; rows hold each feature, int64 (d,)."""
     bare, kept = replace(model, counts=None), rows >= form.least_rows
     size = Size(form.weights, form.n_repetitions, 0)
@@ -393,7 +395,9 @@ def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:
     ])  # fmt: skip
 
 
-def _changed(gains: NDArray[np.int16], rounded: bool, least: int | None) -> NDArray[np.int16]:
+def _changed_features(
+    gains: NDArray[np.int16], rounded: bool, least: int | None
+) -> NDArray[np.int16]:
     found = rounded_gains(gains) if rounded else gains.copy()
     if least is not None:
         found[found < least] = 0

@@ -11,15 +11,15 @@ import pytest
 import streammach as sm
 from streammach.clock import Clock
 from streammach.errors import UsageError
-from streammach.figures import Reached
+from streammach.figures import HeldOutMetrics
 from streammach.machine import parse_size
 from streammach.model.calibration import Calibration
 from streammach.model.findings import Findings
 from streammach.model.shrink import frequent
 from streammach.rows.label_lists import LabelLists
 from streammach.spec.training import TrainingOptions
-from streammach.training.compact import Form, Judge, Verdict, choose
-from streammach.training.pace import MOST_ROWS
+from streammach.training.model_form import FormComparison, ModelForm, Verdict, choose
+from streammach.training.time_budget import MOST_ROWS
 from tests.builders import block_of, fit
 
 FIXED = {"epochs": 2, "learning_rate": 0.3, "transform": "binary"}
@@ -44,25 +44,25 @@ class Table:
 
     def __init__(self, lossy=(), n_rows=MOST_ROWS, dense=False, known=None):
         self.lossy, self.n_rows, self.asked = dict(lossy), n_rows, []
-        self.whole, self.counts = Form(weights="float32", n_repetitions=8), None
+        self.whole, self.counts = ModelForm(weights="float32", n_repetitions=8), None
         dataset = SimpleNamespace(n_classes=9, listed=False)
         self.session = SimpleNamespace(
             plan=SimpleNamespace(config=SimpleNamespace(dense=dense)), dataset=dataset,
             at=lambda done, total: None, known=known, clock=Clock(),
         )  # fmt: skip
 
-    ways = Judge.ways
+    ways = FormComparison.ways
 
-    def calibrated(self, form):
+    def calibrate(self, form):
         return Calibration()
 
-    def kept(self, least_rows):
+    def features_to_keep(self, least_rows):
         return np.arange(20) >= least_rows
 
     def verdict(self, form):
         self.asked.append(form)
         lost = [loss for wanted, loss in self.lossy.items() if wanted in str(form)]
-        return Verdict(Reached(0.5, 0.6), max(lost, default=0.4))
+        return Verdict(HeldOutMetrics(0.5, 0.6), max(lost, default=0.4))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_smallest_form_that_loses_nothing_is_taken(lossy, expected):
     assert len(judge.asked) == len(set(judge.asked)) <= 11
 
 
-class Known(Judge):
+class Known(FormComparison):
     """A judge whose forms rank rows as is said: the best classes and scores, by form."""
 
     def __init__(self, rows, found, n_classes):
@@ -136,7 +136,7 @@ def test_a_form_is_told_from_the_whole_one_by_the_rows_that_differ(listed, rng):
         rows, {name: ranked(rows, own, np.random.default_rng(0), n_classes) for name, own in
                found.items()}, n_classes,
     )  # fmt: skip
-    lost = {name: judge.verdict(Form(weights=name, n_repetitions=8)).lost for name in found}
+    lost = {name: judge.verdict(ModelForm(weights=name, n_repetitions=8)).lost for name in found}
     assert (lost["float32"], lost["int8"]) == (0, 0)
     assert lost["int4"] > 2
     assert lost["float16"] > 2  # as many rows are right as before, but rare classes are lost
@@ -152,11 +152,13 @@ def test_what_is_said_less_surely_is_worse(rng):
     ids, scores = ranked(rows, right, rng, n_classes)
     sure = np.where(right, 4.0, 1.0)[:, None]  # which rows are right was known before
     found = {"float32": (ids, (scores * sure).astype(np.float32)), "int8": (ids, scores)}
-    assert Known(rows, found, n_classes).verdict(Form(weights="int8", n_repetitions=8)).lost > 2
+    assert (
+        Known(rows, found, n_classes).verdict(ModelForm(weights="int8", n_repetitions=8)).lost > 2
+    )
     found = {"float32": (ids, scores), "int8": (ids, scores * np.float32(1.01))}
-    again = Known(rows, found, n_classes).verdict(Form(weights="int8", n_repetitions=8))
+    again = Known(rows, found, n_classes).verdict(ModelForm(weights="int8", n_repetitions=8))
     assert again.reached == Known(rows, found, n_classes).verdict(
-        Form(weights="float32", n_repetitions=8)
+        ModelForm(weights="float32", n_repetitions=8)
     ).reached  # fmt: skip
 
 
@@ -169,9 +171,9 @@ def test_few_rows_judge_the_type_of_the_weights_alone(dense):
 
 def test_dense_rows_have_float_weights_and_all_features():
     found = choose(Table(dense=True))
-    assert found.form == Form(weights="float10", n_repetitions=1)
+    assert found.form == ModelForm(weights="float10", n_repetitions=1)
     lost = choose(Table({"float1": 3, "repetitions=4": 3}, dense=True))
-    assert (lost.form, lost.calibration) == (Form(weights="float32", n_repetitions=8), None)
+    assert (lost.form, lost.calibration) == (ModelForm(weights="float32", n_repetitions=8), None)
 
 
 def test_a_run_leaves_what_held_out_rows_say_is_free(data, tiny):

@@ -14,7 +14,7 @@ from streammach.parts.counts.part import BESIDE
 from streammach.planning.speed import known_speed
 from streammach.spec.training import TrainingOptions
 from streammach.stages import Stages
-from streammach.training.pace import (
+from streammach.training.time_budget import (
     CALIBRATION,
     EPOCHS,
     FEW_ROWS,
@@ -22,7 +22,7 @@ from streammach.training.pace import (
     MOST_ROWS,
     RANKING,
     SEARCH,
-    Pace,
+    TimeBudget,
     timetable,
 )
 from streammach.training.trainer import Trainer
@@ -41,12 +41,12 @@ def paced(tiny, monkeypatch):
         def made(seconds, many, few, slowness=1.0, spent=0.0):
             took = {MOST_ROWS: many, FEW_ROWS: few}
             monkeypatch.setattr(
-                "streammach.training.pace.making_smaller",
+                "streammach.training.time_budget.making_smaller",
                 lambda facts, config, n, speed: took.get(n, few),
             )
             stages = SimpleNamespace(slowness=slowness)
             clock = Clock(seconds, time.monotonic() - spent)
-            return Pace(plan, sm.TrainingOptions(), clock, stages)
+            return TimeBudget(plan, sm.TrainingOptions(), clock, stages)
 
         yield made
 
@@ -122,8 +122,8 @@ def test_stages_say_how_slow_they_were():
 @pytest.mark.parametrize("share", [None, 0.0])
 def test_a_run_leaves_a_small_model_or_says_why_not(tiny, monkeypatch, share):
     if share is not None:
-        monkeypatch.setattr("streammach.training.pace.QUICK_SHARE", share)
-        monkeypatch.setattr("streammach.training.pace.SMALLER_SHARE", share)
+        monkeypatch.setattr("streammach.training.time_budget.QUICK_SHARE", share)
+        monkeypatch.setattr("streammach.training.time_budget.SMALLER_SHARE", share)
     with sm.Dataset.open(tiny.store(n_rows=1500)) as data:
         plan = sm.plan(data, **PLANNED, counts="off")
         options = sm.TrainingOptions(epochs=1, learning_rate=0.3, transform="binary")

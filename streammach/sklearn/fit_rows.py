@@ -22,8 +22,16 @@ from streammach.data.tables.memory_objects import (
 from streammach.errors import DataError, UsageError, clean
 from streammach.model.model import Model
 from streammach.rows.names import Names
-from streammach.sklearn.passes import recipe_for
-from streammach.sklearn.rows import Rows, Targets, by_class, by_name, exact, indicator, summed
+from streammach.sklearn.partial_fits import recipe_for
+from streammach.sklearn.rows import (
+    Rows,
+    Targets,
+    by_class,
+    by_name,
+    exact,
+    indicator,
+    sum_duplicates,
+)
 from streammach.spec.annotated import check_options
 from streammach.spec.recipe import Recipe
 from streammach.training.trainer import OF_TABLE
@@ -31,12 +39,12 @@ from streammach.training.trainer import OF_TABLE
 ROLES = "text", "category", "number", "date"
 
 
-def checked(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[MemoryRows, Targets]:
+def check_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[MemoryRows, Targets]:
     """Return rows that `fit` is given, as a training takes them, or raise ValueError."""
     X, y, roles = plain(X), _plain_labels(y), _roles(estimator)
     if not _feeds_recipe(X, roles):
-        X, y = _seen(estimator, X, y, reset=True)
-    X, y, sample_weight = _weighted(X, y, sample_weight)
+        X, y = _validate_with_sklearn(estimator, X, y, reset=True)
+    X, y, sample_weight = _drop_weightless(X, y, sample_weight)
     targets = Targets.of(y)
     found = collect_rows(X, np.zeros(len(targets.lists)), sample_weight, options=roles)
     check_consistent_length(found.rows.matrix, y)
@@ -63,7 +71,7 @@ def arriving(
         return _numbers(estimator, X, y, sample_weight, reset=model is None), None
     if not is_table(X):
         raise ValueError("rows of a table or text are expected, as before: X")
-    X, y, sample_weight = _weighted(X, y, sample_weight)
+    X, y, sample_weight = _drop_weightless(X, y, sample_weight)
     if recipe is None:
         recipe = recipe_for(X, roles)
         _take_columns(estimator, recipe)
@@ -81,7 +89,7 @@ def plain(X: Any) -> Any:
     return rows
 
 
-def validated(estimator: Any, *rows: Any, **options: Any) -> Any:
+def validate(estimator: Any, *rows: Any, **options: Any) -> Any:
     """Return rows, and labels, that scikit-learn has checked; or raise DataError of one line."""
     if isinstance(rows[0], list):
         hint = "Say what is in their columns, such as category=NAME; or use streammach.train."
@@ -124,7 +132,7 @@ def _take_columns(estimator: Any, recipe: Recipe) -> None:
     estimator.n_features_in_, estimator.feature_names_in_ = len(columns), np.array(columns, object)
 
 
-def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+def _drop_weightless(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return rows, labels and weights without rows of weight 0."""
     y = labels_to_array(y) if find_lists(y) is None and not hasattr(y, "tocsr") else y
     if sample_weight is not None:
@@ -134,20 +142,20 @@ def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     return drop_weightless(X, y, sample_weight)[:3]
 
 
-def _seen(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+def _validate_with_sklearn(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
     """Return rows of numbers and labels that scikit-learn has seen; a frame stays one."""
     if find_lists(y) is None:
-        own, y = validated(estimator, X, exact(y), multi_output=True, reset=reset)
+        own, y = validate(estimator, X, exact(y), multi_output=True, reset=reset)
     else:
-        own = validated(estimator, X, reset=reset)
+        own = validate(estimator, X, reset=reset)
         check_consistent_length(own, y)
     return X if is_frame(X) else own, y
 
 
 def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
-    X, y = _seen(estimator, X, y, reset=reset)
+    X, y = _validate_with_sklearn(estimator, X, y, reset=reset)
     if is_frame(X):
         X = to_matrix(X).matrix
-    X, y, weights = _weighted(summed(X), y, sample_weight)
+    X, y, weights = _drop_weightless(sum_duplicates(X), y, sample_weight)
     targets = Targets.of(y)
     return Rows(X, targets, by_class(targets, weights, estimator.class_weight))

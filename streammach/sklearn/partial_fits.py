@@ -21,7 +21,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names, TrainedColumns
-from streammach.rows.transforms import transformed
+from streammach.rows.transforms import transform_block
 from streammach.rows.vocabulary import Vocabulary
 from streammach.sklearn.fits import seed_of, threads_of
 from streammach.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
@@ -29,7 +29,7 @@ from streammach.spec.optimizers import OPTIMIZERS, USUAL
 from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Transform
-from streammach.training.stream import WEIGHTS, Stream, begun, room_for
+from streammach.training.stream import WEIGHTS, Stream, begin_model, room_for
 
 MEMORY = "1GB"  # where none is named: a constant, so that results do not depend on the machine
 BATCH = 256  # rows, where no other size is given
@@ -40,7 +40,7 @@ KINDS = {"": "one label", "lists": "a list of labels"}  # of a row, by the form;
 Parameters = Mapping[str, Any]
 
 
-class Passes:
+class PartialFits:
     """A model that learns from call to call."""
 
     def __init__(self, model: Model, given: Parameters) -> None:
@@ -55,7 +55,7 @@ class Passes:
     def begin(
         cls, given: Parameters, rows: Rows, labels: NDArray[Any], names: Names | None,
         recipe: Recipe | None,
-    ) -> Passes:  # fmt: skip
+    ) -> PartialFits:  # fmt: skip
         """Begin with the first rows, whose first batch decides what is not given."""
         size = given["batch_size"] or BATCH
         first = rows.take(np.arange(min(size, len(rows.targets.lists))), None)
@@ -65,14 +65,14 @@ class Passes:
             names = vocabulary.feature_names()
             if not len(names):
                 raise DataError(f"none of the first {block.n_rows:,} rows has a feature: X")
-            block, shape = transformed(block, TABLE_TRANSFORM), (block.n_rows, len(names))
+            block, shape = transform_block(block, TABLE_TRANSFORM), (block.n_rows, len(names))
             x = csr_array((block.values, block.features, block.indptr), shape=shape)
             first = replace(first, x=x)
         d, columns = int(first.x.shape[1]), TrainedColumns()
         if recipe is None:
             columns = TrainedColumns(d, None if names is None else np.arange(d, dtype=np.int32))
         dense = recipe is None and first.scale().n_values / d >= DENSE_SHARE
-        model = begun(
+        model = begin_model(
             label_names(labels), Names.of(range(d)) if names is None else names, columns,
             _training(given, first, size, dense=dense, table=recipe is not None),
             dense=dense, shape=(given["n_buckets"], given["n_repetitions"]),
@@ -82,7 +82,7 @@ class Passes:
         return cls(model, given)
 
     @classmethod
-    def after_fit(cls, model: Model, given: Parameters) -> Passes:
+    def after_fit(cls, model: Model, given: Parameters) -> PartialFits:
         """Go on from a whole training that left hashed models alone, or raise UsageError."""
         beside = model.recipe or model.counts or model.projection is not None or model.stored
         if beside or model.spec.unhashed or model.training.loss == "joint":
@@ -93,7 +93,7 @@ class Passes:
         return cls(model, given)
 
     @classmethod
-    def restored(cls, model: Model, given: Parameters, state: Mapping[str, Any]) -> Passes:
+    def restore(cls, model: Model, given: Parameters, state: Mapping[str, Any]) -> PartialFits:
         """Go on with a state that was saved."""
         made = cls(model, given)
         for name, array in made.state.items():
@@ -183,7 +183,7 @@ def new_labels(
     if more:
         labels = np.concatenate([known, np.array(more, own.dtype)]) if len(known) else met
     renamed = np.array([ids.get(label, -1) for label in own.tolist()], np.int32)
-    return labels, targets.lists.renamed(renamed)
+    return labels, targets.lists.rename(renamed)
 
 
 def alike(a: np.dtype[Any], b: np.dtype[Any]) -> bool:

@@ -69,11 +69,11 @@ def doubts_of(
         int(lists.lengths.max(initial=1)),
         np.zeros(len(n), DOUBT),
     )
-    ids, scores = predictor.topk_ids(block, max(CANDIDATES, longest + 1), model.calibrated)
-    own, own_scores = predictor.ranked(
-        block, longest, model.calibrated, allowed=Allowed(seen, only=lists)
+    ids, scores = predictor.topk_ids(block, max(CANDIDATES, longest + 1), model.calibrated_ranking)
+    own, own_scores = predictor.rank(
+        block, longest, model.calibrated_ranking, allowed=Allowed(seen, only=lists)
     )
-    hits, last = lists.matched(ids), (own >= 0).sum(axis=1) - 1
+    hits, last = lists.match(ids), (own >= 0).sum(axis=1) - 1
     first, empty = (~hits).argmax(axis=1), lists.lengths == 0
     others = hits.sum(axis=1) < hits.shape[1]
     if not model.dense:  # it knows nothing of these rows
@@ -179,7 +179,7 @@ def duplicates(dataset: Dataset, groups: NDArray[np.int32]) -> NDArray[np.int32]
         labels[start:stop] = _sums(lists.starts, keys(STREAM, lists.classes))
         empty = start + block.empty
         rows[empty] = keys(STREAM, STREAM, empty)
-    return outvoted(rows, labels)
+    return find_outvoted(rows, labels)
 
 
 def _sums(starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -189,7 +189,7 @@ def _sums(starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.u
     return sums
 
 
-def outvoted(rows: NDArray[np.uint64], labels: NDArray[np.uint64]) -> NDArray[np.int32]:
+def find_outvoted(rows: NDArray[np.uint64], labels: NDArray[np.uint64]) -> NDArray[np.int32]:
     """Return :func:`duplicates` by what rows and their labels are told by: uint64 (n,) both."""
     order = np.lexsort((labels, rows))
     new_row = np.diff(rows[order], prepend=~rows[order[:1]]) != 0
@@ -246,8 +246,8 @@ class Suspects:
         """Return those from `start` to before `stop`, all by default, as columns by name."""
         rows = self.rows[start:stop]
         cells = {name: rows[name].tolist() for name in COLUMNS[:-1]}
-        cells |= {name: _named(self.labels, rows[name]) for name in ("label", "suggestion")}
-        groups = _named(self.features, rows["group"])
+        cells |= {name: _names_of(self.labels, rows[name]) for name in ("label", "suggestion")}
+        groups = _names_of(self.features, rows["group"])
         cells["group"] = [x and str(x).partition(chr(SEPARATOR))[2] for x in groups]
         cells["reason"] = np.where(rows["duplicates"] > 0, "duplicate", "model").tolist()
         return FigureTable(cells)
@@ -261,7 +261,7 @@ class Suspects:
             yield "".join(_line(form, line) + "\n" for line in lines).encode()
 
 
-def _named(names: Names, ids: NDArray[np.int32]) -> list[int | str | None]:
+def _names_of(names: Names, ids: NDArray[np.int32]) -> list[int | str | None]:
     """Return names by id, as text where they are no numbers; None for -1."""
     found = np.full(len(ids), None, object)
     found[ids >= 0] = names.values(ids[ids >= 0].astype(np.int64))

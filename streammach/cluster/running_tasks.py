@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from streammach.cluster.worker import left
+from streammach.cluster.worker import leave_tasks
 from streammach.errors import StreammachError, clean
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FURTHER = 4  # tasks a worker, at most, that are done before one whose result ha
 Call = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
-def returned(work: Callable[..., Any], *given: Any) -> Any:
+def run_task(work: Callable[..., Any], *given: Any) -> Any:
     """Do a task, on a worker; return an error of ours instead of raising it.
 
     Dask would log what is raised with its traceback.
@@ -41,7 +41,7 @@ class WorkersLostError(StreammachError):
     """Workers were lost again and again, or the scheduler was."""
 
 
-class AtWork:
+class RunningTasks:
     """Tasks that workers work at, by their numbers."""
 
     def __init__(self, client: Client, hint: str | None = None) -> None:
@@ -61,10 +61,10 @@ class AtWork:
         self._names[number] = name
         self._keys.append(key)
         self._futures[number] = self._client.submit(
-            returned, work, *given, pure=False, workers=able, key=key
+            run_task, work, *given, pure=False, workers=able, key=key
         )
 
-    def ended(self) -> list[tuple[int, Any]]:
+    def wait_for_task(self) -> list[tuple[int, Any]]:
         """Wait until a task ends, or it is time to look at other things."""
         from distributed import wait
 
@@ -77,7 +77,7 @@ class AtWork:
             elif future.status == "error":
                 found.append((number, self._error(self._names[number], future.exception())))
             elif future.status != "pending":
-                raise self._lost()
+                raise self._lost_error()
             else:
                 continue
             # Dask does again what a lost worker had done, as long as somebody wants it.
@@ -85,14 +85,14 @@ class AtWork:
         return found
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch_connection(self) -> Iterator[None]:
         """Turn the end of the connection into a WorkersLostError."""
         try:
             yield
         except StreammachError:
             raise
         except (OSError, CancelledError) as error:  # of the connection, or of all that was asked
-            raise self._lost() from error
+            raise self._lost_error() from error
 
     def leave(self) -> None:
         """Give up the tasks that have not ended; wait until no worker works at one that was given.
@@ -108,7 +108,7 @@ class AtWork:
             until = time.monotonic() + LEAVE_SECONDS
             while self._known() and time.monotonic() < until:
                 time.sleep(AGAIN_SECONDS)
-            self._client.run(left, self._keys, LEAVE_SECONDS, on_error="ignore")
+            self._client.run(leave_tasks, self._keys, LEAVE_SECONDS, on_error="ignore")
 
     def _known(self) -> bool:
         """Return whether the scheduler still has one of the tasks."""
@@ -129,7 +129,7 @@ class AtWork:
         why = clean(f"{type(error).__name__}: {error}", 200)
         return WorkersLostError(f"{name} failed on a worker ({why})", hint=self._hint)
 
-    def _lost(self) -> StreammachError:
+    def _lost_error(self) -> StreammachError:
         what = "the cluster's scheduler was lost, or cancelled the tasks"
         return WorkersLostError(what, hint=self._hint)
 
@@ -141,9 +141,9 @@ def in_turn(
 
     As many are given out as there are workers. What a lost worker had is done by another one.
     """
-    tasks, done, given = AtWork(client), dict[int, Any](), 0
+    tasks, done, given = RunningTasks(client), dict[int, Any](), 0
     try:
-        with tasks.watched():
+        with tasks.watch_connection():
             for i in range(len(calls)):
                 while i not in done:
                     n_workers = len(able or client.nthreads()) or 1
@@ -152,7 +152,7 @@ def in_turn(
                         name, work, arguments = calls[given]
                         tasks.give(given, name, work, *arguments, able=able)
                         given += 1
-                    for number, found in tasks.ended():
+                    for number, found in tasks.wait_for_task():
                         if isinstance(found, StreammachError):
                             raise found
                         done[number] = found

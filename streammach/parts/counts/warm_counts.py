@@ -38,7 +38,7 @@ from streammach.parts.counts.alone import (
 from streammach.parts.counts.count_bytes import pair_room
 from streammach.parts.counts.fitting import TILT_ROWS, Fitted
 from streammach.parts.counts.group_fit import NAMESPACES
-from streammach.parts.counts.saved import Counted
+from streammach.parts.counts.saved import SavedCounts
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import largest_tilt
 from streammach.prediction.selection_metrics import score_rows
@@ -58,7 +58,7 @@ RAREST = 0.05  # share of the old rows' labels that may weigh less by their rows
 class OnwardLearner(CountLearner):
     """Counts the pairs of a store that grew, and weighs them as a model does."""
 
-    def run(self) -> Counted:
+    def run(self) -> SavedCounts:
         """Return counts with weights of the model that have learnt from new rows and some old."""
         session, data, held, model = self._session, self._dataset, self._mask, self._session.known
         assert model is not None, "it goes on"
@@ -70,7 +70,7 @@ class OnwardLearner(CountLearner):
         weights = as_before(table, model, data.features)
         for rows in masked_rows(data, session.new & ~mask) if fits else ():
             session.check()
-            for repeated, _ in rows.repeated():
+            for repeated, _ in rows.rows_by_label():
                 table.add(repeated)
         table.forget_places()
         n_rows = 0
@@ -82,9 +82,9 @@ class OnwardLearner(CountLearner):
             session.begin(LEARNING)
             self._mask = left = left_out(session.new, mask, OLD_SHARE)
             weights, n_rows = self._learnt_more(table, weights, int(np.count_nonzero(~left)))
-        fitted = Fitted.of(weights, self._fitting.judged(table, weights, self._fitting.rows))
-        session.measured(STAGE, fitted.reached)
-        return Counted(
+        fitted = Fitted.of(weights, self._fitting.measure(table, weights, self._fitting.rows))
+        session.note_metrics(STAGE, fitted.reached)
+        return SavedCounts(
             table=table, start=weights, grouped=fitted, learnt=fitted,
             reasons=(f"counts of {table.n_pairs:,} pairs, weighed as in the run",),
             fit_rows=self._fitting.n_fit, pair_rows=n_rows,
@@ -101,7 +101,7 @@ class OnwardLearner(CountLearner):
             for rows in self._lessons() if most else ():
                 learner.learn(rows)
                 n += rows.n_rows
-                if n >= most or self._clock.left <= 0:
+                if n >= most or self._clock.remaining_seconds <= 0:
                     break
         return learner.weights(), n
 
@@ -147,17 +147,17 @@ def as_before(table: CountTable, model: Model, features: Names) -> GroupWeights:
     their pairs then add as much more as those of their group do by their rows.
     """
     assert model.counts is not None, "it has counts"
-    known, ids = model.counts.plain().listed(), model.features.ids_of(features)
+    known, ids = model.counts.plain().as_lists(), model.features.ids_of(features)
     group, penalty = _groups(known.penalty, ids, namespace_ids(features, NAMESPACES))
     theta, sums = np.zeros(table.n_pairs, np.float32), np.zeros((5, len(penalty)))
-    for some in _shared(table, known, ids):
+    for some in _shared_pairs(table, known, ids):
         theta[some.places] = y = UNIT * some.gains
         x, own = some.log_rows, group[some.features]
         powers = (np.ones_like(x), x, y, x * x, x * y)
         sums += [np.bincount(own, each, len(penalty)) for each in powers]
     slope, match = _lines(sums)
     delta = np.zeros(len(ids), np.float32)
-    for some in _shared(table, known, ids):
+    for some in _shared_pairs(table, known, ids):
         own, of, n = group[some.features], some.features - some.first, some.last - some.first
         more = theta[some.places] - slope[own] * some.log_rows - match[own]
         mean = np.bincount(of, more, n) / (np.bincount(of, minlength=n) + FEATURE_PULL)
@@ -200,7 +200,7 @@ class _Shared:
     gains: NDArray[np.int16]  # what they add in the model
 
 
-def _shared(
+def _shared_pairs(
     table: CountTable, known: CountWeights, ids: NDArray[np.integer[Any]]
 ) -> Iterator[_Shared]:
     """Yield the pairs that a model has, too, whose ids of features are given, or -1."""

@@ -56,13 +56,10 @@ def serve(*, runs: tuple[str, ...], host: str, given: Arguments) -> None:
             raise
         hint = 'Run: pip install "streammach[serve]"'
         raise UsageError(f"serve needs {', '.join(NEEDED)}", hint=hint) from None
-
     folders, place = name_folders(runs), Port(host, given.port)
     if not place.local:
-        tell(
-            f"streammach: warning: {host} may be reached from other machines; there is neither "
-            "encryption nor a password"
-        )
+        what = "may be reached from other machines; there is neither encryption nor a password"
+        tell(f"streammach: warning: {host} {what}")
 
     def ready(models: list[About]) -> None:
         if given.as_json:

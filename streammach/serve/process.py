@@ -48,7 +48,10 @@ def serve(
     ready: Callable[[list[About]], None],
 ) -> None:  # fmt: skip
     """Answer requests until a signal stops it."""
-    with port.socket, contextlib.closing(Service(folders, options)) as service:
+    with contextlib.ExitStack() as end, port.socket:
+        for number in (*stopping_signals(), signal.SIGHUP):  # asyncio leaves the usual handlers
+            end.callback(signal.signal, number, signal.getsignal(number))
+        service = end.enter_context(contextlib.closing(Service(folders, options)))
         done = asyncio.run(_serve(service, port, ready))
     if not done:
         raise Interrupted(f"interrupted: not all was answered within {options.grace:g} s: --grace")

@@ -64,14 +64,14 @@ def first(rows, wrong):
 
 def of_store(store, n_classes, folds, constraints, folder):
     """What is found, by the order."""
-    wrong, seen, own = flip(store, folder, n_classes), [], out_of_fold.doubts_of
+    wrong, seen, own = flip(store, folder, n_classes), [], out_of_fold.suspects_of
 
     def noted(*given):
         seen.append(own(*given))
         return seen[-1]
 
     began = time.monotonic()
-    with mock.patch.object(out_of_fold, "doubts_of", noted):
+    with mock.patch.object(out_of_fold, "suspects_of", noted):
         found = sm.suspects(
             folder, folds=folds, constraints=constraints, everything=True, progress="plain"
         )

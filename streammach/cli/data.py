@@ -143,7 +143,7 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
         return
     say(
-        f"{made_text(done)}, {number_text(done.nnz / done.n_rows)} values a row "
+        f"{conversion_text(done)}, {number_text(done.nnz / done.n_rows)} values a row "
         f"({', '.join(sorted(set(done.formats)))})"
     )
     for note in done.notes:
@@ -184,7 +184,7 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
         )
 
 
-def made_text(made: Conversion) -> str:
+def conversion_text(made: Conversion) -> str:
     """Return what a conversion made as the start of a line."""
     return (
         f"{short_path(made.path)}: {made.n_rows:,} rows, {made.n_classes:,} classes, "

@@ -11,7 +11,7 @@ import click
 from streammach.cli import options
 from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import install_handlers, say, say_json, short_path
-from streammach.cli.data import made_text
+from streammach.cli.data import conversion_text
 from streammach.cli.trainings import say_run, train_run
 from streammach.errors import DiskError, MismatchError, without_secrets
 from streammach.machine import size_text, time_text
@@ -76,7 +76,7 @@ def convert_here(store: Path, sources: Sequence[Path], given: Arguments, like: P
     with install_handlers():
         done = convert(list(sources), store, **given.of(convert) | {"like": like})
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
-        tell(f"{made_text(done)}{skipped}")
+        tell(f"{conversion_text(done)}{skipped}")
         tell(f"it took {time_text(done.seconds)}")
 
 

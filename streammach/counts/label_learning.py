@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.counts.hard_negatives import PIECES_A_THREAD, HardNegatives, Learner
 from streammach.counts.label_kernels import LabelExamples, LabelRoom, fill_examples, learn_labels
 from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import RowLists
-from streammach.counts.rivals import PIECES_A_THREAD, Learner, RowRivals
 from streammach.counts.table import CountTable, value_ranges
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
@@ -45,7 +45,7 @@ class LabelLearner(Learner):
         gains: NDArray[np.float64], threads: int,
     ) -> None:  # fmt: skip
         self._table, self._weights, self._gains = table, weights, gains.astype(np.float32)
-        self._rivals = RowRivals(table, weights, most=CANDIDATES, threads=threads)
+        self._rivals = HardNegatives(table, weights, most=CANDIDATES, threads=threads)
         self._theta = np.zeros(table.n_pairs, np.float32)
         self.most = n = most_rows(facts, n_bytes)  # rows that there is room for, about
         labels = max(facts.n_labels, facts.n_rows)
@@ -62,7 +62,7 @@ class LabelLearner(Learner):
     def footprint(n_classes: int, n_features: int, n_wide: int, threads: int) -> int:
         """Return the bytes of scratch, without those of the rows, the table and its weights."""
         scratch = FEATURE_BYTES * n_features * _learning(n_features, threads)
-        rivals = RowRivals.footprint(n_classes, n_wide, CANDIDATES, threads)
+        rivals = HardNegatives.footprint(n_classes, n_wide, CANDIDATES, threads)
         return rivals + scratch + GAIN_BYTES * n_classes
 
     def state(self) -> dict[str, NDArray[np.float32]]:

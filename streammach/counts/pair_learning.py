@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.counts.hard_negatives import NOTHING, HardNegatives, Learner
 from streammach.counts.learning import GroupWeights
-from streammach.counts.pair_updates import TURNS, PairSteps, share_lessons
-from streammach.counts.rivals import NOTHING, Learner, RowRivals
+from streammach.counts.pair_updates import TURNS, PairSteps, share_updates
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
 
@@ -42,7 +42,7 @@ class PairLearner(Learner):
         if not weights.theta.size:
             self._theta = np.zeros(table.n_pairs, np.float32)
             self._delta = np.zeros(table.n_features, np.float32)
-        self._rivals = RowRivals(
+        self._rivals = HardNegatives(
             table, replace(weights, learnt=0.0, theta=NOTHING, delta=NOTHING), most=CANDIDATES,
             threads=threads, theta=self._theta, delta=self._delta,
         )  # fmt: skip
@@ -53,7 +53,7 @@ class PairLearner(Learner):
         """Return the bytes of scratch, without those of the table and of its weights."""
         values = min(max(TOGETHER_VALUES, longest_row), nnz)
         batches = 4 * CANDIDATES * values + (8 * CANDIDATES + 16) * TOGETHER * BATCH_ROWS
-        return batches + RowRivals.footprint(n_classes, n_wide, CANDIDATES, threads)
+        return batches + HardNegatives.footprint(n_classes, n_wide, CANDIDATES, threads)
 
     def begin(self) -> None:
         """Forget what was learnt."""
@@ -97,7 +97,7 @@ class PairLearner(Learner):
         turns, scores = np.zeros(TURNS * (len(edges) - 1), np.int64), self._rivals.scores
 
         def share(first: int, last: int) -> None:
-            share_lessons(edges, rows, scores, place, residuals, sizes, steps, turns)
+            share_updates(edges, rows, scores, place, residuals, sizes, steps, turns)
 
         workers.each(share, [(i, i + 1) for i in range(n)])
 

@@ -139,7 +139,7 @@ def place_rows(
 
 
 @kernel()
-def share_lessons(
+def share_updates(
     edges: Array, rows: RowLists, scores: LearntScores, place: Array, residuals: Array,
     sizes: Array, steps: PairSteps, turns: Array,
 ) -> None:  # fmt: skip

@@ -94,7 +94,7 @@ def convert_heads(
 
 class _BuildOfSpills(Build):
     def _write(self, intake: Intake, workers: Workers) -> ConversionOutcome:
-        intake.put_aside()
+        intake.spill()
         return super()._write(intake, workers)
 
 

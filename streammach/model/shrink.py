@@ -218,7 +218,7 @@ def _weights(
     step = _step(weights)
     pieces = [slice(start, start + step) for start in range(0, len(weights), step)]
     works = (
-        lambda rows=rows: narrowed_as(stored, plain(model, rows)[:, :n_columns]) for rows in pieces
+        lambda rows=rows: weights_as(stored, plain(model, rows)[:, :n_columns]) for rows in pieces
     )
     for rows, (made, units) in zip(pieces, in_turn(workers, works), strict=True):
         out[rows] = made
@@ -245,7 +245,7 @@ def plain(model: Model, rows: Any) -> NDArray[np.float32]:
     return found if model.scale is None else found * model.scale[rows, None]
 
 
-def narrowed_as(
+def weights_as(
     stored: Width, weights: NDArray[np.float32]
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Return weights as a type keeps them: as they are in memory, and the scale of narrow ones."""
@@ -423,7 +423,7 @@ def _sample_bytes(model: Model, stored: Width) -> float:
     if stored == "float32":
         return float(d) * 4 * model.spec.n_columns
     cuts = range(0, len(rows), SAMPLE_ROWS)
-    found = [narrowed_as(stored, plain(model, rows[a : a + SAMPLE_ROWS])) for a in cuts]
+    found = [weights_as(stored, plain(model, rows[a : a + SAMPLE_ROWS])) for a in cuts]
     weights = np.concatenate([w for w, _ in found])
     n_bytes = encode("weights", weights, {}, WEIGHTS_ARE.get(stored))[0].nbytes
     if stored in LEVELS:

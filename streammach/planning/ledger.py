@@ -8,7 +8,7 @@ from streammach.data.row_groups import equal_rows_bytes
 from streammach.data.row_order import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
 from streammach.parts.registry import parts_of_plan, said_of
-from streammach.prediction.narrowed import Narrowed
+from streammach.prediction.quantized import QuantizedForward
 from streammach.spec.byte_lines import Line
 from streammach.spec.config import Batching, RunConfig
 from streammach.spec.facts import DataFacts
@@ -100,8 +100,8 @@ def _smaller(facts: DataFacts, config: RunConfig) -> int:
     """
     judged = sum(part.judged_bytes(facts, config) for part in parts_of_plan(config))
     made = sum(part.smaller_bytes(facts, config) for part in parts_of_plan(config))
-    narrowed = Narrowed.footprint(config)
-    return max(narrowed + judged, Narrowed.coding(config) + made + facts.names_bytes)
+    narrowed = QuantizedForward.footprint(config)
+    return max(narrowed + judged, QuantizedForward.coding(config) + made + facts.names_bytes)
 
 
 def _parts(facts: DataFacts, config: RunConfig) -> dict[str, int]:

@@ -189,7 +189,7 @@ class _Hashes:
             yield some, part, self.of(part)
 
 
-def largest_tilt(
+def largest_prior(
     scores: Callable[[float], NDArray[np.float64]],
     *,
     best_alone: bool,

@@ -47,7 +47,7 @@ PIECE = 1 << 14  # rows that are written at a time
 HASH_VALUES = 1 << 20  # values that are hashed at a time, about
 
 
-def doubts_of(
+def suspects_of(
     predictor: Predictor, block: RowBlock, seen: NDArray[np.bool_]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return what a model says of rows and their labels: `DOUBT` (n,); and what more of lists.

@@ -104,7 +104,7 @@ def squares(x: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDAr
 
 
 @dataclass(frozen=True)
-class Basis:
+class WhiteningMap:
     """Coordinates of whitened rows: ``x' = x P - m P``."""
 
     rotation: NDArray[np.float32]  # float32 (d, d): P
@@ -139,7 +139,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class Waves:
+class CosineMap:
     """Dense rows with D more columns: ``x' = [x, a cos(x Q + q)]``.
 
     The features may be brought to a basis as well; Q is applied to plain rows all the same, so
@@ -148,7 +148,7 @@ class Waves:
 
     # float32 (d + 2, D): Q, q as the row after it, and a as the last one
     projection: NDArray[np.float32]
-    basis: Basis | None = None  # what the first d columns are brought to
+    basis: WhiteningMap | None = None  # what the first d columns are brought to
 
     @property
     def n_more(self) -> int:
@@ -161,9 +161,9 @@ class Waves:
         return self.basis is not None
 
     @property
-    def plain(self) -> Waves:
+    def plain(self) -> CosineMap:
         """What rows are brought to when weights are those for plain rows."""
-        return Waves(self.projection)
+        return CosineMap(self.projection)
 
     def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write rows `x` float32 (n, d) with their cosines to `out` (n, d + D)."""
@@ -185,7 +185,7 @@ class Waves:
             self.basis.unwhiten_weights(weights[: -self.n_more], bias)
 
 
-def laid_out(rows: RowBlock, width: int, waves: Waves | None) -> NDArray[np.float32]:
+def laid_out(rows: RowBlock, width: int, waves: CosineMap | None) -> NDArray[np.float32]:
     """Return rows as a dense matrix float32 (n, width), with the columns that `waves` gives."""
     if waves is None:
         return expand_rows(rows, width)
@@ -194,4 +194,6 @@ def laid_out(rows: RowBlock, width: int, waves: Waves | None) -> NDArray[np.floa
     return out
 
 
-RowMap = Basis | Waves  # what dense rows are brought to before they are multiplied with weights
+RowMap = (
+    WhiteningMap | CosineMap
+)  # what dense rows are brought to before they are multiplied with weights

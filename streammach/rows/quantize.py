@@ -26,19 +26,19 @@ def round_rows(
 ) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return weights float32 (n, m) as whole numbers from -levels to levels, and rows' units."""
     numbers, units = np.empty(weights.shape, np.int8), np.empty(len(weights), np.float32)
-    narrow_rows(np.ascontiguousarray(weights), np.float32(levels), numbers, units)
+    quantize_rows(np.ascontiguousarray(weights), np.float32(levels), numbers, units)
     return numbers, units
 
 
 @kernel()
-def narrow_rows(weights: Array, levels: Number, numbers: Array, units: Array) -> None:
+def quantize_rows(weights: Array, levels: Number, numbers: Array, units: Array) -> None:
     """Write weights float32 (n, m) as int8 (n, m) and units float32 (n,); levels is a float32."""
     for i in range(weights.shape[0]):
-        narrow_row(weights[i], levels, numbers[i], units[i : i + 1])
+        quantize_row(weights[i], levels, numbers[i], units[i : i + 1])
 
 
 @kernel(fastmath=False, inner=True)
-def narrow_row(weights: Array, levels: Number, numbers: Array, unit: Array) -> None:
+def quantize_row(weights: Array, levels: Number, numbers: Array, unit: Array) -> None:
     """Write the first of a row's weights as whole numbers from -levels to levels, and their unit.
 
     Parameters

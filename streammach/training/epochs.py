@@ -44,8 +44,8 @@ class Epochs:
         self._failed_saves, self._saved_at = 0, time.monotonic()
         self._asked: str | None = None  # why a callback asks for the end of the epoch
         self._best: RunPosition | None = None  # the best epoch, while no checkpoint holds it
-        session.prepare(spec, session.basis(spec))
-        session.forget_basis()
+        session.prepare(spec, session.feature_map(spec))
+        session.forget_feature_map()
         if request.start is not None:
             self._begin(request.start)
         self.progress = self._checkpoints.newest(self._backend.arrays()) or RunPosition()
@@ -115,8 +115,8 @@ class Epochs:
         if kept.trial.score <= own:
             return
         if not alike(kept.trial.spec, self.spec):
-            self._session.prepare(kept.trial.spec, self._session.basis(kept.trial.spec))
-            self._session.forget_basis()
+            self._session.prepare(kept.trial.spec, self._session.feature_map(kept.trial.spec))
+            self._session.forget_feature_map()
         kept.read(self._backend.arrays())
         self._backend.restore()
         self.spec = kept.trial.spec
@@ -314,7 +314,7 @@ class MergedEpochs(Epochs):
             begin, end = share.repetitions
             loss_sum += at.history[-1].loss * self._reader.n_rows * (end - begin)
         self.progress = msgspec.structs.replace(
-            self.progress, step=found[0].step // first.waves * self._backend.n_waves,
+            self.progress, step=found[0].step // first.n_groups * self._backend.n_waves,
             row=0, wave=0, wave_steps=0, loss_sum=loss_sum,
         )  # fmt: skip
         return self.state()
@@ -325,7 +325,7 @@ class MergedEpochs(Epochs):
             self._session.check()
             step = share.checkpoints.ends()[epochs]
             found.append(share.checkpoints.read(step, _columns(arrays, share)))
-            if step * self._shares[0].waves != found[0].step * share.waves:
+            if step * self._shares[0].n_groups != found[0].step * share.n_groups:
                 raise ModelError(
                     "damaged: its epochs are not those of the first part",
                     path=share.path, hint="Train it again.",

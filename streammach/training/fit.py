@@ -108,7 +108,7 @@ def _stages(request: FitRequest, events: Events, stop: StopSignals) -> Stages:
 
 def _train(session: Session, projected_bytes: int) -> None:
     """Do the stages of a whole run, or of a merge, one after another while there is time."""
-    request, pace = session.request, session.pace()
+    request, pace = session.request, session.time_budget()
     if request.lasting and not request.clock.limited:  # else time decides what is found
         session.keep_findings()
     # What parts do without hashed models. It is let go below: no name may stay for it.
@@ -172,7 +172,7 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
             session.keep_findings()
             first, last = part.repetitions
             session.trained_share = (last - first) / plan.n_repetitions
-            settings = decide(session, session.pace())  # first: other shares may wait for it
+            settings = decide(session, session.time_budget())  # first: other shares may wait for it
             if part.ahead:
                 session.work_ahead()
                 with session.stages.one(ALONE):

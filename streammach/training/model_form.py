@@ -32,7 +32,7 @@ from streammach.model.shrink import (
     spare_after,
 )
 from streammach.planning.cost import FORMS
-from streammach.prediction.narrowed import Narrowed
+from streammach.prediction.quantized import QuantizedForward
 from streammach.prediction.ranking import Ranking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import (
     log_each_row,
@@ -210,7 +210,7 @@ class FormComparison:
         threads, transform = self.session.plan.config.placement.threads, self.spec.transform
         hashed = None
         if not self.model.unhashed:
-            hashed = Narrowed(
+            hashed = QuantizedForward(
                 self.model.first(form.n_repetitions), self._trained_arrays, form.weights,
                 dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
                 device=self.session.backend,

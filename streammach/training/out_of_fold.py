@@ -33,10 +33,10 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.suspects import (
     DOUBT,
     Suspects,
-    doubts_of,
     duplicates,
     expected_wrong,
     list_format,
+    suspects_of,
     suspicious,
 )
 from streammach.processes import run
@@ -240,7 +240,7 @@ class _Job:
             source = StoreRows(self.data, predictor.model, label_needed=True)
             for block in source.blocks(0, len(fold), InputCounts(), room):
                 own = np.flatnonzero(fold[at : at + block.n_rows])
-                found[at + own], further, places = doubts_of(predictor, block.take(own), seen)
+                found[at + own], further, places = suspects_of(predictor, block.take(own), seen)
                 further["group"] = groups[at + own[places]]
                 more.append(further)
                 at += block.n_rows

@@ -64,7 +64,7 @@ class PartNumber:
         first, last = (n_repetitions * n // self.of for n in (self.number - 1, self.number))
         return first, last
 
-    def waves(self, plan: Plan) -> int:
+    def n_groups(self, plan: Plan) -> int:
         """Return in how many groups they are trained: of as many as the whole plan's groups."""
         first, last = self.repetitions(plan.n_repetitions)
         at_once = math.ceil(plan.n_repetitions / plan.config.placement.waves)
@@ -73,7 +73,7 @@ class PartNumber:
     def plan(self, plan: Plan) -> Plan:
         """Return the plan of its repetitions' epochs, without what comes before and after."""
         model = plan.model.some(*self.repetitions(plan.n_repetitions))
-        placement = replace(plan.config.placement, waves=self.waves(plan))
+        placement = replace(plan.config.placement, waves=self.n_groups(plan))
         config = replace(plan.config, shape=model.shape, placement=placement, parts=())
         lines = tuple(x for x in ledger(plan.facts, config) if x.name != "smaller model")
         return replace(plan, model=model, config=config, ledger=lines)
@@ -147,9 +147,9 @@ class RunPart:
         return self.facts.part.repetitions(self.plan.n_repetitions)
 
     @property
-    def waves(self) -> int:
+    def n_groups(self) -> int:
         """In how many groups they were trained; each goes through all rows."""
-        return self.facts.part.waves(self.plan)
+        return self.facts.part.n_groups(self.plan)
 
     @property
     def open_work(self) -> str:

@@ -283,7 +283,9 @@ def _choose_training(session: Session, pace: TimeBudget) -> ChosenTraining:
     """Return the training that goes on, or that the search found; what was tried, and why."""
     start = session.request.start
     if start is not None and start.training is not None:
-        return ChosenTraining(start.onward(session.options), (), start.reasons(session.left))
+        return ChosenTraining(
+            start.continued_training(session.options), (), start.reasons(session.left)
+        )
     search, epochs, rows = Search(session, session.options, pace), 0, 0
     parts = [part for part in parts_of_plan(session.plan.config) if part.ranks_untrained]
     held_out = session.held.rows.n_rows > 0

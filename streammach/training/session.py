@@ -299,7 +299,7 @@ class Session:
                 hint=GOES_ON if kept else "Nothing is saved yet; run the command again.",
             )
 
-    def pace(self) -> TimeBudget:
+    def time_budget(self) -> TimeBudget:
         """Return how the time that there is from now on is divided."""
         return TimeBudget(self.plan, self.options, self.clock, self.stages)
 
@@ -371,7 +371,7 @@ class Session:
         room = self.plan.config.batching
         self.backend.prepare(spec, room.batch_nnz, basis, room.batch_labels)
 
-    def basis(self, spec: TrainSpec) -> RowMap | None:
+    def feature_map(self, spec: TrainSpec) -> RowMap | None:
         """Return the basis of a training's rows, and columns beside it, if parts want that."""
         if not (spec.whitened or spec.bandwidth):
             return None
@@ -386,7 +386,7 @@ class Session:
             self._basis = (wanted, found)
         return found
 
-    def forget_basis(self) -> None:
+    def forget_feature_map(self) -> None:
         """Give back what was kept for further trials."""
         self._basis = None
 

@@ -99,7 +99,7 @@ class TrialRunner:
 
     def _train_trial(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Trial:
         session, clock = self._session, self._session.clock
-        session.prepare(short, session.basis(spec))
+        session.prepare(short, session.feature_map(spec))
         reader, began = open_reader(session, short, rows=rows), clock.elapsed_seconds
         usual, passes = planned_trial(session.dataset.n_rows, spec.epochs, self._wanted)
         each = 1 / (session.backend.n_waves * max(min(usual * passes, self._passes), 1))
@@ -158,7 +158,7 @@ class TrialRunner:
     def _timed_row(self, spec: TrainSpec) -> tuple[float, float]:
         """Return the seconds of a row in an epoch, and of one that is ranked."""
         session, clock, backend = self._session, self._session.clock, self._session.backend
-        session.prepare(spec, session.basis(spec))
+        session.prepare(spec, session.feature_map(spec))
         reader = open_reader(session, spec, rows=(1 + TIMED_STEPS) * spec.batch_size)
         began, n_rows, first = clock.elapsed_seconds, 0, 0
         for step in train_epoch(backend, reader, spec, 0):

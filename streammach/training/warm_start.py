@@ -185,7 +185,7 @@ class Start:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
             raise UsageError(f"the run decided that already: {flags}, --start")
 
-    def onward(self, options: TrainingOptions) -> TrainSpec:
+    def continued_training(self, options: TrainingOptions) -> TrainSpec:
         """Return how it goes on: as the run was trained, but for what is said."""
         assert self.training is not None, "it goes on"
         rate = options.learning_rate or RATE * self.training.learning_rate

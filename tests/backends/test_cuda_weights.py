@@ -12,7 +12,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.chunks import mix_bits, round_at_random, round_pair, rounding_key
-from streammach.backends.cuda.group import narrow_into, widen_into
+from streammach.backends.cuda.group import round_into, widen_into
 from streammach.jit import kernel
 from streammach.spec.optimizers import OPTIMIZERS
 from tests.backends.device import Device
@@ -119,11 +119,11 @@ def test_copies_to_the_host_lose_nothing_and_back_round_to_the_nearest(rng):
     x = rng.normal(size=(5, 12)).astype(np.float32)
     x[0, :4] = 0, np.inf, 1 + 2**-8, 1 + 3 * 2**-8
     bits = np.empty((5, 12), np.uint16)
-    narrow_into(x[:, ::-1], bits)
+    round_into(x[:, ::-1], bits)
     assert bits.view(np.uint32).tolist() == rounding.narrowed(x[:, ::-1].copy()).tolist()
     back, again = np.empty((5, 12), np.float32), np.empty((5, 12), np.uint16)
     widen_into(bits, back)
-    narrow_into(back, again)
+    round_into(back, again)
     assert again.tolist() == bits.tolist()
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from streammach.backends.registry import BACKENDS
-from streammach.prediction.narrowed import Narrowed
-from streammach.rows.dense import Basis, Waves
+from streammach.prediction.quantized import QuantizedForward
+from streammach.rows.dense import CosineMap, WhiteningMap
 from streammach.rows.packed import PackedRows
 from streammach.spec.estimators import ESTIMATORS
 from streammach.spec.optimizers import OPTIMIZERS
@@ -38,8 +38,8 @@ def test_narrower_weights_are_applied_until_the_trained_ones_are_given_back(
     trained = {name: backend.arrays()[name].copy() for name in ("weights", "bias")}
     for width, r in (("float32", 1), (stored, spec.n_repetitions), (stored, 1)):
         how = {"dense": dense, "threads": 1, "logistic": False}
-        there = Narrowed(spec.first(r), backend.arrays(), width, device=backend, **how)
-        here = Narrowed(spec.first(r), trained, width, **how)
+        there = QuantizedForward(spec.first(r), backend.arrays(), width, device=backend, **how)
+        here = QuantizedForward(spec.first(r), trained, width, **how)
         found, expected = (one.outputs(rows, logarithms=True) for one in (there, here))
         np.testing.assert_allclose(found, expected, atol=1e-4)
         ids, best = (one.topk(rows, 3, "logsum") for one in (there, here))
@@ -235,9 +235,11 @@ def test_the_ledger_states_what_is_allocated(device, rows, optimizer, rng):
     n_more = 30 if rows == "wide" else 0
     how = training(optimizer=optimizer, batch_size=32, whitened=whitened)
     backend, _ = both(device, spec, how, dense=dense)
-    basis = Basis(np.eye(50, dtype=np.float32), np.zeros(50, np.float32)) if whitened else None
+    basis = (
+        WhiteningMap(np.eye(50, dtype=np.float32), np.zeros(50, np.float32)) if whitened else None
+    )
     if n_more:
-        basis = Waves(np.ones((52, n_more), np.float32), basis)
+        basis = CosineMap(np.ones((52, n_more), np.float32), basis)
     backend.prepare(how, MOST_VALUES, basis)
     config = config_of(
         spec.shape, device, dense=dense, optimizer=optimizer, rows=32, nnz=MOST_VALUES,

@@ -8,7 +8,7 @@ import pytest
 import streammach as sm
 from streammach.errors import UsageError
 from streammach.figures import HeldOutMetrics
-from streammach.parts.counts import alone
+from streammach.parts.counts import count_learner as alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.prediction.evaluate import evaluate
 from streammach.training import finalize

@@ -38,7 +38,7 @@ def joint(data, plan, tmp_path_factory):
 def test_merged_parts_have_the_bytes_of_one_run(waves, data, plan, joint, tmp_path):
     trainer = sm.Trainer(changed(plan, waves=waves), sm.TrainingOptions(**FIXED))
     parts = [trainer.fit_part(data, tmp_path / f"part{k}", (k, 2)) for k in (1, 2)]
-    assert [part.waves for part in parts] == ([1, 2] if waves == 3 else [1, 1])
+    assert [part.n_groups for part in parts] == ([1, 2] if waves == 3 else [1, 1])
     merged = sm.merge(tmp_path / "run", [part.path for part in parts])
     assert model_files(merged) == model_files(joint)
     assert merged.result.validation == joint.result.validation

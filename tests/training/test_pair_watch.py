@@ -11,8 +11,8 @@ from scipy.special import logsumexp
 from streammach.counts.learning import class_logarithms, evidence, weigh
 from streammach.counts.scores import CountScorer
 from streammach.model.findings import Findings
-from streammach.parts.counts import alone
-from streammach.parts.counts.alone import held_out_loss, learn_while_it_pays
+from streammach.parts.counts import count_learner as alone
+from streammach.parts.counts.count_learner import held_out_loss, learn_while_it_pays
 from streammach.parts.counts.group_fit import CandidateFeatures, in_order
 from streammach.threads import Workers
 from tests.builders import block_of

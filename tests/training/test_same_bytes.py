@@ -18,7 +18,7 @@ from streammach.errors import DivergedError, Interrupted, UsageError
 from streammach.files.writing import Writer
 from streammach.model import findings
 from streammach.model.findings import DOCUMENT, Findings
-from streammach.parts.counts import alone
+from streammach.parts.counts import count_learner as alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.parts.fourier import part as fourier
 from streammach.training.model_form import FormComparison

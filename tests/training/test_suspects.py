@@ -18,7 +18,7 @@ from streammach.errors import Interrupted, UsageError
 from streammach.machine import MemoryLimit
 from streammach.planning import choose
 from streammach.prediction import suspects as doubts
-from streammach.prediction.suspects import doubts_of, duplicates, find_outvoted
+from streammach.prediction.suspects import duplicates, find_outvoted, suspects_of
 from streammach.training import out_of_fold
 from tests.builders import Stop
 
@@ -113,9 +113,9 @@ def test_doubts_are_those_of_all_labels_ranked(rng, tmp_path, monkeypatch, kind)
         numbers, _ = data.origins(0, data.n_rows)
         block = replace(data.rows(0, data.n_rows), numbers=numbers)
         seen = np.arange(data.n_classes) > 0
-        found, more, places = doubts_of(predictor, block, seen)
+        found, more, places = suspects_of(predictor, block, seen)
         nothing = block.with_values(np.zeros(block.nnz, np.bool_))
-        unknown, further, _ = doubts_of(predictor, nothing, seen)
+        unknown, further, _ = suspects_of(predictor, nothing, seen)
         assert (unknown["log_odds"].any(), len(further)) == (False, 0)
         ids, p = predictor.rank(block, K, probabilities=True)
         _, scores = predictor.rank(block, K, model.calibrated_ranking)

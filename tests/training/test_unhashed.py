@@ -13,7 +13,7 @@ from streammach.clock import Clock
 from streammach.counts.table import CountTable
 from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.parts.counts import saved
-from streammach.parts.counts.alone import CountLearner
+from streammach.parts.counts.count_learner import CountLearner
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from streammach.cli.console import say, say_json
+from streammach.cli.data import conversion_text
 from streammach.cli.data import convert as convert_command
-from streammach.cli.data import made_text
 from streammach.cli.options import PATH, add_shared_options, epilog, progress_option
 from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
@@ -154,4 +154,4 @@ def _line(made: Conversion) -> str:
         "values of features that training lacks dropped": made.unknown_values,
     }
     more = "".join(f", {n:,} {what}" for what, n in notes.items() if n)
-    return f"{made_text(made)}{more}"
+    return f"{conversion_text(made)}{more}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from streammach.jit import Array, Number, kernel
 from streammach.rows.packed import ahead, unpack_row
-from streammach.rows.quantize import narrow_row
+from streammach.rows.quantize import quantize_row
 from streammach.simd import prefetch
 
 LINE_FLOATS = 16  # of a cache line
@@ -174,7 +174,7 @@ def narrow_logits(
     indptr, features, values, first, last : arrays and int
         Those of :func:`logits`.
     weights, levels : float32 (d, at least C), float32
-        The weights, and the largest number of narrow ones: see :func:`narrow_row`.
+        The weights, and the largest number of narrow ones: see :func:`quantize_row`.
     bias, some, places, units, out : float32 (C,), int8 (8, C), int64 (8,), float32 (8,), (n, C)
         As there; and scratch.
     """
@@ -186,6 +186,6 @@ def narrow_logits(
             end = min(k + 8, indptr[i + 1])
             for j in range(k, end):
                 unit = units[j - k : j - k + 1]
-                narrow_row(weights[features[j]], levels, some[j - k], unit)
+                quantize_row(weights[features[j]], levels, some[j - k], unit)
                 unit[0] *= values[j]
             add_rows(row, units, places, 0, end - k, some)

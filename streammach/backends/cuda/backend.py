@@ -19,7 +19,7 @@ from streammach.backends.cuda.chunks import rounding_key
 from streammach.backends.cuda.decode import CudaDecoder
 from streammach.backends.cuda.dense_rows import CudaDenseSteps, Products
 from streammach.backends.cuda.device_memory import RESERVED_BYTES, DeviceMemory, open_memory
-from streammach.backends.cuda.footprint import fewest_waves
+from streammach.backends.cuda.footprint import fewest_groups
 from streammach.backends.cuda.group import Host, ModelGroup, Rule
 from streammach.backends.cuda.instructions import SIMULATED
 from streammach.backends.cuda.losses import CudaSteps, Losses, LossOverOutputs
@@ -31,7 +31,7 @@ from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
 from streammach.backends.protocol import NOTHING, Loss, Ranked, WeightRows
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import RowMap, Waves
+from streammach.rows.dense import CosineMap, RowMap
 from streammach.rows.packed import Table
 from streammach.spec.config import RunConfig
 from streammach.spec.estimators import EstimatorKind
@@ -60,7 +60,7 @@ class CudaBackend(Ranked):
             "weights": np.zeros((spec.n_hashed_features, spec.n_columns), np.float32),
             "bias": np.zeros(spec.n_columns, np.float32),
         }
-        more = Waves(np.asarray(weights["projection"])) if "projection" in weights else None
+        more = CosineMap(np.asarray(weights["projection"])) if "projection" in weights else None
         self._scale = np.asarray(weights["scale"]) if "scale" in weights else None
         self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host
@@ -69,7 +69,7 @@ class CudaBackend(Ranked):
         self._wide = spec.wide(n_more)  # with the table's rows
         waves = placement.waves
         if config.optimizer is None:  # it only predicts
-            waves = fewest_waves(
+            waves = fewest_groups(
                 spec.shape, dense=self.dense, device_bytes=device_bytes, n_more=n_more
             )
         self._edges = group_edges(spec, waves)
@@ -274,7 +274,7 @@ class CudaBackend(Ranked):
         """Return the host's arrays, which are those after so many steps."""
         self._steps[0] = steps
         arrays = {**self._host, "steps": self._steps}
-        if isinstance(self._basis, Waves):
+        if isinstance(self._basis, CosineMap):
             arrays["projection"] = self._basis.projection
         return arrays
 

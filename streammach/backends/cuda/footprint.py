@@ -87,7 +87,7 @@ def footprint(config: RunConfig, facts: DataFacts | None) -> tuple[dict[str, int
     return lines, {CONTEXT: RESERVED_BYTES, **ledger.lines}
 
 
-def fewest_waves(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: int) -> int:
+def fewest_groups(spec: ModelShape, *, dense: bool, device_bytes: int, n_more: int) -> int:
     """Return in how few groups a model fits for predicting, or raise BudgetError."""
     needed = 0
     for waves in range(1, len(group_edges(spec, spec.n_repetitions)) + 1):

@@ -51,10 +51,10 @@ def widen_into(rows: NDArray[Any], out: NDArray[np.float32]) -> None:
         out[:] = rows
 
 
-def narrow_into(given: NDArray[np.float32], rows: NDArray[Any]) -> None:
+def round_into(given: NDArray[np.float32], rows: NDArray[Any]) -> None:
     """Write float32 (n, m) as float32 (n, m), or as the bits of the nearest bfloat16 uint16."""
     if rows.dtype == np.uint16:
-        narrow_rows(given.view(np.uint32), rows)
+        round_to_bfloat16(given.view(np.uint32), rows)
     else:
         rows[:] = given
 
@@ -68,7 +68,7 @@ def widen_rows(rows: Array, out: Array) -> None:
 
 
 @kernel()
-def narrow_rows(given: Array, rows: Array) -> None:
+def round_to_bfloat16(given: Array, rows: Array) -> None:
     """Write float32 bits uint32 (n, m) as the nearest bfloat16, the even one of two: uint16."""
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
@@ -230,7 +230,7 @@ class ModelGroup:
         flat, rows, words = self._room(name, parts[-1][0].stop, width)
         for places, host in parts:
             rows[places, host.shape[1] :] = 0
-            self._spread(narrow_into, host, rows[places, : host.shape[1]])
+            self._spread(round_into, host, rows[places, : host.shape[1]])
         self._memory.send(self.tables[name], flat, first * words)
         self._memory.wait()
 

@@ -183,10 +183,10 @@ def _launches(n_buckets: int, n_repetitions: int) -> None:
 
 
 def _holds(config: RunConfig) -> None:
-    from streammach.backends.cuda.footprint import fewest_waves
+    from streammach.backends.cuda.footprint import fewest_groups
 
     free, n_more = find_card().free_bytes, config.more_columns
-    fewest_waves(config.shape, dense=config.dense, device_bytes=free, n_more=n_more)
+    fewest_groups(config.shape, dense=config.dense, device_bytes=free, n_more=n_more)
 
 
 def _rates() -> Rates:

@@ -128,7 +128,7 @@ class Build:
         """Give labels and features their ids, and write all that a store holds."""
         self._report_stage(SORT)(0, 0)
         if intake.spills:
-            intake.put_aside()
+            intake.spill()
             intake.rows = RowBuffer(0)  # its memory is free
         tally, spills, rows = intake.tally, intake.spills, intake.rows
         groups = [] if spills else intake.groups()

@@ -150,7 +150,7 @@ class Intake:
         finally:
             self._parsers.put(parser)
 
-    def put_aside(self) -> None:
+    def spill(self) -> None:
         """Write the rows in memory, if there are any, as a spill, or raise DiskError."""
         tally, rows = self.tally, self.rows
         if not rows.n_rows:
@@ -221,7 +221,7 @@ class Intake:
         )
         room = min(self._memory.room(others, self._in_the_end(one), least), self._most)
         if rows.n_rows and rows.room_for(block) > min(room, rows.n_bytes):
-            raise Pause(self.put_aside)
+            raise Pause(self.spill)
         if not rows.n_rows:
             self._check_disk(one)
             if not room * 0.8 <= rows.n_bytes <= room:
@@ -321,7 +321,7 @@ class Intake:
             raise
         if self.rows.n_bytes > room:
             wide = self.rows.wide
-            self.put_aside()
+            self.spill()
             self.rows = RowBuffer(room, wide=wide)
 
 

@@ -10,7 +10,7 @@ from streammach.figures import HeldOutMetrics
 from streammach.parts.base import PartSession
 from streammach.parts.counts.neighbour_fit import CANDIDATES, judges
 from streammach.prediction.metrics import MOST
-from streammach.prediction.ranking import Ranking, largest_tilt
+from streammach.prediction.ranking import Ranking, largest_prior
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.spec.types import Amount
 
@@ -29,7 +29,7 @@ class LabelPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: HeldOutMetrics
 
 
-def last_tilt(
+def fit_label_prior(
     session: PartSession, ranking: Ranking, log_rows: NDArray[np.float32]
 ) -> LabelPrior | None:
     """Return how much of a fit's tilt held-out rows give back, None if nothing.
@@ -42,19 +42,19 @@ def last_tilt(
     if rows is None:
         return None
 
-    def fit_tilt() -> LabelPrior:
+    def fit_prior() -> LabelPrior:
         ids, scores = ranking(rows, CANDIDATES)
         logs, first = log_rows[ids], dict[float, NDArray[np.int64]]()
 
-        def score_tilt(tilt: float) -> NDArray[np.float64]:
+        def score_prior(tilt: float) -> NDArray[np.float64]:
             order = np.argsort(-(scores - np.float32(tilt) * logs), axis=1, kind="stable")
             first[tilt] = np.take_along_axis(ids, order[:, :MOST], axis=1)
             return score_rows(rows, first[tilt])
 
         best_alone = rows.lists.weights is not None
-        tilt, _ = largest_tilt(score_tilt, best_alone=best_alone, tilts=BACK, errors=ERRORS)
-        score_tilt(0.0)
+        tilt, _ = largest_prior(score_prior, best_alone=best_alone, tilts=BACK, errors=ERRORS)
+        score_prior(0.0)
         return LabelPrior(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
 
-    found = session.findings.once("tilt", LabelPrior, fit_tilt)
+    found = session.findings.once("tilt", LabelPrior, fit_prior)
     return found if found.back else None

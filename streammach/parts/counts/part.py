@@ -16,15 +16,15 @@ from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
 from streammach.parts.base import Ahead, Decision, Part, PartSession
-from streammach.parts.counts import alone, saved
 from streammach.parts.counts import count_bytes as bytes_of
+from streammach.parts.counts import count_learner, saved
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
-from streammach.parts.counts.label_prior import last_tilt
+from streammach.parts.counts.label_prior import fit_label_prior
 from streammach.parts.counts.late_fit import LATE, late_labels
 from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import SavedCounts
-from streammach.parts.counts.warm_counts import OnwardLearner
+from streammach.parts.counts.warm_counts import WarmCountLearner
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.prediction.ranking import ListRanking, by_classifiers, by_counts, by_hashes
@@ -92,7 +92,7 @@ class CountsDecision(Decision):
                 f"{fit.without.text} without",
             )
             session.note_metrics("neighbours", fit.with_them)
-        tilt = last_tilt(session, ranking, class_logarithms(self._table)[0])
+        tilt = fit_label_prior(session, ranking, class_logarithms(self._table)[0])
         if tilt is not None:
             self._weights = replace(best, prior=best.prior + tilt.back)
             self._scorer.close()
@@ -149,7 +149,7 @@ class CountsAhead(Ahead):
     """Counts with weights of their own."""
 
     def __init__(self, counted: SavedCounts, *, listed: bool) -> None:
-        self.counted, self.unfinished = counted, alone.UNFINISHED
+        self.counted, self.unfinished = counted, count_learner.UNFINISHED
         # Fits beside hashed models: two, of more candidates; classifiers take about as long.
         seconds = 3 * counted.grouped.seconds
         late = {LATE: seconds} if listed else {}
@@ -182,7 +182,7 @@ def _beside_hashes(session: PartSession, counted: SavedCounts, transform: Transf
     """Fit the weights of counts beside trained hashed models, and say whether they pay."""
     backend, both = session.backend, words(session.dataset.listed).both
     rows = session.held.rows.with_known_class
-    if counted.fit_rows < alone.MIN_FIT_ROWS:
+    if counted.fit_rows < count_learner.MIN_FIT_ROWS:
         reason = f"no counts: {rows.n_rows:,} held-out rows are too few to weigh them"
         return Decision(reasons=(reason,))
     fitting = Fitting(
@@ -321,8 +321,9 @@ class Counts(Part):
         """Return the seconds of counting, weighing, learning and weighing again."""
         first, second = (FIT * n + _fits(facts, config, n) * scale for n in FITS_AHEAD)
         return {
-            alone.COUNTING: facts.nnz * COUNT * scale, alone.WEIGHING: first,
-            alone.LEARNING: _learning(facts, config) * scale, alone.WEIGHING_PAIRS: second,
+            count_learner.COUNTING: facts.nnz * COUNT * scale, count_learner.WEIGHING: first,
+            count_learner.LEARNING: _learning(facts, config) * scale,
+            count_learner.WEIGHING_PAIRS: second,
         }  # fmt: skip
 
     def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
@@ -339,7 +340,7 @@ class Counts(Part):
     def work_ahead(self, session: PartSession) -> Ahead:
         """Count, fit and learn."""
         goes_on = session.known is not None and session.known.counts is not None
-        found = (OnwardLearner if goes_on else alone.CountLearner)(session).run()
+        found = (WarmCountLearner if goes_on else count_learner.CountLearner)(session).run()
         return CountsAhead(found, listed=session.dataset.listed)
 
     def reopen(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
@@ -364,7 +365,9 @@ def _learning(facts: DataFacts, config: RunConfig) -> float:
         return n_rows * (LABEL_ROW + facts.nnz / facts.n_rows * LABEL_VALUE)
     row = config.shape.n_classes * LEARN_CLASS + facts.row_postings * LEARN_POSTING
     learnt = facts.nnz * LEARN_VALUE + facts.n_rows * row
-    return min(alone.USUAL_PASSES, alone.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
+    return (
+        min(count_learner.USUAL_PASSES, count_learner.MOST_LESSONS / max(facts.n_rows, 1)) * learnt
+    )
 
 
 def _scoring(facts: DataFacts, config: RunConfig) -> float:

@@ -26,7 +26,8 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable, value_ranges
 from streammach.data.holdout import left_out, masked_rows
 from streammach.model.model import Model
-from streammach.parts.counts.alone import (
+from streammach.parts.counts.count_bytes import pair_room
+from streammach.parts.counts.count_learner import (
     COUNTING,
     LEARNING,
     MOST_LESSONS,
@@ -35,12 +36,11 @@ from streammach.parts.counts.alone import (
     StageRows,
     usual_gains,
 )
-from streammach.parts.counts.count_bytes import pair_room
 from streammach.parts.counts.fitting import TILT_ROWS, Fitted
 from streammach.parts.counts.group_fit import NAMESPACES
 from streammach.parts.counts.saved import SavedCounts
 from streammach.prediction.metrics import MOST
-from streammach.prediction.ranking import largest_tilt
+from streammach.prediction.ranking import largest_prior
 from streammach.prediction.selection_metrics import score_rows
 from streammach.rows.block import evenly
 from streammach.rows.names import Names, namespace_ids
@@ -55,7 +55,7 @@ LESS, MOST_LABELS = (0.0, 0.02, 0.05), 40
 RAREST = 0.05  # share of the old rows' labels that may weigh less by their rows than new ones
 
 
-class OnwardLearner(CountLearner):
+class WarmCountLearner(CountLearner):
     """Counts the pairs of a store that grew, and weighs them as a model does."""
 
     def run(self) -> SavedCounts:
@@ -98,7 +98,7 @@ class OnwardLearner(CountLearner):
         most = MOST_LESSONS if most is None else most
         self._learnt = StageRows(self._session, min(most, n_rows))
         with PairLearner(table, weights, threads=self._threads) as learner:
-            for rows in self._lessons() if most else ():
+            for rows in self._pair_updates() if most else ():
                 learner.learn(rows)
                 n += rows.n_rows
                 if n >= most or self._clock.remaining_seconds <= 0:
@@ -123,7 +123,7 @@ class OnwardLearner(CountLearner):
             first = np.argsort(ids >= n_known, axis=1, kind="stable")[:, :MOST]
             return score_rows(rows, np.take_along_axis(ids, first, axis=1))
 
-        less, _ = largest_tilt(scores, best_alone=True, tilts=LESS)
+        less, _ = largest_prior(scores, best_alone=True, tilts=LESS)
         self._session.tell(f"pairs that the run does not have add {less:g} nats less")
         return with_less(less)
 

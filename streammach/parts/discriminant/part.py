@@ -24,7 +24,7 @@ from streammach.parts.expected import AccuracyDrop, Choice, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import MAX_FEATURES, Waves, laid_out, parts, product
+from streammach.rows.dense import MAX_FEATURES, CosineMap, laid_out, parts, product
 from streammach.rows.transforms import transform_block
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -128,7 +128,7 @@ class ClosedFormFit(Decision):
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
         projection = arrays.get("projection")
-        self._waves = None if projection is None else Waves(projection)
+        self._waves = None if projection is None else CosineMap(projection)
         room = arrays["first"].reshape(self._out.shape[::-1])
         self._sums = Discriminant(room, self._waves)
         self._added = np.zeros_like(self._bias)
@@ -221,7 +221,7 @@ class ClosedFormFit(Decision):
 
 
 def _measure_shares(
-    rows: RowBlock, trained: Linear, closed: Linear, waves: Waves | None = None,
+    rows: RowBlock, trained: Linear, closed: Linear, waves: CosineMap | None = None,
     shares: tuple[float, ...] = SHARES, most: float | None = None,
 ) -> Iterable[tuple[float, HeldOutMetrics]]:  # fmt: skip
     """Return what trained weights and a share of closed ones reach together, for each share."""

@@ -18,7 +18,7 @@ from streammach.data.holdout import masked_blocks
 from streammach.parts.base import Part, PartSession, Trials
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.rows.dense import Basis, RowMap, Waves, expand_rows, product
+from streammach.rows.dense import CosineMap, RowMap, WhiteningMap, expand_rows, product
 from streammach.rows.transforms import transform_block
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -133,11 +133,13 @@ class Fourier(Part):
         if not spec.bandwidth:
             return before
         n_more = session.plan.config.size_of(self.name)
-        assert before is None or isinstance(before, Basis)
-        return waves_of(session, spec, n_more, before)
+        assert before is None or isinstance(before, WhiteningMap)
+        return cosine_map(session, spec, n_more, before)
 
 
-def waves_of(session: PartSession, spec: TrainSpec, n_more: int, basis: Basis | None) -> Waves:
+def cosine_map(
+    session: PartSession, spec: TrainSpec, n_more: int, basis: WhiteningMap | None
+) -> CosineMap:
     """Return what gives the rows of a training more columns."""
     d, threads = session.dataset.n_features, session.plan.config.placement.threads
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
@@ -155,7 +157,7 @@ def waves_of(session: PartSession, spec: TrainSpec, n_more: int, basis: Basis | 
         amplitude = SHARE * float(np.abs(x).sum(axis=1).mean()) / (MEAN_COSINE * n_more)
     last = np.full(n_more, amplitude or 1.0)
     projection = np.stack([*directions, phases, last]).astype(np.float32)
-    return Waves(projection, basis)
+    return CosineMap(projection, basis)
 
 
 def draw_directions(seed: int, n_features: int, n_more: int) -> tuple[NDArray[np.float64], ...]:

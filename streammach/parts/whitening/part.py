@@ -94,10 +94,10 @@ class Whitening(Part):
         return spec.whitened
 
     def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
-        return basis_of(session, spec.transform) if spec.whitened else before
+        return whitening_map(session, spec.transform) if spec.whitened else before
 
 
-def basis_of(session: PartSession, transform: Transform) -> dense.Basis:
+def whitening_map(session: PartSession, transform: Transform) -> dense.WhiteningMap:
     """Return the basis from the first rows of a store that are not held out.
 
     Rows of a store are shuffled, so that the first ones stand for all.
@@ -183,7 +183,7 @@ class Spread:
         free = found.rows - found.squares / np.maximum(found.rows, TINY)
         self._free += float(np.sum(np.maximum(free, 0)))
 
-    def basis(self) -> dense.Basis:
+    def basis(self) -> dense.WhiteningMap:
         """Return the basis in which these rows are white, as large as before.
 
         ``P = c V (D + ridge)^(-POWER / 2) V^T`` of the covariance ``V D V^T`` within classes, or of
@@ -203,7 +203,7 @@ class Spread:
         )
         size = np.sqrt(self._values * self._squares) / self._n
         rotation *= size / (len(mean) * spread)
-        return dense.Basis(
+        return dense.WhiteningMap(
             rotation.astype(np.float32),
             dense.product(self._origin + mean, rotation).astype(np.float32),
         )

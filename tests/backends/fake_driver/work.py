@@ -17,7 +17,7 @@ import numpy as np
 
 from streammach.backends.registry import BACKENDS
 from streammach.rows.batch import RowIdBatch
-from streammach.rows.dense import Basis, Waves
+from streammach.rows.dense import CosineMap, WhiteningMap
 from streammach.spec.estimators import ESTIMATORS
 from tests.builders import batch_of, block_of, config_of, open_backend, spec_of, training
 from tests.contracts.test_lists import MOST_LABELS, listed
@@ -111,8 +111,8 @@ def dense():
     """Steps on dense rows, plain, whitened and with cosines."""
     rng, shape = np.random.default_rng(2), SHAPES[0]
     batch, d = batch_of(drawn(shape), shape[1]), shape[1]
-    white = Basis(np.eye(d, dtype=np.float32), np.zeros(d, np.float32))
-    waves = Waves(rng.normal(size=(d + 2, 8)).astype(np.float32), white)
+    white = WhiteningMap(np.eye(d, dtype=np.float32), np.zeros(d, np.float32))
+    waves = CosineMap(rng.normal(size=(d + 2, 8)).astype(np.float32), white)
     for basis in (None, white, waves):
         for optimizer in ("adagrad", "adam"):
             how = training(optimizer=optimizer, batch_size=30, whitened=basis is not None)

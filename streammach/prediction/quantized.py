@@ -14,7 +14,7 @@ from streammach.backends.protocol import Backend
 from streammach.hashing import code_type
 from streammach.model.coding import CODERS, PIECE_WORDS
 from streammach.model.document import Width
-from streammach.model.shrink import LEVELS, narrowed_as
+from streammach.model.shrink import LEVELS, weights_as
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
@@ -30,7 +30,7 @@ PIECE_BYTES = 2 << 20  # of weights of dense rows that are narrowed at once, at 
 ROWS = 8  # of weights of sparse rows that a thread narrows at once
 
 
-class Narrowed(Forward):
+class QuantizedForward(Forward):
     """Applies the first repetitions of trained models with weights of another type.
 
     The trained weights stay as they are, and no copy of all of them is made: a device takes narrow
@@ -103,7 +103,7 @@ class Narrowed(Forward):
 
     def round_weights(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return weights of dense rows as they are when they come back from this type."""
-        return narrowed_as(self._stored, weights)[0]
+        return weights_as(self._stored, weights)[0]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class _Rounded:
     """All weights of trained models, the first repetitions rounded when rows are asked for."""
 
     trained: NDArray[np.float32]
-    form: Narrowed
+    form: QuantizedForward
 
     @property
     def shape(self) -> tuple[int, ...]:

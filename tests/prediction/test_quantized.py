@@ -9,8 +9,8 @@ import pytest
 import streammach as sm
 from streammach.backends.cpu.forward import Forward
 from streammach.model.shrink import Size, shrink
-from streammach.prediction import narrowed
-from streammach.prediction.narrowed import Narrowed
+from streammach.prediction import quantized as narrowed
+from streammach.prediction.quantized import QuantizedForward
 from streammach.rows.block import RowBlock
 from streammach.spec.config import RunConfig
 from tests.builders import block_of
@@ -41,7 +41,7 @@ def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r
     rows = block_of(rng, 60, D, K)
     arrays = {"weights": model.weights, "bias": model.bias}
     before = model.weights.copy()
-    judged = Narrowed(
+    judged = QuantizedForward(
         small.spec, arrays, stored, dense=dense, threads=2, logistic=model.training.logistic
     )  # fmt: skip
     with sm.Predictor(small, threads=2) as predictor:
@@ -66,7 +66,7 @@ def test_rows_are_added_up_as_by_the_model_that_is_written(rng, stored, levels):
     arrays = {"weights": model.weights, "bias": model.bias}
     numbers, units = rounding.whole_numbers(weights[:, : 2 * B], levels)
     small = {"weights": numbers, "bias": model.bias[: 2 * B], "scale": units}
-    judged = Narrowed(spec, arrays, stored, dense=False, threads=2, logistic=False)
+    judged = QuantizedForward(spec, arrays, stored, dense=False, threads=2, logistic=False)
     written = Forward(spec, dense=False, threads=1, weights=small)
     got, expected = (one.outputs(rows, logarithms=True) for one in (judged, written))
     assert got.tobytes() == expected.tobytes()
@@ -86,10 +86,10 @@ def test_narrowing_takes_what_is_reckoned(rng):
         values=np.ones(longest, np.float32), classes=np.zeros(1, np.int32),
     )  # fmt: skip
     config = RunConfig.predicting(model.spec.shape, device="cpu", dense=False, threads=1, n_more=0)
-    judged = Narrowed(model.spec, arrays, "int8", dense=False, threads=1, logistic=False)
+    judged = QuantizedForward(model.spec, arrays, "int8", dense=False, threads=1, logistic=False)
     tracemalloc.start()
     judged.outputs(rows, logarithms=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     judged.close()
-    assert peak < Narrowed.footprint(config)
+    assert peak < QuantizedForward.footprint(config)

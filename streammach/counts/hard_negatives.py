@@ -36,7 +36,7 @@ class Proposal(NamedTuple):
     sizes: NDArray[np.int64]  # int64 (n, 2)
 
 
-class RowRivals:
+class HardNegatives:
     """Finds the candidates of counted rows, `most` each, by weights by group.
 
     A row is left out of the counts, and its own classes are some of the candidates.
@@ -97,7 +97,7 @@ class RowRivals:
 class Learner:
     """What learns weights of pairs from counted rows; a ``with`` block stops its threads."""
 
-    _rivals: RowRivals
+    _rivals: HardNegatives
 
     def __enter__(self) -> Self:
         return self

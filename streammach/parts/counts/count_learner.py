@@ -266,7 +266,7 @@ class CountLearner:
             ) as labels:  # fmt: skip
                 n_rows = min(self._options.pair_rows or n_rows, n_rows, labels.most)
                 self._learnt = StageRows(session, 2 * n_rows)  # they are taken, and learnt from
-                n_rows = learn_from(session, labels, self._lessons, self._learnt.add, spare)
+                n_rows = learn_from(session, labels, self._pair_updates, self._learnt.add, spare)
             return labels.weights(), n_rows
         usual = min(int(USUAL_PASSES * n_rows), MOST_LESSONS)
         self._learnt = StageRows(session, self._options.pair_rows or usual)
@@ -284,12 +284,12 @@ class CountLearner:
         del found
         with PairLearner(table, alone, threads=self._threads) as learner:
             n_rows = learn_while_it_pays(
-                session, learner, self._lessons, lambda: loss(learner.weights()), spare
+                session, learner, self._pair_updates, lambda: loss(learner.weights()), spare
             )
         scorer.close()
         return learner.weights(), n_rows
 
-    def _lessons(self) -> Iterator[RowBlock]:
+    def _pair_updates(self) -> Iterator[RowBlock]:
         """Yield the rows of the store that are not held out, some thousands at a time."""
 
         def take_rows() -> Iterator[RowBlock]:

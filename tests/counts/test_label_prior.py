@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streammach.parts.counts.label_prior import BACK, last_tilt
+from streammach.parts.counts.label_prior import BACK, fit_label_prior
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 
@@ -35,7 +35,7 @@ def judged_by(rng, back, *, listed=True, known=None, n_rows=N_ROWS, weights=Fals
         held=SimpleNamespace(rows=rows),
         findings=SimpleNamespace(once=lambda name, kind, find: find()),
     )  # fmt: skip
-    return last_tilt(session, ranking, log_rows)
+    return fit_label_prior(session, ranking, log_rows)
 
 
 @pytest.mark.parametrize("lacks", [0.1, 0.3])

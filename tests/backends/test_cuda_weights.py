@@ -81,7 +81,7 @@ def test_the_bits_are_the_same_as_numba_types_them(rng):
     product = kernel(fastmath=False)(lambda a, b: np.uint32(a * b))
     bits_of = kernel(fastmath=False)(lambda x: np.float32(x).view(np.uint32))
     compiled = typed(mix_bits, product=product)
-    pair = typed(round_pair, drawn=typed(round_at_random, bits_of=bits_of))
+    pair = typed(round_pair, round_at_random=typed(round_at_random, bits_of=bits_of))
     for h in rng.integers(0, 1 << 32, 200, dtype=np.uint32):
         assert int(compiled(h)) == int(mix_bits(h)) == int(rounding.mixed(h))
         x, y = rng.normal(size=2).astype(np.float32)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streammach import hashing
-from streammach.backends.cpu.decode_buckets import STATE, listed, turns, walk
+from streammach.backends.cpu.decode_buckets import STATE, next_classes, turns, walk
 from streammach.hashing import P
 
 
@@ -12,10 +12,10 @@ def listing(turn, bucket, n_buckets, first, last, at_a_time):
     state, some, found = np.empty(STATE, np.int64), np.empty(at_a_time, np.int64), []
     walk(turn, bucket, n_buckets, first, last, state)
     while True:
-        n = listed(state, some)
+        n = next_classes(state, some)
         found.extend(some[:n].tolist())
         if n < at_a_time:
-            assert listed(state, some) == 0
+            assert next_classes(state, some) == 0
             return found
 
 

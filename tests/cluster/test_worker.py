@@ -13,7 +13,7 @@ ASKED = "MALLOC_TRIM_THRESHOLD_"
 FAULTS = """
 import resource, sys
 import numpy as np
-from streammach.machine import freed_kept
+from streammach.machine import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -22,7 +22,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 first = faults()
-with freed_kept():
+with keep_freed_memory():
     faults()
     kept = faults()
 print(first, kept, faults())

@@ -159,7 +159,7 @@ def test_rows_are_taken_while_there_is_time_and_read_later(
     session = SimpleNamespace(
         options=SimpleNamespace(pair_rows=pair_rows), tell=lambda text: None, check=lambda: None,
         findings=Findings(Path(tmp_path), "one", lasting=True),
-        clock=type("C", (), {"left": property(lambda self: next(clock))})(),
+        clock=type("C", (), {"remaining_seconds": property(lambda self: next(clock))})(),
     )  # fmt: skip
     learner = Learner()
     assert learn_from(session, learner, lambda: [10] * 20, added.append, 2.0) == n_rows

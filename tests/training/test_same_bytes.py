@@ -281,8 +281,8 @@ def test_what_was_found_is_not_found_again(made, tmp_path, monkeypatch):
         stop = Stop(patch, on_stage=at("smaller model", "end"))
         with pytest.raises(Interrupted):
             made.fit("hashed", tmp_path / "run", callbacks=[stop])
-    told, steps, fits = [], [], calls_of(monkeypatch, Fitting, "fitted")
-    judged = calls_of(monkeypatch, FormComparison, "_measured")
+    told, steps, fits = [], [], calls_of(monkeypatch, Fitting, "fit")
+    judged = calls_of(monkeypatch, FormComparison, "_measure")
     watch = SimpleNamespace(on_message=told.append, on_progress=steps.append)
     run = made.fit("hashed", tmp_path / "run", resume=True, callbacks=[watch])
     assert model_files(run) == made.whole("hashed")

@@ -56,7 +56,7 @@ LET_GO = [({"n_repetitions": 0}, "save"), ({"n_buckets": 4, "n_repetitions": 3},
 @pytest.mark.usefixtures("nothing_collected")
 def test_what_was_counted_is_let_go(shape, where, stores, tiny, monkeypatch):
     """Before a model is made smaller, and before hashed models are trained."""
-    module, alive = finalizing.compact if where == "save" else fitting, []
+    module, alive = finalizing.model_form if where == "save" else fitting, []
     do = getattr(module, where)
 
     def seen(*given):

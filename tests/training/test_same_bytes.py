@@ -277,6 +277,7 @@ def calls_of(monkeypatch, owner, name):
 
 
 def test_what_was_found_is_not_found_again(made, tmp_path, monkeypatch):
+    whole = made.whole("hashed")
     with monkeypatch.context() as patch:
         stop = Stop(patch, on_stage=at("smaller model", "end"))
         with pytest.raises(Interrupted):
@@ -285,7 +286,7 @@ def test_what_was_found_is_not_found_again(made, tmp_path, monkeypatch):
     judged = calls_of(monkeypatch, FormComparison, "_measure")
     watch = SimpleNamespace(on_message=told.append, on_progress=steps.append)
     run = made.fit("hashed", tmp_path / "run", resume=True, callbacks=[watch])
-    assert model_files(run) == made.whole("hashed")
+    assert model_files(run) == whole
     assert (fits, judged, steps) == ([], [], [])
     assert not [text for text in told if text.startswith(("counted", "learnt"))]
 

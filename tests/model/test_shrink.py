@@ -24,7 +24,7 @@ from streammach.model.shrink import (
     shrink,
     shrink_to,
     spare_after,
-    stored_as,
+    weights_as,
 )
 from streammach.rows import pairs as pairs_module
 from streammach.rows.block import RowBlock
@@ -433,6 +433,6 @@ def test_halves_are_rounded_as_numpy_rounds_them(stored):
     beside = [np.nextafter(every, np.float32(way)) for way in (-1e9, 1e9)]
     weights = np.concatenate([every, *beside, (every[1:] + every[:-1]) / 2])[None]
     for given in (weights, np.repeat(weights, 2, axis=1)[:, ::2]):
-        found, scale = stored_as(stored, given)
+        found, scale = weights_as(stored, given)
         assert scale is None
         assert found.tobytes() == rounding.halves(weights, short=stored == "float10").tobytes()

@@ -178,11 +178,11 @@ def here(tell: Callable[..., None]) -> Callable[..., None]:
     """Return what tells where this thread calls it: who is told may not expect other threads."""
     caller = threading.get_ident()
 
-    def count_done(*what: Any) -> None:
+    def tell_here(*what: Any) -> None:
         if threading.get_ident() == caller:
             tell(*what)
 
-    return count_done
+    return tell_here
 
 
 def ahead(

@@ -26,11 +26,8 @@ class SharedPredictor:
     """A predictor of a model, which one thread has at a time; made when it is first asked for."""
 
     def __init__(self, **options: Any) -> None:
-        self._options, self._lock, self._made = (
-            options,
-            ForkSafeLock(),
-            cast("Predictor | None", None),
-        )
+        self._options, self._lock = options, ForkSafeLock()
+        self._made: Predictor | None = None
 
     @contextmanager
     def of(self, model: Any) -> Iterator[Predictor]:

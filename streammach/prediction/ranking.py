@@ -52,7 +52,7 @@ def by_hashes(
 ) -> ListRanking:
     """Return the ranking of an estimator; `run` shares rows with lists among threads."""
     kind, spec = ESTIMATORS[estimator], backend.spec
-    step = max(1, LOGS_BYTES // (4 * max(spec.n_columns, 1)))
+    step = rows_at_once(spec.n_columns)
 
     def write(rows: RowBlock, lists: CandidateLists, scores: Any, ids: Any) -> None:
         p = backend.outputs(rows, logarithms=kind.logarithms)
@@ -149,6 +149,11 @@ def by_classifiers(ranking: ListRanking, late: LateLabels, scorer: LinearScorer)
     return rank
 
 
+def rows_at_once(n_columns: int) -> int:
+    """Return of how many rows the logarithms of all buckets are held at once."""
+    return max(1, LOGS_BYTES // (4 * max(n_columns, 1)))
+
+
 def _empty(n: int, k: int) -> Top:
     return np.empty((n, k), np.int64), np.empty((n, k), np.float32)
 
@@ -172,8 +177,7 @@ class _Hashes:
     def __init__(self, backend: Ranked, transform: Transform) -> None:
         self._backend, self._transform = backend, transform
         self._codes = backend.codes.reshape(-1)
-        # rows whose logarithms are held at once
-        self.most = max(1, LOGS_BYTES // (4 * max(backend.spec.n_columns, 1)))
+        self.most = rows_at_once(backend.spec.n_columns)
 
     def of(self, rows: RowBlock) -> HashedBlock:
         """Return what they say of rows, `most` of them or fewer."""
@@ -189,7 +193,7 @@ class _Hashes:
             yield some, part, self.of(part)
 
 
-def largest_prior(
+def largest_discount(
     scores: Callable[[float], NDArray[np.float64]],
     *,
     best_alone: bool,

@@ -20,7 +20,7 @@ from streammach.parts.base import Decision
 from streammach.parts.registry import parts_of_plan
 from streammach.prediction.evaluate import choose_estimator
 from streammach.prediction.metrics import MOST
-from streammach.prediction.ranking import Ranking, by_hashes, largest_prior
+from streammach.prediction.ranking import Ranking, by_hashes, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights
@@ -174,7 +174,7 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     reasons: tuple[str, ...] = ()
     alone = session.plan.config.shape.exact and all(part.counts is None for part in beside)
     if session.dataset.listed and alone:
-        figures[estimator], reason = _add_prior_to_bias(session, spec, rows)
+        figures[estimator], reason = _discount_bias(session, spec, rows)
         reasons = (reason,)
     both = words(session.dataset.listed).both
     reasons = (
@@ -275,9 +275,7 @@ def _build_model(
     )  # fmt: skip
 
 
-def _add_prior_to_bias(
-    session: Session, spec: TrainSpec, rows: RowBlock
-) -> tuple[HeldOutMetrics, str]:
+def _discount_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[HeldOutMetrics, str]:
     """Take a share of ln n_i from the bias of each class; return what is reached then, and why."""
     backend = session.backend
     held = backend.arrays()["bias"]
@@ -298,7 +296,7 @@ def _add_prior_to_bias(
         found[tilt] = measure_ids(rows, ids)
         return score_rows(rows, ids)
 
-    tilt, _ = largest_prior(scores, best_alone=rows.lists.weights is not None)
+    tilt, _ = largest_discount(scores, best_alone=rows.lists.weights is not None)
     use(tilt)
     tried = scores_text((f"{t:g}", one) for t, one in found.items())
     return found[tilt], f"ln n taken from the bias {tilt:g} times: {tried}"

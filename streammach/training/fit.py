@@ -100,10 +100,10 @@ def fit(request: FitRequest, data: Dataset | str | os.PathLike[str]) -> None:
 def _stages(request: FitRequest, events: Events, stop: StopSignals) -> Stages:
     """Return the stages of what is asked for, which events are told."""
 
-    def save_state(state: StageState) -> None:
+    def report_state(state: StageState) -> None:
         events.stage(replace(state, note=STOPPING) if stop.requested else state)
 
-    return Stages(save_state, request.expected_seconds(), clock=request.clock)
+    return Stages(report_state, request.expected_seconds(), clock=request.clock)
 
 
 def _train(session: Session, projected_bytes: int) -> None:

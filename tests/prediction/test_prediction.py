@@ -14,7 +14,7 @@ from streammach.model.model import Model
 from streammach.prediction.evaluate import choose_estimator, evaluate
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.ranking import TILTS, largest_prior
+from streammach.prediction.ranking import TILTS, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of, open_backend, spec_of, training
@@ -192,12 +192,12 @@ def test_the_largest_tilt_that_rows_cannot_tell_from_the_best_is_taken(best_alon
         asked.append(tilt)
         return rows - (np.arange(400) < lost[tilt])
 
-    tilt, best = largest_prior(scores, best_alone=best_alone)
+    tilt, best = largest_discount(scores, best_alone=best_alone)
     assert tilt == (0.1 if best_alone else 0.2)
     assert best == rows.mean()
     assert asked == list(TILTS[:6])
-    assert largest_prior(lambda tilt: np.zeros(9), best_alone=False) == (TILTS[-1], 0.0)
-    assert largest_prior(lambda tilt: np.zeros(9), best_alone=True) == (TILTS[0], 0.0)
+    assert largest_discount(lambda tilt: np.zeros(9), best_alone=False) == (TILTS[-1], 0.0)
+    assert largest_discount(lambda tilt: np.zeros(9), best_alone=True) == (TILTS[0], 0.0)
 
 
 @pytest.mark.parametrize("propensity", [False, True])

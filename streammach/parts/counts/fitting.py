@@ -27,7 +27,7 @@ from streammach.parts.counts.count_bytes import (
 )
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
 from streammach.prediction.metrics import MOST
-from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_prior
+from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_discount
 from streammach.prediction.selection_metrics import measure_hits, measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
 from streammach.spec.types import Amount, Transform
@@ -198,11 +198,11 @@ class Fitting:
             both = RowBlock.concat(some)
 
             def scores(tilt: float) -> NDArray[np.float64]:
-                pairs = zip(_add_prior(fits[:2], tilt), some, strict=True)
+                pairs = zip(_discount_prior(fits[:2], tilt), some, strict=True)
                 return score_rows(both, np.concatenate([self._top(table, *x) for x in pairs]))
 
-            tilt, best = largest_prior(scores, best_alone=both.lists.weights is not None)
-            fits = _add_prior(fits, tilt)
+            tilt, best = largest_discount(scores, best_alone=both.lists.weights is not None)
+            fits = _discount_prior(fits, tilt)
         fitted = Fitted.of(fits[2], self._measure_unseen(table, fits, others))
         return msgspec.structs.replace(fitted, best=best), seen
 
@@ -296,7 +296,7 @@ def uses_learnt(grouped: Fitted, learnt: Fitted, n_rows: int, *, listed: bool) -
     return learnt.score > grouped.score - near
 
 
-def _add_prior(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
+def _discount_prior(fits: list[GroupWeights], tilt: float) -> list[GroupWeights]:
     return [replace(weights, prior=weights.prior - tilt) for weights in fits]
 
 

@@ -10,7 +10,7 @@ from streammach.figures import HeldOutMetrics
 from streammach.parts.base import PartSession
 from streammach.parts.counts.neighbour_fit import CANDIDATES, judges
 from streammach.prediction.metrics import MOST
-from streammach.prediction.ranking import Ranking, largest_prior
+from streammach.prediction.ranking import Ranking, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.spec.types import Amount
 
@@ -42,19 +42,19 @@ def fit_label_prior(
     if rows is None:
         return None
 
-    def fit_prior() -> LabelPrior:
+    def fit_discount() -> LabelPrior:
         ids, scores = ranking(rows, CANDIDATES)
         logs, first = log_rows[ids], dict[float, NDArray[np.int64]]()
 
-        def score_prior(tilt: float) -> NDArray[np.float64]:
+        def score_discount(tilt: float) -> NDArray[np.float64]:
             order = np.argsort(-(scores - np.float32(tilt) * logs), axis=1, kind="stable")
             first[tilt] = np.take_along_axis(ids, order[:, :MOST], axis=1)
             return score_rows(rows, first[tilt])
 
         best_alone = rows.lists.weights is not None
-        tilt, _ = largest_prior(score_prior, best_alone=best_alone, tilts=BACK, errors=ERRORS)
-        score_prior(0.0)
+        tilt, _ = largest_discount(score_discount, best_alone=best_alone, tilts=BACK, errors=ERRORS)
+        score_discount(0.0)
         return LabelPrior(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
 
-    found = session.findings.once("tilt", LabelPrior, fit_prior)
+    found = session.findings.once("tilt", LabelPrior, fit_discount)
     return found if found.back else None

@@ -40,7 +40,7 @@ from streammach.parts.counts.fitting import TILT_ROWS, Fitted
 from streammach.parts.counts.group_fit import NAMESPACES
 from streammach.parts.counts.saved import SavedCounts
 from streammach.prediction.metrics import MOST
-from streammach.prediction.ranking import largest_prior
+from streammach.prediction.ranking import largest_discount
 from streammach.prediction.selection_metrics import score_rows
 from streammach.rows.block import evenly
 from streammach.rows.names import Names, namespace_ids
@@ -123,7 +123,7 @@ class WarmCountLearner(CountLearner):
             first = np.argsort(ids >= n_known, axis=1, kind="stable")[:, :MOST]
             return score_rows(rows, np.take_along_axis(ids, first, axis=1))
 
-        less, _ = largest_prior(scores, best_alone=True, tilts=LESS)
+        less, _ = largest_discount(scores, best_alone=True, tilts=LESS)
         self._session.tell(f"pairs that the run does not have add {less:g} nats less")
         return with_less(less)
 

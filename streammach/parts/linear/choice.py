@@ -20,7 +20,7 @@ from streammach.linear.learner import LinearLearner, LinearOptions, every_row, s
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.parts.base import Decision, PartSession
-from streammach.prediction.metrics import MOST
+from streammach.prediction.metrics import MOST, f1_of_labels
 from streammach.prediction.ranking import Ranking, Top
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.arrays import best_first
@@ -80,10 +80,10 @@ class ScoredRows:
         said, right = np.bincount(ids, minlength=n), np.bincount(true[ids == true], minlength=n)
         own = np.bincount(true[true >= 0], minlength=n)
         some = own >= min(TOLD, own.max())
-        f1 = float((2 * right / np.maximum(own + said, 1))[some].mean())
+        f1 = f1_of_labels(right[some], said[some], own[some], 0).macro
         return float(np.average(ids == true, weights=self.rows.weights)) + f1
 
-    @property
+    @cached_property
     def metrics(self) -> HeldOutMetrics:
         """What they reach."""
         return measure_ids(self.rows, self.ranking(self.rows, MOST)[0])
@@ -103,9 +103,8 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
         changes = [FIRST, WITHOUT_IDF, {"cost": MANY_ROWS_COST}]
     changes += [WITH_VALUES] * fitting.has_values
     for i, change in enumerate(changes):
-        if tried and session.clock.remaining_seconds < 2 * session.clock.elapsed_seconds / (
-            1 + len(tried)
-        ):
+        each = session.clock.elapsed_seconds / (1 + len(tried))
+        if tried and session.clock.remaining_seconds < 2 * each:
             break
         if change.get("cost") == MANY_ROWS_COST and not _idf_is_wrong(list(tried.values())):
             continue

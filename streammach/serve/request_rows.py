@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from streammach.data.tables.values import is_utf8
 from streammach.machine import give_back, size_text
 from streammach.model.model import Model
 from streammach.prediction.explain import LINES
@@ -37,7 +38,8 @@ def decode(decoder: msgspec.json.Decoder[Any], text: bytes | msgspec.Raw, what: 
         limit = LIMIT.search(str(error))
         raise Refused(422, f"{what}: {error}", limit=limit and limit[1]) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, f"{what}: {error}") from None
+        reason = error if is_utf8(bytes(text)) else "it is not UTF-8"
+        raise Refused(400, f"{what}: {reason}") from None
 
 
 def read_request(body: bytes, max_rows: int) -> PredictRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -21,8 +21,6 @@ ONES = np.uint64(0x0101010101010101)
 HIGH = np.uint64(0x8080808080808080)
 LANES = 64  # of bytes
 YIELDS = 100  # before a thread sleeps that waits for others: about the time of a turn
-WIDTHS = 64, 128, 256  # bytes of tables that are looked up in
-WIDEST = WIDTHS[-1]
 
 
 def _has(feature: str) -> bool:
@@ -32,7 +30,6 @@ def _has(feature: str) -> bool:
 
 
 EXPANDS = _has("avx512vbmi2")  # one instruction for 64 bytes
-PERMUTES = _has("avx512vbmi")  # one instruction looks 64 bytes up in a table of 64 or 128
 BYTE, INDEX = ir.IntType(8), ir.IntType(64)
 BYTES = ir.VectorType(BYTE, LANES)
 START = ir.Constant(INDEX, 0)
@@ -43,26 +40,6 @@ def aligned_zeros(n_bytes: int) -> NDArray[np.uint8]:
     room = np.zeros(n_bytes + LANES, np.uint8)
     start = -room.ctypes.data % LANES
     return room[start : start + n_bytes]
-
-
-def in_blocks(
-    pieces: Iterable[NDArray[np.uint8]], n_blocks: int, n_models: int
-) -> NDArray[np.uint8]:
-    """Return what classes have in blocks of 64 classes: uint8 (blocks * R * 64,), zeros for none.
-
-    The classes come some at a time, uint8 (n, R): a multiple of 64, but for the last ones.
-    """
-    out = aligned_zeros(n_blocks * n_models * LANES)
-    blocks, first = out.reshape(n_blocks, n_models, LANES), 0
-    for codes in pieces:
-        whole = len(codes) // LANES
-        full, rest = codes[: whole * LANES], codes[whole * LANES :]
-        some = full.reshape(whole, LANES, n_models).transpose(0, 2, 1)
-        blocks[first : first + whole] = some
-        first += whole
-        if len(rest):
-            blocks[first, :, : len(rest)] = rest.T
-    return out
 
 
 @intrinsic(types.uint64, ARRAY, types.intp)
@@ -258,50 +235,3 @@ def _keep_better_lanes(better: str) -> Callable[..., Any]:
 
 
 keep_smaller, keep_larger = _keep_better_lanes("umin"), _keep_better_lanes("umax")
-
-
-def table_width(n_bytes: int) -> int:
-    """Return how wide a table of at most 256 bytes is held, for instructions to look up in it."""
-    return next(width for width in WIDTHS if n_bytes <= width)
-
-
-def by_width(builder: Any, width: Any, generate: Callable[[int], None]) -> None:
-    """Make code for tables of each width; that of `width`, which is known when it runs, runs."""
-    for some in WIDTHS:
-        with builder.if_then(builder.icmp_unsigned("==", width, ir.Constant(INDEX, some))):
-            generate(some)
-
-
-def looked_up(
-    builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, width: int
-) -> Any:
-    """Return the sums of what a table of R * width bytes has at a block of 64 codes, from `first`.
-
-    The block has 64 codes for each of R parts of the table. It needs a machine where `PERMUTES` is
-    true.
-    """
-    add, lanes = bytes_function(builder, "uadd.sat"), ir.Constant(INDEX, LANES)
-    total = cgutils.alloca_once_value(builder, ir.Constant(BYTES, [0] * LANES))
-    with cgutils.for_range(builder, n_repetitions) as loop:
-        at = builder.add(first, builder.mul(loop.index, lanes))
-        place = builder.mul(loop.index, ir.Constant(INDEX, width))
-        starts = [builder.add(place, ir.Constant(INDEX, x)) for x in range(0, width, LANES)]
-        parts = [vector_in(builder, table, x, BYTES) for x in starts]
-        found = _permute(builder, parts, vector_in(builder, codes, at, BYTES))
-        builder.store(builder.call(add, [builder.load(total), found]), total)
-    return builder.load(total)
-
-
-def _permute(builder: Any, parts: list[Any], indices: Any) -> Any:
-    """Return what a table in parts of 64 bytes has at 64 indices."""
-    name = "permvar.qi.512" if len(parts) == 1 else "vpermi2var.qi.512"
-    pair = [parts[0], indices] if len(parts) == 1 else [parts[0], indices, parts[1]]
-    found = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(BYTES, [BYTES] * len(pair)), f"llvm.x86.avx512.{name}"
-    )
-    low = builder.call(found, pair)
-    if len(parts) <= 2:
-        return low
-    zeros = ir.Constant(BYTES, [0] * LANES)
-    high = builder.call(found, [parts[2], indices, parts[3]])
-    return builder.select(builder.icmp_signed("<", indices, zeros), high, low)

@@ -5,10 +5,9 @@ Classes lie in blocks of 64. No class of a block passes what its largest `base`,
 one class. Blocks are looked at only where that reaches the k-th best of some scores that are known.
 All of these are computed in the order of a score, in which rounding keeps the order of numbers.
 
-The deficit of a bucket is what its logarithm lacks to the highest one of its model, in small units,
-rounded down, 255 at most. A class whose deficits come to more than the room that its counts leave
-to the k-th best score is none of the best. Where the machine can, an instruction looks the deficits
-of 64 classes up: then their buckets lie in blocks, model by model.
+The deficit of a bucket is what its logarithm lacks to the highest one of its model. A class whose
+deficits come to more than the room that its counts leave to the k-th best score is none of the
+best.
 """
 
 from __future__ import annotations
@@ -19,17 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import STEP, insert
-from streammach.counts.vectors import (
-    add_gains,
-    highest_unit,
-    lanes_with_room,
-    reach_block,
-    take_units,
-    write_rooms,
-)
+from streammach.counts.vectors import add_gains, highest_unit, reach_block, take_units
 from streammach.jit import Array, Number, kernel
 from streammach.rows.packed import Counts, PackedCounts
-from streammach.simd import LANES, WIDEST, aligned_zeros, prefetch, trailing_zeros
+from streammach.simd import LANES, aligned_zeros, prefetch, trailing_zeros
 
 BLOCK = LANES  # classes
 SEED_BLOCKS = 8  # with the highest bounds, whose best classes give the first k-th best score
@@ -37,7 +29,6 @@ SEEDS = 16
 MOST = 32767  # units in an int16
 LEFT_OUT = np.int32(-(1 << 30))  # units of a class that is not looked at
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
-ROOM_UNITS = 250.0  # of the largest room
 ERROR = 2.0**-21  # twice what rounding one addition takes or gives, and more
 ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
 NO_PEAKS = np.zeros(0, np.int16)
@@ -94,15 +85,10 @@ class HashedScores(NamedTuple):
     n_buckets: int  # B
     n_repetitions: int  # R
     weight: Any  # float32: that of the models over R, 0 or more
-    in_blocks: Array  # uint8 (b * R * 64,): see :func:`in_blocks`
-    width: int  # bytes of a model's deficits; 0 where they cannot be looked up
 
 
 # Codes of the type of most models, so that kernels are not compiled once more.
-UNHASHED = HashedScores(
-    np.zeros((1, 0), np.float32), np.zeros(0, np.uint16), 1, 0, np.float32(0),
-    np.zeros(0, np.uint8), 0,
-)  # fmt: skip
+UNHASHED = HashedScores(np.zeros((1, 0), np.float32), np.zeros(0, np.uint16), 1, 0, np.float32(0))
 
 
 class SoughtClasses(NamedTuple):
@@ -132,8 +118,6 @@ class BoundRoom(NamedTuple):
     blocks: Array  # int64 (8,)
     columns: Array  # int64 (m,), of the longest row
     tops: Array  # float32 (R,)
-    rooms: Array  # uint8 (64,)
-    table: Array  # uint8 (R * width,)
 
     @classmethod
     def of(cls, counts: Counts, n_repetitions: int, k: int, longest: int) -> BoundRoom:
@@ -147,15 +131,14 @@ class BoundRoom(NamedTuple):
             aligned_zeros(blocks * 4).view(np.float32), np.empty(seeds, np.float32),
             np.empty(seeds, np.int64), np.empty(SEED_BLOCKS, np.float32),
             np.empty(SEED_BLOCKS, np.int64), np.empty(longest, np.int64),
-            np.empty(n_repetitions, np.float32), aligned_zeros(BLOCK),
-            aligned_zeros(n_repetitions * WIDEST),
+            np.empty(n_repetitions, np.float32),
         )  # fmt: skip
 
     @staticmethod
     def footprint(n_classes: int, n_repetitions: int) -> int:
         """Return the bytes of a thread's scratch."""
         blocks = -(-n_classes // BLOCK)
-        return blocks * (4 * BLOCK + 8) + (WIDEST + 4) * n_repetitions + ROW_BYTES
+        return blocks * (4 * BLOCK + 8) + 4 * n_repetitions + ROW_BYTES
 
 
 class BoundedRow(NamedTuple):
@@ -280,13 +263,8 @@ def scan_blocks(
     scores, ids : float32 (k,), int64 (k,)
         Receive the best.
     """
-    ruled, width = error >= 0 and hashed.n_repetitions > 0, hashed.width
-    error = max(error, 0.0)
+    ruled, error = error >= 0 and hashed.n_repetitions > 0, max(error, 0.0)
     n_blocks, k = np.int64(0), scores.shape[0]
-    scale = np.float32(ROOM_UNITS) / max(room.highest[0] - bound + error, np.float32(1e-30))
-    margin = error + np.float32(0.01) / scale  # for the rounding of a room
-    if ruled and width > 0:
-        write_deficits(row.logs, hashed, hashed.weight * scale, room)
     for b in range(room.bounds.shape[0]):
         room.most[n_blocks] = b
         n_blocks += room.bounds[b] >= bound
@@ -298,17 +276,11 @@ def scan_blocks(
         if not room.bounds[block] >= bound:
             continue
         lanes = reach(row, block, lists, bound - error, room)
-        if lanes and ruled and width > 0:
-            write_rooms(room.reached, bound - margin, scale, room.rooms)
-            at = block * hashed.n_repetitions * BLOCK
-            lanes &= lanes_with_room(
-                width, room.table, hashed.in_blocks, at, hashed.n_repetitions, room.rooms
-            )
         while lanes:
             j = np.int64(trailing_zeros(lanes))
             lanes &= lanes - np.uint64(1)
             c, left = block * BLOCK + j, room.reached[j] - bound + error
-            if ruled and width == 0 and not finds_room(row.logs, room.tops, hashed, c, left):
+            if ruled and not finds_room(row.logs, room.tops, hashed, c, left):
                 continue
             s = score(row, c, lists, hashed, room.units)
             if s > scores[k - 1]:
@@ -416,18 +388,6 @@ def highest_of(logs: Array, hashed: HashedScores, tops: Array) -> Any:
         most += high
         size += max(high, -low)
     return most, size
-
-
-@kernel(inline=True)
-def write_deficits(logs: Array, hashed: HashedScores, scale: Number, room: BoundRoom) -> None:
-    """Write the deficits of a row's buckets to ``room.table``."""
-    most, n_buckets = np.float32(255), hashed.n_buckets
-    for r in range(hashed.n_repetitions):
-        values, top = logs[r * n_buckets : (r + 1) * n_buckets], room.tops[r]
-        out = room.table[r * hashed.width : r * hashed.width + n_buckets]
-        for b in range(n_buckets):
-            d = (top - values[b]) * scale
-            out[b] = np.uint8(np.int32(d if d < most else most))
 
 
 @kernel(inline=True)

@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.bounded import (
     ALL_CLASSES,
-    BLOCK,
     UNHASHED,
     BoundRoom,
     HashedScores,
@@ -27,17 +25,10 @@ from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.layouts import ends
 from streammach.rows.packed import Counts
-from streammach.simd import LANES, PERMUTES, WIDEST, in_blocks, table_width
 from streammach.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # some rows take much longer than others
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
-
-
-def width_of(n_buckets: int, codes: NDArray[Any]) -> int:
-    """Return the bytes of a model's table of deficits; 0 where none can be looked up."""
-    can = PERMUTES and codes.dtype == np.uint8 and n_buckets <= WIDEST
-    return table_width(n_buckets) if can else 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,6 @@ class CountScorer:
         self.neighbours = None if near is None else NeighbourSearch(near, weights.n_classes)
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
-        self._blocks: tuple[Any, NDArray[np.uint8], int] | None = None  # of the last codes
 
     @cached_property
     def _lists(self) -> ScoreLists:
@@ -89,7 +79,6 @@ class CountScorer:
         tables = ScoreLists.footprint(n_classes, n_wide)
         if n_near:
             tables += NeighbourSearch.footprint(n_near, n_classes, threads)
-        tables += -(-n_classes // BLOCK) * BLOCK * n_repetitions  # codes in blocks
         return tables + threads * BoundRoom.footprint(n_classes, n_repetitions)
 
     def topk(self, rows: RowBlock, k: int, hashed: HashedBlock | None = None) -> Best:
@@ -209,17 +198,12 @@ class CountScorer:
         self._workers.close()
 
     def _hashed_scores(self, hashed: HashedBlock | None) -> HashedScores:
-        """Return what the hashed models say, and their codes in blocks where these are of use."""
+        """Return what the hashed models say, as kernels take it."""
         if hashed is None:
             return UNHASHED
-        n, codes = hashed.n_repetitions, hashed.codes
-        if self._blocks is None or self._blocks[0] is not codes:
-            width = width_of(hashed.n_buckets, codes)
-            some = [codes.reshape(-1, n)] if width else []
-            blocks = -(-len(codes) // (n * LANES)) if width else 0
-            self._blocks = codes, in_blocks(some, blocks, n), width
+        n = hashed.n_repetitions
         weight = np.float32(self.weights.hashed / n)
-        return HashedScores(hashed.logs, codes, hashed.n_buckets, n, weight, *self._blocks[1:])
+        return HashedScores(hashed.logs, hashed.codes, hashed.n_buckets, n, weight)
 
     def _room(self, n_repetitions: int, k: int, longest: int) -> BoundRoom:
         made_for = getattr(self._scratch, "made_for", (-1, 0, 0))

@@ -1,4 +1,4 @@
-"""Instructions on 64 classes at once: their units, what they reach, and room for deficits."""
+"""Instructions on 64 classes at once: their units, and what they reach."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ from numba import types
 from numba.core import cgutils
 
 from streammach.jit import ARRAY, intrinsic
-from streammach.simd import (
-    BYTES,
-    INDEX,
-    LANES,
-    PERMUTES,
-    START,
-    by_width,
-    looked_up,
-    splat,
-    vector_at,
-    vector_in,
-)
+from streammach.simd import INDEX, LANES, START, splat, vector_at, vector_in
 
 WORDS = ir.VectorType(ir.IntType(32), LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
@@ -89,45 +78,3 @@ def reach_block(
     total = builder.fadd(builder.fadd(total, builder.fmul(units, step)), cap)
     builder.store(total, vector_at(builder, reached, START, FLOATS), align=1)
     return builder.bitcast(builder.fcmp_ordered(">=", total, bound), INDEX)
-
-
-@intrinsic(types.void, ARRAY, types.float32, types.float32, ARRAY)
-def write_rooms(builder: Any, reached: Any, bound: Any, scale: Any, rooms: Any) -> None:
-    """Write ``(reached - bound) * scale`` of 64 classes, rounded down, 0 to 254, as uint8 (64,)."""
-    bound, scale = (splat(builder, x, FLOATS) for x in (bound, scale))
-    room = builder.fmul(builder.fsub(vector_in(builder, reached, START, FLOATS), bound), scale)
-    for relation, limit in ((">", 0.0), ("<", 254.0)):
-        limits = ir.Constant(FLOATS, [limit] * LANES)
-        room = builder.select(builder.fcmp_ordered(relation, room, limits), room, limits)
-    bytes_ = builder.trunc(builder.fptosi(room, WORDS), BYTES)
-    builder.store(bytes_, vector_at(builder, rooms, START, BYTES), align=1)
-
-
-@intrinsic(types.uint64, types.int64, ARRAY, ARRAY, types.int64, types.int64, ARRAY)
-def lanes_with_room(
-    builder: Any, width: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, rooms: Any
-) -> Any:
-    """Return a uint64 whose bit j says whether the deficits of class j of a block find room.
-
-    Where the machine cannot look them up no class is ruled out.
-
-    Parameters
-    ----------
-    width, table : int, uint8 (R * width,)
-        64, 128 or 256, and the deficits.
-    codes, first, n_repetitions : uint8, int and int
-        Buckets in blocks of 64 classes, where those of the block start, and R.
-    rooms : uint8 (64,)
-        The classes' room, at most 254.
-    """
-    if not PERMUTES:
-        return ir.Constant(INDEX, -1)
-    found = cgutils.alloca_once(builder, INDEX)
-
-    def of(width: int) -> None:
-        total = looked_up(builder, table, codes, first, n_repetitions, width)
-        within = builder.icmp_unsigned("<=", total, vector_in(builder, rooms, START, BYTES))
-        builder.store(builder.bitcast(within, INDEX), found)
-
-    by_width(builder, width, of)
-    return builder.load(found)

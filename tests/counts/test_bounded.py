@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts import scores
 from streammach.counts.scores import CountScorer, HashedBlock
 from streammach.rows.block import RowBlock
 from streammach.rows.packed import PackedCounts
@@ -64,12 +63,7 @@ def test_counts_alone(rng, n_classes, n_wide):
 )
 @pytest.mark.parametrize("weight", [0.0, 0.5, 40.0])
 @pytest.mark.parametrize("levels", [2, 1000])  # few levels: many ties
-@pytest.mark.parametrize("looked_up", [True, False])  # whether the machine may look bytes up
-def test_counts_beside_hashes(
-    rng, monkeypatch, n_buckets, n_repetitions, weight, levels, looked_up
-):
-    if not looked_up:
-        monkeypatch.setattr(scores, "width_of", lambda n_buckets, codes: 0)
+def test_counts_beside_hashes(rng, n_buckets, n_repetitions, weight, levels):
     weights = counts(rng, 500, 3, levels=levels, hashed=weight)
     rows = block_of(rng, 20, D, 500, most=20)
     hashed = hashed_of(rng, 20, 500, n_buckets, n_repetitions, levels)
@@ -132,8 +126,7 @@ def test_tables_and_scratch_are_what_the_footprint_says(rng):
     weights, hashed = counts(rng, 700, 3), hashed_of(rng, 1, 700, 64, 4)
     scorer = CountScorer(weights, 1)
     scorer.topk(block_of(rng, 1, D, 700), 7, hashed)
-    n_bytes = sum(a.nbytes for a in scorer._lists[-4:]) + scorer._blocks[1].nbytes
-    n_bytes += sum(a.nbytes for a in scorer._scratch.room)
+    n_bytes = sum(a.nbytes for some in (scorer._lists[-4:], scorer._scratch.room) for a in some)
     most = CountScorer.footprint(700, 3, 4, 1)
     assert n_bytes <= most + 8
     scorer.close()

@@ -1,8 +1,8 @@
 """The one decorator that compiles kernels.
 
 Numba's own ``cache=True`` stamps only the file of the function that is called: when a function in
-another file changes, the old body is served. Here the compiled code lies in a folder named by the
-digest of all statements that a kernel can depend on, so an edit of one starts a new folder.
+another file changes, the old body is served. Here the file of compiled code is named by the digest
+of all that a kernel depends on.
 """
 
 from __future__ import annotations
@@ -10,33 +10,35 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import inspect
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
+from inspect import getsource
 from pathlib import Path
-from types import CodeType
 from typing import Any, TypeVar
 
 import numba
 from numba import types
-from numba.core import caching
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.event import Event, Listener, register
 from numba.core.registry import CPUDispatcher
+from numba.core.serialize import dumps
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-from streammach.kernel_cache import KernelFiles, cache_folder
-from streammach.kernel_passes import KernelCompiler, PieceCache
+from streammach import kernel_passes
+from streammach.kernel_cache import KernelFile, cache_folder
+from streammach.kernel_identity import digest_of
+from streammach.kernel_passes import KernelCompiler, rebuild_piece, reduce_piece
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
 ARRAY: Any = None  # a kind of argument of an intrinsic: an array of any type
-# Names the folders of kept kernels; older Numbas call it with an underscore.
-LOCATOR = getattr(caching, "UserProvidedCacheLocator", None) or caching._UserProvidedCacheLocator
 Number = Any  # a scalar argument of a kernel that is no Python int or bool, float32 for example
 
 # Sums may be reordered and multiplications fused, so that loops vectorise; without "nnan" and "nsz"
@@ -59,8 +61,10 @@ if numba.config.DISABLE_JIT:
         "kernels are not compiled where NUMBA_DISABLE_JIT is set, and do nothing then",
         hint="Run it without: unset NUMBA_DISABLE_JIT.",
     )
-_FOLDER = cache_folder(numba.config.CACHE_DIR, numba.__version__)
+_FOLDER = cache_folder(numba.config.CACHE_DIR)
 CACHE_DIR = None if _FOLDER is None else str(_FOLDER)
+# Who makes machine code of kernels.
+VERSIONS = numba.__version__, sys.implementation.cache_tag, getsource(kernel_passes)
 
 
 class _Compilations(Listener):  # type: ignore[misc]  # numba has no types
@@ -137,7 +141,14 @@ def remember_compiled_work(*kind: object) -> None:
 def _mark(kind: tuple[object, ...]) -> Path | None:
     if CACHE_DIR is None:
         return None
-    return Path(CACHE_DIR) / f"work-{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}"
+    return Path(CACHE_DIR) / f"work-{digest_of(repr(kind), _package_digest())}"
+
+
+@cache
+def _package_digest() -> str:
+    """Return the digest of the package's text: other kernels may be needed by another one."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def kept_kernels() -> tuple[int, int]:
@@ -212,21 +223,49 @@ def intrinsic(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Callab
     return of_code
 
 
-def _keep_by_code(cache: Any, function: Callable[..., Any]) -> None:
-    """Keep what is compiled of a function in private files.
+class _KernelCache(NullCache):  # type: ignore[misc]  # numba has no types
+    """What Numba asks for compiled code of a kernel, and gives it to: a file a list of types."""
 
-    Those of the package have neither the number of a line nor its file's digest in their names: the
-    folder stands for all that they depend on. Functions of one name differ in their code.
-    """
-    if not function.__module__.startswith("streammach."):
-        cache._cache_file.__class__ = KernelFiles
-        return
-    code = function.__code__
-    numbers = [x for x in code.co_consts if not isinstance(x, (str, CodeType))]
-    digest = hashlib.sha256(repr((code.co_code, code.co_names, numbers)).encode()).hexdigest()[:16]
-    place = re.sub("[<>]", "", f"{function.__module__}.{function.__qualname__}")
-    name = f"{place}-{digest}.{sys.implementation.cache_tag}"
-    cache._cache_file = KernelFiles(cache.cache_path, name, "")
+    def __init__(self, compiled: Any, *, inner: bool) -> None:
+        self._kernel, self._inner = compiled, inner
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is kept for types of arguments, ready to be called; or None."""
+        target_context.refresh()
+        data = self._file(sig, target_context).read()
+        if data is None:
+            return None
+        try:
+            payload = pickle.loads(data)
+        except (EOFError, pickle.UnpicklingError):  # it is damaged
+            return None
+        if self._inner:
+            return rebuild_piece(target_context, payload)
+        return CompileResult._rebuild(target_context, *payload)
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        """Keep what was compiled, but for what names places in this process's memory."""
+        file = self._file(sig, cres.target_context)
+        try:
+            if not cres.library.has_dynamic_globals:
+                file.write(dumps(reduce_piece(cres) if self._inner else cres._reduce()))
+        finally:
+            file.leave()
+
+    def _file(self, sig: Any, target_context: Any) -> KernelFile:
+        """Return the file for types of arguments, on this machine and with these libraries."""
+        function = self._kernel.py_func
+        digest = digest_of(
+            self._kernel, repr([_type_text(kind) for kind in sig]),
+            target_context.codegen().magic_tuple(), VERSIONS,
+        )  # fmt: skip
+        place = re.sub("[<>]", "", f"{function.__module__}.{function.__qualname__}")
+        return KernelFile(CACHE_DIR, f"{place}-{digest}.nbc")
+
+
+def _type_text(kind: Any) -> Any:
+    """Return what tells a type of arguments from others: of tuples with names these, too."""
+    return str(kind), getattr(kind, "fields", ()), [*map(_type_text, getattr(kind, "types", ()))]
 
 
 def kernel(
@@ -241,31 +280,20 @@ def kernel(
     """
 
     def compile_lazily(function: F) -> F:
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, CACHE_DIR or ""
-        if CACHE_DIR is not None:  # Numba would make it as the umask says
-            name = LOCATOR.get_suitable_cache_subpath(inspect.getfile(function))
-            with contextlib.suppress(OSError):  # Numba finds another place, or none
-                Path(CACHE_DIR, name).mkdir(mode=0o700, exist_ok=True)
-        try:
-            compiled: F = numba.njit(
-                function,
-                cache=CACHE_DIR is not None,
-                nogil=True,
-                error_model="numpy",  # a division by zero gives infinity, it raises nothing
-                fastmath=FASTMATH if fastmath else False,
-                inline="always" if inline and not inner else "never",
-                forceinline=inline and inner,
-                _nrt=allocates,
-                no_cfunc_wrapper=True,  # one more copy to compile, for callers in C
-                no_cpython_wrapper=inner,
-                pipeline_class=KernelCompiler,
-            )
-        finally:
-            numba.config.CACHE_DIR = before
+        compiled: F = numba.njit(
+            function,
+            nogil=True,
+            error_model="numpy",  # a division by zero gives infinity, it raises nothing
+            fastmath=FASTMATH if fastmath else False,
+            inline="always" if inline and not inner else "never",
+            forceinline=inline and inner,
+            _nrt=allocates,
+            no_cfunc_wrapper=True,  # one more copy to compile, for callers in C
+            no_cpython_wrapper=inner,
+            pipeline_class=KernelCompiler,
+        )
         if CACHE_DIR is not None:
-            _keep_by_code(compiled._cache, function)  # type: ignore[attr-defined]
-            if inner:
-                compiled._cache._impl.__class__ = PieceCache  # type: ignore[attr-defined]
+            compiled._cache = _KernelCache(compiled, inner=inner)  # type: ignore[attr-defined]
         compiled.__class__ = _Inner if inner else _Kernel  # type: ignore[assignment]
         return compiled
 

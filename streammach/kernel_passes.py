@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite.binding import parse_bitcode
-from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CR_FIELDS, CompilerBase, CompileResult, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
@@ -41,23 +40,21 @@ class KernelPiece(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
         return piece
 
 
-class PieceCache(CompileResultCacheImpl):  # type: ignore[misc]
-    """What is kept of an inner kernel: a piece, and its types."""
+def reduce_piece(compiled: Any) -> Any:
+    """Return what is kept of an inner kernel: a piece, and its types."""
+    compiled.fndesc.typemap = compiled.fndesc.calltypes = None  # which nobody reads any more
+    return compiled.library.serialize_using_bitcode(), compiled.fndesc, compiled.signature
 
-    def reduce(self, cres: Any) -> Any:
-        """Return what is kept."""
-        cres.fndesc.typemap = cres.fndesc.calltypes = None  # which nobody reads any more
-        return cres.library.serialize_using_bitcode(), cres.fndesc, cres.signature
 
-    def rebuild(self, target_context: Any, payload: Any) -> Any:
-        """Return the inner kernel that was kept."""
-        (name, _, bitcode), fndesc, signature = payload
-        facts = dict.fromkeys(CR_FIELDS) | {
-            "target_context": target_context, "typing_context": target_context.typing_context,
-            "library": KernelPiece.of_bitcode(target_context.codegen(), name, bitcode),
-            "entry_point": _key(), "fndesc": fndesc, "signature": signature, "objectmode": False,
-        }  # fmt: skip
-        return CompileResult(**facts)
+def rebuild_piece(target_context: Any, payload: Any) -> Any:
+    """Return the inner kernel that was kept."""
+    (name, _, bitcode), fndesc, signature = payload
+    facts = dict.fromkeys(CR_FIELDS) | {
+        "target_context": target_context, "typing_context": target_context.typing_context,
+        "library": KernelPiece.of_bitcode(target_context.codegen(), name, bitcode),
+        "entry_point": _key(), "fndesc": fndesc, "signature": signature, "objectmode": False,
+    }  # fmt: skip
+    return CompileResult(**facts)
 
 
 def _key() -> Any:

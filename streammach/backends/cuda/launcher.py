@@ -7,13 +7,10 @@ a kernel of Numba takes for it, and a launch joins them and calls the driver.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import hashlib
 import importlib
 import re
 import struct
-import types as python_types
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -21,16 +18,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 
 from streammach.backends.kinds import INSTALL_CUDA
 from streammach.errors import DeviceError, clean
 from streammach.jit import CACHE_DIR, announce_compilation
-from streammach.kernel_cache import keep, read_own_file
+from streammach.kernel_cache import KernelFile
+from streammach.kernel_identity import digest_of
 
 ENTRY = re.compile(r"\.entry (\S+)\(")
-NUMBERS = (int, float, np.generic)
 PREFIX = "streammach_"  # of the names of kernels in machine code
 WORD = 8  # bytes of a parameter, the widest
 MOST_WORDS = 256  # of the parameters of a kernel
@@ -71,42 +67,24 @@ def machine_code(
     capability: tuple[int, int], *, anew: bool = False,
 ) -> bytes:  # fmt: skip
     """Return a cubin with one kernel, compiled or, unless that is wanted anew, as it was kept."""
-    wanted = (identity(function), arguments, bounds, capability, toolkit())
-    digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:24]
-    file = Path(CACHE_DIR or ".") / f"{entry_name(function)}-{digest}.cubin"
+    name = entry_name(function)
+    digest = digest_of(function, arguments, bounds, capability, toolkit(), _compile)
     with global_compiler_lock:  # Numba's: whoever comes second finds what the first one made
-        if CACHE_DIR is not None and not anew:
-            with contextlib.suppress(OSError):
-                return read_own_file(file)
-        announce_compilation()
-        code = _compile(function, arguments, bounds, capability)
-        if CACHE_DIR is not None:
-            with contextlib.suppress(Exception):  # a full disk for example: it is compiled again
-                keep(file, code)
+        file = KernelFile(CACHE_DIR, f"{name}-{digest}.cubin")
+        code = None if anew else file.read()
+        if code is None:
+            announce_compilation()
+            try:
+                code = _compile(function, arguments, bounds, capability)
+                file.write(code)
+            finally:
+                file.leave()
         return code
 
 
 def entry_name(function: Callable[..., None]) -> str:
     """Return the name of a kernel in its machine code, as profilers show it."""
     return PREFIX + function.__name__
-
-
-def identity(value: Any) -> Any:
-    """Return what tells a function, or what it holds, from others made by the same source."""
-    function = getattr(value, "py_func", value)
-    if isinstance(function, python_types.FunctionType):
-        code = function.__code__
-        cells = [identity(cell.cell_contents) for cell in function.__closure__ or ()]
-        named = {name: function.__globals__.get(name) for name in code.co_names}
-        numbers = {n: identity(x) for n, x in named.items() if isinstance(x, NUMBERS)}
-        constants = [c for c in code.co_consts if not isinstance(c, python_types.CodeType)]
-        names = (function.__module__, function.__qualname__, *code.co_names)
-        return ("function", names, code.co_code.hex(), repr(constants), cells, numbers)
-    if isinstance(value, tuple):
-        return tuple(map(identity, value))
-    if value is None or isinstance(value, (*NUMBERS, str)):
-        return (type(value).__name__, repr(value))
-    raise TypeError(f"a kernel holds {type(value).__name__}: it cannot be told from others")
 
 
 def _compile(

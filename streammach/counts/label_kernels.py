@@ -9,7 +9,7 @@ import numpy as np
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
 from streammach.counts.pair_updates import RowLists
 from streammach.jit import Array, Number, kernel
-from streammach.linear.descent import ORDER, exchange
+from streammach.linear.descent import Examples, UnitRows, descend
 
 
 class LabelExamples(NamedTuple):
@@ -69,22 +69,21 @@ def fill_examples(rows: RowLists, rivals: Array, first: int, ends: Array, out: A
 
 @kernel()
 def learn_labels(
-    examples: LabelExamples, before: int, first: int, last: int, rows: RowLists,
-    pairs: CountedPairs, cost: Number, gains: Array, close: Number, passes: int, room: LabelRoom,
-    theta: Array,
+    examples: LabelExamples, before: int, first: int, last: int, rows: UnitRows,
+    pairs: CountedPairs, gains: Array, close: Number, passes: int, room: LabelRoom, theta: Array,
 ) -> None:  # fmt: skip
     """Write the weights of classes ``before + first : before + last`` to the places of their pairs.
 
-    They are least in ``|w|^2 / 2 + cost sum_i g_i weight_i max(0, 1 - y_i sum_f w_f)^2`` over the
-    examples i, y = 1 for rows of the class and -1 for others, g the gain of the class and 1, f the
-    features of a row that are counted with the class: dual coordinate descent (Hsieh et al., 2008).
+    They are least in ``|w|^2 / 2 + sum_i g_i cost_i max(0, 1 - y_i sum_f w_f)^2`` over the examples
+    i, y = 1 for rows of the class and -1 for others, g the gain of the class and 1, f the features
+    of a row that are counted with the class: dual coordinate descent (Hsieh et al., 2008).
 
     Parameters
     ----------
     examples, before, first, last : LabelExamples, int, int, int
         The examples of classes from `before` on; which of these.
-    rows, pairs, cost, gains : RowLists, CountedPairs, float32, float32 (K,)
-        The rows; the table; as above.
+    rows, pairs, gains : UnitRows, CountedPairs, float32 (K,)
+        The rows, all values 1; the table; as above.
     close, passes, room : float32, int, LabelRoom
         How far the gradients of a class's examples may differ at the end; how often they are gone
         over, at most; scratch.
@@ -93,23 +92,24 @@ def learn_labels(
     """
     for c in range(first, last):
         a, b = examples.starts[c], examples.starts[c + 1]
-        some = examples.rows[a:b]
+        some = Examples(examples.rows[a:b], examples.duals[a:b], examples.norms[a:b])
         n = take_features(before + c, some, rows, pairs, room)
         if n > 0:
-            descend(
-                some, examples.duals[a:b], examples.norms[a:b], rows, cost, gains[before + c],
-                close, passes, room,
-            )  # fmt: skip
+            gain = gains[before + c]
+            descend(rows, some, gain, close, passes, 0, room.place, room.weights)
         for j in range(n):
             theta[room.pairs[j]] = room.weights[j + 1]
             room.place[room.features[j]] = 0
 
 
 @kernel(inline=True)
-def take_features(c: int, some: Array, rows: RowLists, pairs: CountedPairs, room: LabelRoom) -> Any:
-    """Give numbers to the features that are counted with a class; return how many they are."""
+def take_features(
+    c: int, examples: Examples, rows: UnitRows, pairs: CountedPairs, room: LabelRoom
+) -> Any:
+    """Give numbers to the features that are counted with a class, and norms to its examples."""
+    # Returns how many features these are.
     n = 0
-    for example in some:
+    for example in examples.rows:
         if example & 1:
             for p in range(rows.indptr[example >> 1], rows.indptr[(example >> 1) + 1]):
                 f = rows.features[p]
@@ -120,52 +120,9 @@ def take_features(c: int, some: Array, rows: RowLists, pairs: CountedPairs, room
                         n += 1
                         room.place[f] = n
     room.weights[: n + 1] = 0
-    return n
-
-
-@kernel(inline=True)
-def descend(
-    some: Array, duals: Array, norms: Array, rows: RowLists, cost: Number, gain: Number,
-    close: Number, passes: int, room: LabelRoom,
-) -> None:  # fmt: skip
-    """Learn the weights of a class from its examples, which are put into other orders."""
-    n, state, weights = some.shape[0], np.int64(1), room.weights
-    for e in range(n):
-        norm = np.float32(0)
-        for p in range(rows.indptr[some[e] >> 1], rows.indptr[(some[e] >> 1) + 1]):
+    for e in range(examples.rows.shape[0]):
+        i, norm = examples.rows[e] >> 1, np.float32(0)
+        for p in range(rows.indptr[i], rows.indptr[i + 1]):
             norm += room.place[rows.features[p]] > 0
-        duals[e], norms[e] = 0, norm
-    active, most = n, np.float32(np.inf)
-    for _ in range(passes):
-        high, low = np.float32(-np.inf), np.float32(np.inf)
-        j = 0
-        while j < active:
-            state = (state * ORDER[0] + ORDER[1]) & ORDER[2]
-            exchange(some, duals, norms, j, j + ((state * (active - j)) >> 31))
-            i, y = some[j] >> 1, np.float32(1 if some[j] & 1 else -1)
-            slack = np.float32(0.5) / (cost * rows.weights[i] * (gain if y > 0 else np.float32(1)))
-            a, b = rows.indptr[i], rows.indptr[i + 1]
-            margin = np.float32(0)
-            for p in range(a, b):
-                margin += weights[room.place[rows.features[p]]]
-            gradient = y * margin - np.float32(1) + slack * duals[j]
-            if duals[j] == 0 and gradient > most:
-                active -= 1
-                exchange(some, duals, norms, j, active)
-                continue
-            own = gradient if duals[j] > 0 else min(gradient, np.float32(0))
-            high, low = max(high, own), min(low, own)
-            if own != 0:
-                dual = max(duals[j] - gradient / (norms[j] + slack), np.float32(0))
-                step = (dual - duals[j]) * y
-                duals[j] = dual
-                for p in range(a, b):
-                    weights[room.place[rows.features[p]]] += step
-                weights[0] = 0
-            j += 1
-        if high - low <= close:
-            if active == n:
-                break
-            active, most = n, np.float32(np.inf)
-        else:
-            most = high if high > 0 else np.float32(np.inf)
+        examples.duals[e], examples.norms[e] = 0, norm
+    return n

@@ -13,6 +13,7 @@ from streammach.counts.label_kernels import LabelExamples, LabelRoom, fill_examp
 from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import RowLists
 from streammach.counts.table import CountTable, value_ranges
+from streammach.linear.descent import UnitRows
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
 from streammach.spec.facts import DataFacts
@@ -104,7 +105,7 @@ class LabelLearner(Learner):
         counts = np.zeros(len(table.class_rows), np.int64)
         fill_examples(self._rows, others, 0, counts, np.empty(0, np.int32))
         total = max(int(counts.sum()), 1)
-        cost = np.float32(COST * self.n_rows / max(int(self._rows.indptr[self.n_rows]), 1))
+        unit = self._unit_rows()
         n_threads = _learning(d, self._rivals.workers.n_threads)
         workers, done = Workers(n_threads, "labels"), 0
         try:
@@ -113,8 +114,8 @@ class LabelLearner(Learner):
 
                 def piece(a: int, b: int, some: LabelExamples = some, first: int = first) -> None:
                     learn_labels(
-                        some, first, a, b, self._rows, table.pairs, cost, self._gains, CLOSE,
-                        PASSES, LabelRoom.of(d), self._theta,
+                        some, first, a, b, unit, table.pairs, self._gains, CLOSE, PASSES,
+                        LabelRoom.of(d), self._theta,
                     )  # fmt: skip
 
                 pieces = pieces_of(last - first, n_threads, some.starts, a_thread=PIECES_A_THREAD)
@@ -123,6 +124,13 @@ class LabelLearner(Learner):
                 yield done / total
         finally:
             workers.close()
+
+    def _unit_rows(self) -> UnitRows:
+        """Return the rows, with values of 1 and what an error of each costs."""
+        r, n_values = self._rows, max(int(self._rows.indptr[self.n_rows]), 1)
+        ones = np.broadcast_to(np.float32(1), len(r.features))
+        costs = np.float32(COST * self.n_rows / n_values) * r.weights
+        return UnitRows(r.indptr, r.features, ones, costs)
 
     def _examples(self, counts: NDArray[np.int64], first: int) -> LabelExamples:
         """Return the examples of a range of classes."""

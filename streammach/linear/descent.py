@@ -20,6 +20,14 @@ class UnitRows(NamedTuple):
     costs: Array  # float32 (n,): what an error of each costs, above 0
 
 
+class Examples(NamedTuple):
+    """The examples of a class, which are put into other orders."""
+
+    rows: Array  # int32 (n,): twice the row, plus 1 for a row of the class
+    duals: Array  # float32 (n,), zeros before
+    norms: Array  # float32 (n,): of a step of each: the square sum of what it is multiplied with
+
+
 class ClassRoom(NamedTuple):
     """A thread's scratch for a class at a time."""
 
@@ -75,7 +83,8 @@ def learn_class(
     some = room.examples[:n_examples]
     m = number_features(rows, some, room)
     room.weights[: m + 2] = 0
-    descend(rows, some, gain, close, passes, m + 1, room)
+    examples = Examples(some, room.duals[:n_examples], room.norms[:n_examples])
+    descend(rows, examples, gain, close, passes, m + 1, room.place, room.weights)
     for j in range(m):
         room.place[room.features[j]] = 0
     return m
@@ -100,12 +109,13 @@ def number_features(rows: UnitRows, some: Array, room: ClassRoom) -> Any:
 
 @kernel(inline=True)
 def descend(
-    rows: UnitRows, some: Array, gain: Number, close: Number, passes: int, last: int,
-    room: ClassRoom,
+    rows: UnitRows, examples: Examples, gain: Number, close: Number, passes: int, last: int,
+    place: Array, weights: Array,
 ) -> None:  # fmt: skip
     """Go over the examples until their gradients are close; the bias is ``weights[last]``."""
+    # There is none where that is 0, the weight of features that have none of their own.
+    some, duals, norms = examples
     n, state = some.shape[0], np.int64(1)
-    weights, duals, norms = room.weights, room.duals, room.norms
     active, most = n, np.float32(np.inf)
     for _ in range(passes):
         high, low = np.float32(-np.inf), np.float32(np.inf)
@@ -118,7 +128,7 @@ def descend(
             a, b = rows.indptr[i], rows.indptr[i + 1]
             margin = weights[last]
             for p in range(a, b):
-                margin += weights[room.place[rows.features[p]]] * rows.values[p]
+                margin += weights[place[rows.features[p]]] * rows.values[p]
             gradient = y * margin - np.float32(1) + slack * duals[j]
             if duals[j] == 0 and gradient > most:
                 active -= 1
@@ -131,8 +141,9 @@ def descend(
                 step = (dual - duals[j]) * y
                 duals[j] = dual
                 for p in range(a, b):
-                    weights[room.place[rows.features[p]]] += step * rows.values[p]
+                    weights[place[rows.features[p]]] += step * rows.values[p]
                 weights[last] += step
+                weights[0] = 0
             j += 1
         if high - low <= close:
             if active == n:

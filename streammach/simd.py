@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -218,20 +217,13 @@ def lanes_within(
     return builder.bitcast(builder.icmp_unsigned("<=", total, limits), INDEX)
 
 
-def _keep_better_lanes(better: str) -> Callable[..., Any]:
-    """Return a function that brings its last array to the better of its numbers and the sums."""
-
-    @intrinsic(types.void, *OF_LANES)
-    def read_own_file(
-        builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
-        numbers: Any,
-    ) -> None:  # fmt: skip
-        total = _sum_lanes(builder, table, codes, first, n_repetitions, n_buckets)
-        place = vector_at(builder, numbers, START, BYTES)
-        choose = bytes_function(builder, better)
-        builder.store(builder.call(choose, [total, builder.load(place, align=1)]), place, align=1)
-
-    return read_own_file
-
-
-keep_smaller, keep_larger = _keep_better_lanes("umin"), _keep_better_lanes("umax")
+@intrinsic(types.void, *OF_LANES)
+def keep_smaller(
+    builder: Any, table: Any, codes: Any, first: Any, n_repetitions: Any, n_buckets: Any,
+    numbers: Any,
+) -> None:  # fmt: skip
+    """Bring the last array to the smaller of its numbers and the sums."""
+    total = _sum_lanes(builder, table, codes, first, n_repetitions, n_buckets)
+    place = vector_at(builder, numbers, START, BYTES)
+    choose = bytes_function(builder, "umin")
+    builder.store(builder.call(choose, [total, builder.load(place, align=1)]), place, align=1)

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.count_kernels import STEP, insert
+from streammach.counts.count_kernels import STEP
 from streammach.counts.vectors import add_gains, highest_unit, reach_block, take_units
 from streammach.jit import Array, Number, kernel
+from streammach.rows.arrays import insert, offer
 from streammach.rows.packed import Counts, PackedCounts
 from streammach.simd import LANES, aligned_zeros, prefetch, trailing_zeros
 
@@ -228,22 +229,18 @@ def lower_limit(
     highest[:], room.blocks[:], seed_scores[:], seeds[:] = -np.inf, -1, -np.inf, -1
     last, k = seeds.shape[0] - 1, scores.shape[0]
     for b in range(room.bounds.shape[0]):
-        if room.bounds[b] > highest[SEED_BLOCKS - 1]:
-            insert(highest, room.blocks, room.bounds[b], b)
+        offer(room.bounds[b], b, highest, room.blocks)
     for block in room.blocks:
         if block >= 0:
             lanes = reach(row, block, lists, np.float64(seed_scores[last]), room)
             while lanes:
                 j = np.int64(trailing_zeros(lanes))
                 lanes &= lanes - np.uint64(1)
-                if room.reached[j] > seed_scores[last]:
-                    insert(seed_scores, seeds, room.reached[j], block * BLOCK + j)
+                offer(room.reached[j], block * BLOCK + j, seed_scores, seeds)
     scores[:] = -np.inf
     for c in seeds:
         if c >= 0:
-            s = score(row, c, lists, hashed, room.units)
-            if s > scores[k - 1]:
-                insert(scores, ids, s, c)
+            offer(score(row, c, lists, hashed, room.units), c, scores, ids)
     return scores[k - 1]
 
 
@@ -284,7 +281,7 @@ def scan_blocks(
                 continue
             s = score(row, c, lists, hashed, room.units)
             if s > scores[k - 1]:
-                insert(scores, ids, s, c)
+                insert(s, c, scores, ids)
                 bound = max(bound, scores[k - 1])
 
 

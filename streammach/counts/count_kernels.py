@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
-from streammach.rows.arrays import sort_numbers
+from streammach.rows.arrays import lower_bound, sort_numbers
 from streammach.rows.pairs import PairTable, places
 
 NOWHERE = -1
@@ -161,18 +161,6 @@ def fill_lists(
 
 
 @kernel(fastmath=False, inline=True, inner=True)
-def lower_bound(classes: Array, low: int, high: int, wanted: Number) -> Any:
-    """Return where the first class of ``classes[low:high]`` stands that is not below `wanted`."""
-    while low < high:
-        middle = (low + high) >> 1
-        if classes[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel(fastmath=False, inline=True, inner=True)
 def find(classes: Array, low: int, high: int, wanted: int) -> Any:
     """Return where `wanted` stands in ``classes[low:high]``, which rises, or NOWHERE."""
     z = lower_bound(classes, low, high, wanted)
@@ -244,16 +232,6 @@ def spread_lists(
         table[j] = 0
         for z in range(starts[features[j]], starts[features[j] + 1]):
             table[j, classes[z]] = gains[z]
-
-
-@kernel(inline=True)
-def insert(scores: Array, ids: Array, score: Number, which: Number) -> None:
-    """Put a class into a list ordered by falling score, behind its equals; the last drops out."""
-    j = scores.shape[0] - 1
-    while j > 0 and scores[j - 1] < score:
-        scores[j], ids[j] = scores[j - 1], ids[j - 1]
-        j -= 1
-    scores[j], ids[j] = score, which
 
 
 def marks_of(table: PairTable, n_classes: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
-from streammach.rows.arrays import sort_numbers
+from streammach.jit import Array, kernel
+from streammach.rows.arrays import offer_any, sort_numbers
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.layouts import ends
 from streammach.rows.neighbours import Neighbours
@@ -132,20 +132,8 @@ def find_neighbours(
         norm = np.float32(1 / np.sqrt(total)) if total > 0 else np.float32(0)
         for q in range(m):
             r = seen[q]
-            offer_row(r, np.float32(products[r] * lists.norms[r] * norm), who[i], alike[i])
+            offer_any(np.float32(products[r] * lists.norms[r] * norm), r, alike[i], who[i])
             products[r] = 0
-
-
-@kernel(inline=True)
-def offer_row(r: int, s: Number, who: Array, alike: Array) -> None:
-    """Insert a row with a cosine into those most alike; of equal ones the lower number first."""
-    k = who.shape[0]
-    if s > alike[k - 1] or (s == alike[k - 1] and s > 0 and r < who[k - 1]):
-        j = k - 1
-        while j > 0 and (s > alike[j - 1] or (s == alike[j - 1] and r < who[j - 1])):
-            alike[j], who[j] = alike[j - 1], who[j - 1]
-            j -= 1
-        alike[j], who[j] = s, r
 
 
 @kernel()

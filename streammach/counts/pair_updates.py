@@ -12,15 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streammach.counts.bounded import BoundRoom
-from streammach.counts.count_kernels import (
-    NOWHERE,
-    CountedPairs,
-    find_pair,
-    find_places,
-    insert,
-    pair_gain,
-)
+from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair, find_places, pair_gain
 from streammach.jit import Array, Number, kernel
+from streammach.rows.arrays import offer
 from streammach.simd import take_turn, wait_for
 
 SOME_ROWS = 64  # whose candidates are found at once
@@ -109,8 +103,7 @@ def propose_rows(
         top, ids = tops[i % tops.shape[0]], best[i % tops.shape[0]]
         for c in own:
             score = score_without(row, weight, c, scores)
-            if score > top[top.shape[0] - 1]:
-                insert(top, ids, score, c)
+            offer(score, c, top, ids)
         sizes[i, 0], sizes[i, 1] = own_first(top, ids, own, residuals[i], rivals[i])
         if sizes[i, 0] == 0:
             residuals[i] = 0

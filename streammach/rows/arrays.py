@@ -155,3 +155,49 @@ def sort_few(numbers: Array) -> None:
 def middle_of(a: Number, b: Number, c: Number) -> Any:
     """Return the number between two others."""
     return max(min(a, b), min(max(a, b), c))
+
+
+@kernel(fastmath=False, inline=True, inner=True)
+def lower_bound(numbers: Array, low: int, high: int, wanted: Number) -> Any:
+    """Return where the first of ``numbers[low:high]`` stands that is not below `wanted`."""
+    while low < high:
+        middle = (low + high) >> 1
+        if numbers[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel(fastmath=False, inline=True, inner=True)
+def insert(s: Number, i: Number, scores: Array, ids: Array) -> None:
+    """Put an id with its score into the k best, behind its equals; the last one drops out."""
+    # `scores` float32 (k,) and `ids` int (k,) are sorted, best first, here and below.
+    j = scores.shape[0] - 1
+    while j > 0 and s > scores[j - 1]:
+        scores[j], ids[j] = scores[j - 1], ids[j - 1]
+        j -= 1
+    scores[j], ids[j] = s, i
+
+
+@kernel(fastmath=False, inner=True)
+def offer(s: Number, i: Number, scores: Array, ids: Array) -> None:
+    """Insert an id into the k best, if it belongs there; of equal scores the first stays first."""
+    if s > scores[scores.shape[0] - 1]:
+        insert(s, i, scores, ids)
+
+
+@kernel(fastmath=False, inner=True)
+def offer_any(s: Number, i: Number, scores: Array, ids: Array) -> None:
+    """Insert an id into the k best, if it belongs there and is not there; ids come in any order."""
+    # Of equal scores the smaller id is first.
+    j = scores.shape[0] - 1
+    if s < scores[j] or (s == scores[j] and i > ids[j]):
+        return
+    for known in ids:
+        if known == i:
+            return
+    while j > 0 and (s > scores[j - 1] or (s == scores[j - 1] and i < ids[j - 1])):
+        scores[j], ids[j] = scores[j - 1], ids[j - 1]
+        j -= 1
+    scores[j], ids[j] = s, i

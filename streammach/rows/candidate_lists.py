@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.jit import Array, Number, kernel
+from streammach.rows.arrays import lower_bound
 
 
 class CandidateLists(NamedTuple):
@@ -50,14 +51,8 @@ def find_classes(lists: CandidateLists, rows: Array, classes: Array, out: Array)
         Rows and a class of each; receives the places.
     """
     for i in range(rows.shape[0]):
-        low, end = lists.first[rows[i]], lists.last[rows[i]]
-        high = end
-        while low < high:
-            middle = (low + high) // 2
-            if lists.classes[middle] < classes[i]:
-                low = middle + 1
-            else:
-                high = middle
+        end = lists.last[rows[i]]
+        low = lower_bound(lists.classes, lists.first[rows[i]], end, classes[i])
         out[i] = low if low < end and lists.classes[low] == classes[i] else -1
 
 

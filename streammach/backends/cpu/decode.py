@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
-from streammach.rows.arrays import sort_few
+from streammach.jit import Array, kernel
+from streammach.rows.arrays import offer, sort_few
 from streammach.rows.candidate_lists import CandidateLists, offer_label
 from streammach.spec.estimators import MINIMUM, SUM, EstimatorKind
 
@@ -57,20 +57,6 @@ def score(p: Array, model: CodedClasses, i: int, v: Array) -> Any:
     if model.kind == MINIMUM:
         return v[0]
     return (v[n // 2] + v[(n - 1) // 2]) * np.float32(0.5)
-
-
-@kernel(fastmath=False, inner=True)
-def offer(s: Number, i: int, scores: Array, ids: Array) -> None:
-    """Insert class `i` with score `s` into the k best, if it belongs there."""
-    # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first; classes come in rising
-    # order, so that of equal scores the smaller id is first.
-    j = scores.shape[0] - 1
-    if not s > scores[j]:
-        return
-    while j > 0 and s > scores[j - 1]:
-        scores[j], ids[j] = scores[j - 1], ids[j - 1]
-        j -= 1
-    scores[j], ids[j] = s, i
 
 
 @kernel(fastmath=False)

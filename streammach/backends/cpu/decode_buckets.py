@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import CodedClasses, decode_one, total
 from streammach.hashing import P
-from streammach.jit import Array, Number, kernel
+from streammach.jit import Array, kernel
+from streammach.rows.arrays import offer_any
 from streammach.simd import prefetch
 from streammach.spec.estimators import SUM
 from streammach.spec.model_spec import ModelSpec
@@ -121,23 +122,6 @@ def next_classes(state: Array, out: Array) -> Any:
             i += up_classes + down_classes
     state[CLASS], state[AT] = i, at
     return n
-
-
-@kernel(fastmath=False, inner=True)
-def offer_any(s: Number, i: int, scores: Array, ids: Array) -> None:
-    """Insert class `i` with score `s` into the k best, if it belongs there and is not there."""
-    # `scores` float32 (k,) and `ids` int64 (k,) are sorted, best first, the smaller id first where
-    # scores are equal; classes come in any order.
-    j = scores.shape[0] - 1
-    if s < scores[j] or (s == scores[j] and i > ids[j]):
-        return
-    for known in ids:
-        if known == i:
-            return
-    while j > 0 and (s > scores[j - 1] or (s == scores[j - 1] and i < ids[j - 1])):
-        scores[j], ids[j] = scores[j - 1], ids[j - 1]
-        j -= 1
-    scores[j], ids[j] = s, i
 
 
 @kernel(inline=True)

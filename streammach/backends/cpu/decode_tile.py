@@ -8,17 +8,12 @@ All classes are scanned with 8-bit sums, and only those scored that such a sum d
   most 255, with ``unit = 254 / D``. A class with a score of at least theta lacks at most D in all,
   so its deficits sum to at most ``D * unit``; the limit has a margin of 1e-6 for the rounding of
   the products.
-- Peaked probabilities, where most buckets hold about nothing, are told apart more finely by the
-  surplus of a bucket, ``floor((P_r[b] - min P_r) * unit) + 1``, at most 255. A class with a score
-  of at least theta has sums of at least ``(theta - sum of the worst values) * unit`` less the
-  errors. The unit that is finer for more of the rows is taken for all of them. One instruction
-  compares both: a choice between two in the loop over classes takes up to six times as long.
 - Theta only rises, and a class met later needs more than theta, since ties go to the smaller id.
   So limits move, and the table is written again with a finer unit once D has shrunk enough.
 - Minimum: the deficit is 1 where ``P_r[b]`` is theta or less, and the limit 0. Median: the limit is
   R // 2, since a median is no more than the larger of the values in the middle, rounded or not.
 - A first theta comes from the exact scores of some classes. A better one comes from 8-bit sums:
-  where k classes have sums of deficits of at most s < 255, each has a score of at least
+  where k classes have sums of at most s < 255, each has a score of at least
   ``slack - (s + R) / unit`` less these errors, and so has the k-th best.
 """
 
@@ -28,40 +23,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.backends.cpu.decode import CodedClasses, decode_one, offer, score
+from streammach.backends.cpu.decode import CodedClasses, decode_one, score
 from streammach.jit import Array, Number, kernel
-from streammach.simd import (
-    LANES,
-    aligned_zeros,
-    keep_larger,
-    keep_smaller,
-    lanes_within,
-    trailing_zeros,
-)
+from streammach.rows.arrays import offer
+from streammach.simd import LANES, aligned_zeros, keep_smaller, lanes_within, trailing_zeros
 from streammach.spec.estimators import MINIMUM, SUM
 
 FIRST_CLASSES = 64  # scored exactly for a first theta
 FIRST_SCAN = 512  # classes scanned before the limits are looked at again; doubles each time
 SEED_CLASSES = 2048  # whose 8-bit sums give a better one
 FULL_UNIT, WORN_UNIT = 254.0, 160.0  # of the limit of a deficit, and when it is written again
-LOW_UNIT, AIM, HIGH_UNIT = 160.0, 220.0, 240.0  # of the limit of a surplus
 
 
 class TileRoom(NamedTuple):
     """A thread's scratch for up to 64 rows, which stand side by side."""
 
     by_column: Array  # float32 (C * 64,): the values, that of row q in column c at ``64 c + q``
-    table: Array  # uint8 (C * 64,): their deficits or surpluses
+    table: Array  # uint8 (C * 64,): their deficits
     best: Array  # float32 (R, 64): the largest value of each model
     worst: Array  # float32 (R, 64): the smallest
     v: Array  # float32 (R,)
-    units: Array  # float32 (64,): of a row's deficits or surpluses
+    units: Array  # float32 (64,): of a row's deficits
     thresholds: Array  # float32 (64,): what values are compared with, but for SUM
     slack: Array  # float64 (64,): upper bounds of all sums
     error: Array  # float64 (64,): twice what their rounding may come to
-    base: Array  # float64 (64,): sums of the smallest values, and the errors
     limits: Array  # uint8 (64,): of a row's sums
-    sums: Array  # uint8 (64,): sums that k classes reach or do not exceed
+    sums: Array  # uint8 (64,): sums that k classes do not exceed
     some: Array  # uint8 (64,)
 
     @classmethod
@@ -71,7 +58,7 @@ class TileRoom(NamedTuple):
         return cls(
             aligned_zeros(4 * LANES * n_columns).view(np.float32), aligned_zeros(LANES * n_columns),
             *(np.empty(shape, np.float32) for shape in ((r, LANES), (r, LANES), r, LANES, LANES)),
-            *(np.empty(LANES) for _ in range(3)), *(aligned_zeros(LANES) for _ in range(3)),
+            *(np.empty(LANES) for _ in range(2)), *(aligned_zeros(LANES) for _ in range(3)),
         )  # fmt: skip
 
 
@@ -123,31 +110,26 @@ def lay_out(p: Array, n_buckets: int, room: TileRoom) -> None:
                     tops[q] = x if x > tops[q] else tops[q]
                     lows[q] = x if x < lows[q] else lows[q]
     for q in range(n):
-        total, low, size = 0.0, 0.0, 0.0
+        total, size = 0.0, 0.0
         for r in range(n_repetitions):
             total += np.float64(room.best[r, q])
-            low += np.float64(room.worst[r, q])
             size += np.float64(max(room.best[r, q], -room.worst[r, q]))
         room.error[q] = size * n_repetitions * 2.0**-22
-        room.slack[q], room.base[q] = total + room.error[q], low + room.error[q]
+        room.slack[q] = total + room.error[q]
 
 
 @kernel(fastmath=False)
-def write_table(model: CodedClasses, up: bool, room: TileRoom) -> None:
-    """Write deficits or surpluses in units of 1 / `units`; but for SUM 1 below the threshold."""
+def write_table(model: CodedClasses, room: TileRoom) -> None:
+    """Write deficits in units of 1 / `units`; but for SUM 1 below the threshold."""
     most, units = np.float32(255), room.units
     for r in range(model.n_repetitions):
-        tops, lows = room.best[r], room.worst[r]
+        tops = room.best[r]
         for c in range(r * model.n_buckets, (r + 1) * model.n_buckets):
             some = slice(c * LANES, (c + 1) * LANES)
             values, out = room.by_column[some], room.table[some]
             if model.kind != SUM:
                 for q in range(LANES):
                     out[q] = np.uint8(values[q] < room.thresholds[q])
-            elif up:
-                for q in range(LANES):
-                    d = (values[q] - lows[q]) * units[q] + np.float32(1)
-                    out[q] = np.uint8(np.int32(d if d < most else most))
             else:
                 for q in range(LANES):
                     d = (tops[q] - values[q]) * units[q]
@@ -155,61 +137,36 @@ def write_table(model: CodedClasses, up: bool, room: TileRoom) -> None:
 
 
 @kernel(fastmath=False, inner=True)
-def least_of(need: Number, unit: Number) -> Any:
-    """Return a number that the sum of surpluses of a score which needs so much is above."""
-    # 0.01: what numbers just above a whole one lose when they are rounded up.
-    return np.uint8(max(0.0, min(255.0, need * unit * 0.999998 - 0.01) - 1.0))
-
-
-@kernel(fastmath=False, inner=True)
-def prefers_surplus(scores: Array, room: TileRoom) -> Any:
-    """Return whether for most rows the k-th best is nearer to the worst sum than to the best."""
-    votes = 0
-    for q in range(scores.shape[0]):
-        theta, base = np.float64(scores[q, -1]), room.base[q]
-        votes += theta > base and theta - base < room.slack[q] - theta
-    return votes * 2 > scores.shape[0]
-
-
-@kernel(fastmath=False, inner=True)
-def seed_sums(model: CodedClasses, first: int, last: int, k: int, up: bool, room: TileRoom) -> bool:
-    """Find sums that k classes reach (surplus) or do not exceed (deficits); False for too few."""
+def seed_sums(model: CodedClasses, first: int, last: int, k: int, room: TileRoom) -> bool:
+    """Find sums that k classes do not exceed; return whether there are enough classes."""
     each, some, sums = min(max(SEED_CLASSES // k, 8), (last - first) // k), room.some, room.sums
     if each == 0:
         return False
-    sums[:] = 255 if up else 0
+    sums[:] = 0
     r, b, i = model.n_repetitions, model.n_buckets, first
     for _ in range(k):
-        some[:] = 0 if up else 255
+        some[:] = 255
         for _ in range(each):
-            if up:
-                keep_larger(room.table, model.codes, i * r, r, b, some)
-            else:
-                keep_smaller(room.table, model.codes, i * r, r, b, some)
+            keep_smaller(room.table, model.codes, i * r, r, b, some)
             i += 1
         for q in range(LANES):
-            sums[q] = min(sums[q], some[q]) if up else max(sums[q], some[q])
+            sums[q] = max(sums[q], some[q])
     return True
 
 
 @kernel(fastmath=False, inner=True)
-def raise_bounds(up: bool, n_repetitions: int, room: TileRoom, scores: Array, ids: Array) -> None:
+def raise_bounds(n_repetitions: int, room: TileRoom, scores: Array, ids: Array) -> None:
     """Have the k best exceed what the sums of k classes prove."""
     for q in range(scores.shape[0]):
         unit, sums = np.float64(room.units[q]), room.sums[q]
-        if up and sums > n_repetitions and unit > 0:
-            gain = (sums - n_repetitions) / unit * 0.999998
-            theta = room.base[q] - 2 * room.error[q] + gain
-        elif not up and sums < 255 and unit > 0:
+        if sums < 255 and unit > 0:
             lacks = (sums + n_repetitions + 1) / unit * 1.000001
             theta = room.slack[q] - 2 * room.error[q] - lacks
-        else:
-            continue
-        raise_best(next_below(theta), scores[q], ids[q])
+            raise_best(next_below(theta), scores[q], ids[q])
 
 
 @kernel(fastmath=False, inner=True)
-def set_limits(model: CodedClasses, up: bool, room: TileRoom, scores: Array) -> None:
+def set_limits(model: CodedClasses, room: TileRoom, scores: Array) -> None:
     """Bring limits, and where it pays the table, up to the present k-th best scores."""
     rewrite, units, limits = model.kind != SUM, room.units, room.limits
     for q in range(scores.shape[0]):
@@ -217,13 +174,6 @@ def set_limits(model: CodedClasses, up: bool, room: TileRoom, scores: Array) -> 
         if model.kind != SUM:
             limits[q] = 0 if model.kind == MINIMUM else model.n_repetitions // 2
             room.thresholds[q] = theta
-        elif up:
-            need, unit = np.float64(theta) - room.base[q], np.float64(units[q])
-            if unit == 0 or (need > 0 and not LOW_UNIT <= need * unit <= HIGH_UNIT):
-                span = need if need > 0 else room.slack[q] - room.base[q]
-                units[q] = np.float32(AIM / max(span, 1e-30))
-                rewrite = True
-            limits[q] = least_of(need, np.float64(units[q]))
         else:
             left = room.slack[q] - np.float64(theta)
             if left >= 0 and left * units[q] < WORN_UNIT:
@@ -231,14 +181,13 @@ def set_limits(model: CodedClasses, up: bool, room: TileRoom, scores: Array) -> 
                 rewrite = True
             limits[q] = limit_of(left, np.float64(units[q]))
     if rewrite:
-        write_table(model, up, room)
+        write_table(model, room)
 
 
 @kernel(fastmath=False, inner=True)
 def offer_lanes(
-    lanes: Number, i: int, p: Array, model: CodedClasses, up: bool, room: TileRoom, scores: Array,
-    ids: Array,
-) -> None:  # fmt: skip
+    lanes: Number, i: int, p: Array, model: CodedClasses, room: TileRoom, scores: Array, ids: Array
+) -> None:
     """Score class `i` for those rows that have their bit."""
     k = scores.shape[1]
     while lanes:
@@ -248,11 +197,9 @@ def offer_lanes(
         if not s > scores[q, k - 1]:
             continue
         offer(s, i, scores[q], ids[q])
-        theta, unit = np.float64(next_above(scores[q, k - 1])), np.float64(room.units[q])
-        if up:
-            room.limits[q] = least_of(theta - room.base[q], unit)
-        elif model.kind == SUM:
-            room.limits[q] = limit_of(room.slack[q] - theta, unit)
+        if model.kind == SUM:
+            left = room.slack[q] - np.float64(next_above(scores[q, k - 1]))
+            room.limits[q] = limit_of(left, np.float64(room.units[q]))
 
 
 @kernel(fastmath=False)
@@ -275,27 +222,20 @@ def decode_tile(
     decode_one(p, model, first, start, room.v, scores, ids)
     if start == last:
         return
-    room.slack[:], room.error[:], room.base[:] = 0, 0, 0
-    room.units[:], room.thresholds[:], room.limits[:] = 0, np.inf, 0
+    room.slack[:], room.error[:], room.units[:] = 0, 0, 0
+    room.thresholds[:], room.limits[:] = np.inf, 0
     lay_out(p, b, room)
-    up = model.kind == SUM and prefers_surplus(scores, room)
-    for _ in range((2 if up else 1) if model.kind == SUM else 0):
-        set_limits(model, up, room, scores)
-        if up:  # sums of twice what is known are to be told apart
-            for q in range(n):
-                room.units[q] *= np.float32(0.5)
-            write_table(model, up, room)
-        if seed_sums(model, first, last, k, up, room):
-            raise_bounds(up, r, room, scores, ids)
+    if model.kind == SUM:
+        set_limits(model, room, scores)
+        if seed_sums(model, first, last, k, room):
+            raise_bounds(r, room, scores, ids)
     present = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(LANES - n)
-    flip = np.uint64(0xFFFFFFFFFFFFFFFF) if up else np.uint64(0)
     size = FIRST_SCAN
     while start < last:
-        set_limits(model, up, room, scores)
+        set_limits(model, room, scores)
         stop = min(last, start + size)
         for i in range(start, stop):
-            # surpluses above the limit, or deficits that are not
-            lanes = lanes_within(room.table, model.codes, i * r, r, b, room.limits) ^ flip
-            if lanes & present:
-                offer_lanes(lanes & present, i, p, model, up, room, scores, ids)
+            lanes = lanes_within(room.table, model.codes, i * r, r, b, room.limits) & present
+            if lanes:
+                offer_lanes(lanes, i, p, model, room, scores, ids)
         start, size = stop, size * 2

@@ -19,11 +19,13 @@ from streammach.data.matrices.named_arrays import MemoryArray
 from streammach.data.sources import MATRIX_SOURCES
 from streammach.errors import DeviceError, ModelError, UsageError
 from streammach.parts.base import Decision, Part
+from streammach.parts.expected import Choice, PartBytes
 from streammach.parts.registry import PARTS
 from streammach.parts.switches import Switch
 from streammach.rows.name_table import find_or_add, hash_name
 from streammach.rows.names import Names
 from streammach.rows.transforms import TRANSFORMS, transform_block
+from streammach.spec.config import PartPlan
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind
 from tests.builders import block_of, changed, fit, rows_by_name
@@ -206,24 +208,17 @@ def test_a_backend_is_one_class_and_one_line(monkeypatch, data, tmp_path):
         planned(data, device="toy", weights="bfloat16")
 
 
-class Notes(Part):
-    """A part that takes room and has something to say."""
-
-    name = "notes"
-    switch = Switch(option="notes", help="Take notes.")
-
-    def possible(self, facts, config):
-        return "rows are dense" if config.dense else None
-
-    def footprint(self, facts, config):
-        return {"notes": 1234}
-
-    def choose(self, session, spec):
-        return Decision(reasons=(f"notes of {session.held.rows.n_rows} rows",))
+NOTES = Part(  # it takes room and has something to say
+    name="notes", switch=Switch(option="notes", help="Take notes."),
+    find_obstacle=lambda facts, config: "rows are dense" if config.dense else None,
+    list_choices=lambda facts, config, *, sure: iter([Choice(plan=PartPlan(name="notes"))]),
+    project_bytes=lambda facts, config: PartBytes(memory={"notes": 1234}),
+    fit=lambda session, spec: Decision(reasons=(f"notes of {session.held.rows.n_rows} rows",)),
+)  # fmt: skip
 
 
 def test_an_optional_part_is_one_folder_and_one_name(monkeypatch, data, tmp_path):
-    monkeypatch.setitem(PARTS, "notes", Notes())
+    monkeypatch.setitem(PARTS, "notes", NOTES)
     plan = planned(data)
     assert [line.n_bytes for line in plan.ledger if line.name == "notes"] == [1234]
     run = trained(data, tmp_path / "run", plan)

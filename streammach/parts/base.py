@@ -6,7 +6,7 @@ trainer, command and report ask all parts and know none of them by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -24,7 +24,7 @@ from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.model.findings import Findings
 from streammach.model.model import Model
-from streammach.parts.expected import WITHOUT, Choice, PartTime
+from streammach.parts.expected import WITHOUT, Choice, PartBytes, PartTime
 from streammach.parts.switches import Switch
 from streammach.prediction.ranking import Ranking
 from streammach.rows.block import RowBlock
@@ -46,7 +46,7 @@ class PartSession(Protocol):
     held: HeldOut  # the rows that decide
     options: TrainingOptions  # what the user fixed
     clock: Clock  # the time that there is for the stage
-    ahead: dict[str, Ahead]  # what parts did before the first epoch, by name
+    first: FirstFit | None  # what was fitted before the first epoch
     known: Model | None  # the model that the training goes on from
     new: NDArray[np.bool_]  # bool (n_rows,): which rows that has not seen
     findings: Findings  # what stages found, for a run that goes on behind them
@@ -103,130 +103,90 @@ class Decision:
         """Give back what is held."""
 
 
-class Ahead:
-    """What a part did before the first epoch, without hashed models."""
+class FirstFit:
+    """What a part fitted before the first epoch: it ranks classes without hashed models."""
 
-    unfinished: tuple[str, ...] = ()  # names under which findings keep its work until it is written
-    measured: dict[str, float]  # seconds of stages to come by name, by what those before them took
-    named: dict[str, int]  # the fields of TrainingOptions that do the same without a limit of time
+    unfinished: tuple[str, ...] = ()  # names under which findings keep its work until it is saved
+    seconds: dict[str, float]  # of stages to come, by name and by what those before them took
+    options: dict[str, int]  # fields of TrainingOptions that do the same without a limit of time
 
     def save(self, folder: Path, identity: str) -> None:
         """Write it into a folder, which appears whole; `identity` is the digest of the training."""
         raise NotImplementedError
 
-    def decision(self, session: PartSession) -> Decision:
+    def decide(self, session: PartSession) -> Decision:
         """Return it as what ranks classes, without hashed models."""
         raise NotImplementedError
 
 
+class SearchStage(Protocol):
+    """Returns the training with a part or without it, as held-out rows say, and why."""
+
+    def __call__(
+        self, session: PartSession, trials: Trials, spec: TrainSpec
+    ) -> tuple[TrainSpec, list[str]]: ...
+
+
+class ListChoices(Protocol):
+    """Yields what may be planned, the best first; `sure` where the user wants the part."""
+
+    def __call__(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
-    """An optional part; every method has a default that does nothing."""
+    """An optional part: what planning knows of it, and its stages of a training."""
 
     name: str  # its name in plans
     switch: Switch  # how it is asked for
+    find_obstacle: Callable[[DataFacts, RunConfig], str | None]  # why data or optimiser exclude it
+    list_choices: ListChoices
+    project_bytes: Callable[[DataFacts, RunConfig], PartBytes] | None = None
+    project_time: Callable[[DataFacts, RunConfig], PartTime] | None = None
+    describe: Callable[[PartPlan], str] | None = None  # in a word or two; its name otherwise
+    absence: str = ""  # how a plan says that it is left out, where it says so
     # Whether plans with it and without it, or with more and less of it, are weighed against one
     # another; otherwise it is planned wherever there is room.
-    weighed = False
-    sole = False  # whether it is the whole model, without hashed models and other parts
-    exact_only = False  # whether it goes with exact models alone
-    ranks_alone = False  # whether it ranks classes without hashed models, too
-    ranks_untrained = False  # whether it gives weights that were not trained: no epoch is needed
+    weighed: bool = False
+    sole: bool = False  # whether it is the whole model, without hashed models and other parts
+    exact_only: bool = False  # whether it goes with exact models alone
     # before the first epoch or after the last one: when its memory is taken
     when: Literal["before", "after"] = "after"
     # Whether what is done after the last epoch changes the weights, so that it comes first.
-    changes_weights = False
+    changes_weights: bool = False
     # Whether repetitions learn together with it, so that none can be trained without the others.
-    couples = False
+    couples: bool = False
 
-    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        """Return why it cannot be with this store and optimiser, in words; None if it can."""
-        return None
+    # Stages of a training; None where there is none.
+    # Of an option of hashed models: switches it on, searches for it, brings rows to another basis.
+    switch_on: Callable[[TrainSpec], TrainSpec] | None = None
+    search: SearchStage | None = None
+    map_rows: Callable[[PartSession, TrainSpec, RowMap | None], RowMap | None] | None = None
+    # Fits what ranks classes without hashed models, or reads it where it was saved: `fit_first` is
+    # given its folder and the digest of the training.
+    fit_first: Callable[[PartSession, Path, str], FirstFit] | None = None
+    fit: Callable[[PartSession, TrainSpec], Decision] | None = None  # after the last epoch
+    # Measures weights that need no epoch, which take those of the backend.
+    measure_untrained: Callable[[PartSession, TrainSpec], HeldOutMetrics] | None = None
 
     def reason_against(self, config: RunConfig) -> str | None:
         """Return why the model's shape or place excludes it, in words; None if it does not."""
-        only = "exact models alone have it"
-        return only if self.exact_only and not config.shape.exact else None
-
-    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield what may be planned, the best first; `sure` where the user wants it."""
-        yield Choice(plan=PartPlan(name=self.name, fixed=sure))
+        shape, waves = config.shape, config.placement.waves
+        if self.sole and not shape.unhashed:
+            return "it stands without hashed models"
+        if self.exact_only and not shape.exact:
+            return "exact models alone have it"
+        if self.couples and shape.exact:
+            return "an exact model has no repetitions to join"
+        if self.couples and waves > 1:
+            return f"the repetitions are trained in {waves} waves"
+        return None
 
     def without(self, why: str | None) -> Choice:
         """Return the choice to plan without it; `why` is None where the user says so."""
-        return WITHOUT
-
-    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        """Return the bytes of host memory that it takes, by name."""
-        return {}
-
-    def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes that are still taken while forms of the model are judged."""
-        return 0
-
-    def smaller_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes that its share of a model takes while that becomes smaller."""
-        return 0
-
-    def model_bytes(self, config: RunConfig) -> int:
-        """Return the bytes that it adds to a model on disk."""
-        return 0
-
-    def kept_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes of what it keeps on disk until hashed models are trained."""
-        return 0
-
-    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        """Return the time that it takes."""
-        return PartTime()
-
-    def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        """Return the seconds of the stages ahead of the first epoch, by name and in their order."""
-        # `scale` is what a second of one thread of the reference machine takes all threads here.
-        return {}
-
-    def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        """Return the seconds of the stages after the last epoch, in the same way."""
-        work = self.work(facts, config)
-        found = work.finish * scale + work.fixed
-        return {self.name: found} if found else {}
-
-    def text(self, part: PartPlan) -> str:
-        """Return it in a word or two, for a table of plans."""
-        return part.name
-
-    def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
-        """Return the training that the search starts from."""
-        return spec
-
-    def search(
-        self, session: PartSession, trials: Trials, spec: TrainSpec
-    ) -> tuple[TrainSpec, list[str]]:
-        """Return the training with it or without it, as held-out rows say, and why."""
-        return spec, []
-
-    def in_use(self, spec: TrainSpec) -> bool | None:
-        """Return whether a training uses it; None if its search does not decide that."""
-        return None
-
-    def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
-        """Return what rows of a training are brought to, beside what parts before do to them."""
-        return before
-
-    def work_ahead(self, session: PartSession) -> Ahead:
-        """Do what needs no hashed models, where it ranks classes without them."""
-        raise NotImplementedError
-
-    def reopen(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
-        """Return what :meth:`Ahead.save` wrote, or None; MismatchError of another training."""
-        return None
-
-    def measure_untrained(self, session: PartSession, spec: TrainSpec) -> HeldOutMetrics:
-        """Return what held-out rows reach with its weights, which take those of the backend."""
-        raise NotImplementedError
-
-    def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
-        """Return what held-out rows say of it after the last epoch."""
-        return Decision()
+        if not self.absence:
+            return WITHOUT
+        return Choice(plan=None, why=self.absence + (f": {why}" if why else ", as asked"))
 
 
 def switch_value(part: Part, words: Mapping[str, str]) -> str:

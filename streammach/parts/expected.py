@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streammach.spec.config import PartPlan
 
@@ -56,6 +56,22 @@ WITHOUT = Choice(plan=None)
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartBytes:
+    """Bytes that a part takes."""
+
+    memory: dict[str, int] = field(default_factory=dict)  # of the host, by name
+    # judging, shrinking: of memory, what is still taken while forms of the model are judged, and
+    # by its share of a model that becomes smaller
+    judging: int = 0
+    shrinking: int = 0
+    model: int = 0  # of a model on disk
+    saved: int = 0  # on disk until hashed models are trained
+
+
+Seconds = tuple[float, float]  # those that threads share, and those that they do not
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartTime:
     """Seconds of one thread of the reference machine that a part adds to a training."""
 
@@ -73,6 +89,9 @@ class PartTime:
     elastic_points: float = 0.0  # the points that this costs
     # a row's classes when it is predicted, where they are scored in another way
     scoring: float | None = None
+    # The stages before the first epoch and after the last one, by name and in their order.
+    stages_before: dict[str, Seconds] = field(default_factory=dict)
+    stages_after: dict[str, Seconds] = field(default_factory=dict)
 
 
 def sentences(choices: Sequence[Choice]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from streammach.parts.base import Part
+from streammach.parts.expected import PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
@@ -27,6 +28,21 @@ def parts_of_plan(config: RunConfig) -> list[Part]:
     return [part for part in PARTS.values() if part.name in names]
 
 
+def bytes_of_parts(facts: DataFacts, config: RunConfig) -> dict[str, PartBytes]:
+    """Return the bytes of the parts of a plan, by name."""
+    parts = parts_of_plan(config)
+    return {one.name: one.project_bytes(facts, config) for one in parts if one.project_bytes}
+
+
+def times_of_parts(facts: DataFacts, config: RunConfig) -> dict[str, PartTime]:
+    """Return the time of the parts of a plan, by name."""
+    parts = parts_of_plan(config)
+    return {
+        one.name: one.project_time(facts, config) if one.project_time else PartTime()
+        for one in parts
+    }
+
+
 def weighed_parts(config: RunConfig) -> tuple[PartPlan, ...]:
     """Return those that are weighed against one another."""
     names = {part.name for part in PARTS.values() if part.weighed}
@@ -36,7 +52,8 @@ def weighed_parts(config: RunConfig) -> tuple[PartPlan, ...]:
 def parts_text(parts: tuple[PartPlan, ...]) -> str:
     """Return the parts that are weighed in a word or two, for a table of plans."""
     found = {part.name: part for part in parts}
-    texts = [p.text(found[p.name]) for p in PARTS.values() if p.weighed and p.name in found]
+    some = [one for one in PARTS.values() if one.weighed and one.name in found]
+    texts = [p.describe(found[p.name]) if p.describe else p.name.replace("_", " ") for p in some]
     return ", ".join(texts) or "-"
 
 
@@ -44,10 +61,12 @@ def switches_of(facts: DataFacts, config: RunConfig, spec: TrainSpec) -> dict[st
     """Return what a user would say of each part to have a training without a search for them."""
     found = {}
     for part in PARTS.values():
-        used = part.in_use(spec)
-        if used is None or part.possible(facts, config) or part.reason_against(config):
+        if part.switch_on is None or part.find_obstacle(facts, config):
             continue
-        if any(choice.plan for choice in part.choices(facts, config, sure=False)):
+        if part.reason_against(config):
+            continue
+        if any(choice.plan for choice in part.list_choices(facts, config, sure=False)):
+            used = part.switch_on(spec) == spec
             found[part.switch.option] = part.switch.words[1 if used else 2]
     return found
 

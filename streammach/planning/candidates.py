@@ -190,9 +190,9 @@ def _choices(part: Part, weighing: Weighing, config: RunConfig) -> list[Choice]:
     word, facts = switch_value(part, weighing.constraints.parts), weighing.facts
     if word == "off":
         return [part.without(None)]
-    why = part.possible(facts, config)
+    why = part.find_obstacle(facts, config)
     if why is None:
-        return list(part.choices(facts, config, sure=word == "on"))
+        return list(part.list_choices(facts, config, sure=word == "on"))
     if word == "on":
         raise UsageError(f"{why}: {part.switch.option_text}")
     return [part.without(why)]
@@ -334,8 +334,7 @@ def _shapes(config: RunConfig, weighing: Weighing) -> Iterator[tuple[int, int]]:
         return
     unhashed = (1, 0)
     ranks = (
-        any(part.ranks_alone for part in parts_of_plan(config))
-        and BACKENDS[weighing.device].unhashed
+        any(part.fit_first for part in parts_of_plan(config)) and BACKENDS[weighing.device].unhashed
     )
     if constraints.unhashed:
         if ranks:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streammach.backends.kinds import Rates
 from streammach.parts.expected import RATES
-from streammach.parts.registry import parts_of_plan
+from streammach.parts.registry import bytes_of_parts, parts_of_plan, times_of_parts
 from streammach.planning.speed import rates_of
 from streammach.spec.config import RunConfig
 from streammach.spec.facts import DataFacts
@@ -93,7 +93,7 @@ class Cost:
 
 def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     """Return the expected time of a training with nothing given but its budget."""
-    by_name = {part.name: part.work(facts, config) for part in parts_of_plan(config)}
+    by_name = times_of_parts(facts, config)
     works = list(by_name.values())
     scale = 1 / (config.placement.threads * speed)
     elastic = sum(work.elastic * scale + work.elastic_fixed for work in works)
@@ -128,7 +128,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
         kept = weights * device.copied
     epoch = (n * step + measure) * scale + kept
     if config.dense:
-        needed = not any(part.ranks_untrained for part in parts_of_plan(config))
+        needed = not any(part.measure_untrained for part in parts_of_plan(config))
         elastic += (epochs - needed) * epoch + (SEARCH_ELASTIC if needed else 1) * search * scale
         points += EPOCHS_POINTS * needed
     return Cost(
@@ -147,8 +147,7 @@ def moved_bytes(config: RunConfig) -> int:
 
 def search_trials(facts: DataFacts, config: RunConfig) -> float:
     """Return about how many trials a search takes."""
-    parts = sum(part.work(facts, config).trials for part in parts_of_plan(config))
-    return _own_trials(facts) + parts
+    return _own_trials(facts) + sum(part.trials for part in times_of_parts(facts, config).values())
 
 
 def _own_trials(facts: DataFacts) -> float:
@@ -159,7 +158,7 @@ def making_smaller(facts: DataFacts, config: RunConfig, judges: int, speed: floa
     """Return the seconds that it takes to choose the smallest form of a model, and to code it."""
     rows, threads = min(config.batching.held_out_rows, judges), config.placement.threads
     n_bytes = 4.0 * config.weight_rows * config.shape.n_columns
-    n_bytes += sum(part.model_bytes(config) for part in parts_of_plan(config))
+    n_bytes += sum(part.model for part in bytes_of_parts(facts, config).values())
     forms = FORMS if judges >= JUDGES else FEW_FORMS
     return forms * rows * query(facts, config, speed) / threads + CODED * n_bytes
 
@@ -179,7 +178,7 @@ def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
         config.weight_rows * QUERY_DENSE if config.dense else values_of(facts, config) * FORWARD
     )
     seconds = shape.n_columns * (values + QUERY_COLUMN)
-    scoring = [part.work(facts, config).scoring for part in parts_of_plan(config)]
+    scoring = [part.scoring for part in times_of_parts(facts, config).values()]
     usual = shape.n_classes * (1 + shape.n_repetitions) * QUERY_CLASS
     return (seconds + next((s for s in scoring if s is not None), usual)) / speed
 

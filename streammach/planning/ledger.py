@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from streammach.backends.registry import BACKENDS
 from streammach.data.reader import Reader
 from streammach.data.row_groups import equal_rows_bytes
 from streammach.data.row_order import OrderReader
 from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
-from streammach.parts.registry import parts_of_plan, said_of
+from streammach.parts.expected import PartBytes
+from streammach.parts.registry import PARTS, bytes_of_parts, said_of
 from streammach.prediction.quantized import QuantizedForward
 from streammach.spec.byte_lines import Line
 from streammach.spec.config import Batching, RunConfig
@@ -24,8 +27,11 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     kind = BACKENDS[config.placement.device]
     backend, device = kind.footprint(config, facts)
     batching = config.batching
-    reader, parts = _reader(facts, config), _parts(facts, config)
-    smaller = _smaller(facts, config) - sum(reader.values()) - sum(parts.values())
+    of_parts = bytes_of_parts(facts, config)
+    reader, parts = _reader(facts, config), _memory_of(of_parts)
+    smaller = (
+        _smaller(facts, config, of_parts.values()) - sum(reader.values()) - sum(parts.values())
+    )
     host = {
         "code": CODE_BYTES
         + LISTS_CODE_BYTES * facts.listed
@@ -45,11 +51,9 @@ def ledger(facts: DataFacts, config: RunConfig) -> tuple[Line, ...]:
     host["taking rows in"] = max(facts.intake_bytes - sum(host.values()) + host["code"], 0)
     host["libraries"] = facts.libraries_bytes
     kept = backend["weights"] + backend.get("optimizer", 0)
-    saved = sum(part.model_bytes(config) for part in parts_of_plan(config))
-    ahead = sum(part.kept_bytes(facts, config) for part in parts_of_plan(config))
     disk = {
-        "model": backend["weights"] + facts.names_bytes + saved,
-        "checkpoints": CHECKPOINTS * kept + ahead,
+        "model": backend["weights"] + facts.names_bytes + sum(x.model for x in of_parts.values()),
+        "checkpoints": CHECKPOINTS * kept + sum(x.saved for x in of_parts.values()),
     }
     return (
         *(Line(name, "host", n) for name, n in sorted(host.items(), key=lambda i: -i[1]) if n),
@@ -92,21 +96,20 @@ def _reader(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     )  # fmt: skip
 
 
-def _smaller(facts: DataFacts, config: RunConfig) -> int:
+def _smaller(facts: DataFacts, config: RunConfig, parts: Collection[PartBytes]) -> int:
     """Return the bytes of judging forms of a model and of making it smaller.
 
     Rows are read no more then, and when it is made, parts are gone, too; the names of the features
     that it keeps stand beside all names.
     """
-    judged = sum(part.judged_bytes(facts, config) for part in parts_of_plan(config))
-    made = sum(part.smaller_bytes(facts, config) for part in parts_of_plan(config))
+    judged, made = sum(part.judging for part in parts), sum(part.shrinking for part in parts)
     narrowed = QuantizedForward.footprint(config)
     return max(narrowed + judged, QuantizedForward.coding(config) + made + facts.names_bytes)
 
 
-def _parts(facts: DataFacts, config: RunConfig) -> dict[str, int]:
+def _memory_of(parts: dict[str, PartBytes]) -> dict[str, int]:
     """Return the bytes of parts: those before the first epoch are gone when others come."""
-    found: dict[str, dict[str, int]] = {"before": {}, "after": {}}
-    for part in parts_of_plan(config):
-        found[part.when] |= part.footprint(facts, config)
-    return max(found.values(), key=lambda lines: sum(lines.values()))
+    result: dict[str, dict[str, int]] = {"before": {}, "after": {}}
+    for name, part in parts.items():
+        result[PARTS[name].when] |= part.memory
+    return max(result.values(), key=lambda lines: sum(lines.values()))

@@ -124,7 +124,8 @@ def _decide_alone(
     session: Session, spec: TrainSpec, closing: ExitStack, judges: int
 ) -> FinalDecisions:
     del spec
-    part = next(iter(session.ahead.values())).decision(session)
+    assert session.first is not None, "it ranks alone"
+    part = session.first.decide(session)
     closing.callback(part.close)
     assert part.ranking is not None, "it ranks alone"
     session.begin(CALIBRATION)
@@ -153,8 +154,8 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
     def choose_all(*, change_weights: bool) -> list[Decision]:
         found = []
         for part in parts_of_plan(session.plan.config):
-            if part.changes_weights == change_weights:
-                found.append(part.choose(session, spec))
+            if part.fit is not None and part.changes_weights == change_weights:
+                found.append(part.fit(session, spec))
                 closing.callback(found[-1].close)
         return found
 

@@ -114,12 +114,13 @@ def _train(session: Session, projected_bytes: int) -> None:
     # What parts do without hashed models. It is let go below: no name may stay for it.
     session.clock = pace.ahead
     if session.known is None or session.plan.model.unhashed:
-        session.work_ahead()
-    pace.take(session.ahead)
-    if session.plan.model.unhashed or (session.ahead and not pace.hashed_fits()):
+        session.fit_first()
+    if session.first is not None:
+        pace.take(session.first)
+    if session.plan.model.unhashed or (session.first and not pace.hashed_fits()):
         _finish(session, pace, None, RunPosition(), projected_bytes)
         return
-    if session.ahead:
+    if session.first:
         _save_alone(session)
     # The search for what was left open.
     settings = decide(session, pace)
@@ -129,9 +130,9 @@ def _train(session: Session, projected_bytes: int) -> None:
     state, at, trained = _train_epochs(session, settings)
     # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What goes on
     # from a model counts now, since that takes little.
-    session.work_ahead()
+    session.fit_first()
     spec: TrainSpec | None = trained
-    if session.ahead and not at.history:
+    if session.first and not at.history:
         spec, at = None, RunPosition()
     _finish(session, pace, spec, at, projected_bytes)
     session.events.call("on_fit_end", state)
@@ -174,9 +175,9 @@ def _train_share(request: FitRequest, opening: Opening, store: str) -> None:
             session.trained_share = (last - first) / plan.n_repetitions
             settings = decide(session, session.time_budget())  # first: other shares may wait for it
             if part.ahead:
-                session.work_ahead()
+                session.fit_first()
                 with session.stages.one(ALONE):
-                    session.keep_ahead()
+                    session.save_first()
     with closing(opening(share.plan(plan))) as session:
         session.begin(EPOCHS)
         epochs = ShareEpochs(session, settings.training)
@@ -196,7 +197,7 @@ def _save_alone(session: Session) -> None:
     """Write what parts did ahead, and a model of it, if no share has it; give back its memory."""
     if not session.request.shares:
         with session.stages.one(ALONE):
-            session.keep_ahead()
+            session.save_first()
             if not (session.request.folder / "model").exists():
                 session.interim = True
                 finalize(session, None, "full", FEW_ROWS)

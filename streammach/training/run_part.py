@@ -15,7 +15,7 @@ from streammach.data.identity import name_of
 from streammach.errors import MismatchError, UsageError, clean
 from streammach.files.urls import absolute
 from streammach.model.checkpoint import Checkpoints
-from streammach.parts.registry import parts_of_plan
+from streammach.parts.registry import bytes_of_parts, parts_of_plan
 from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import bytes_in
@@ -87,9 +87,8 @@ class PartNumber:
         """Return the bytes of disk that it takes: a checkpoint of each epoch, and two more."""
         lines = [x for x in self.plan(plan).ledger if x.name in ("weights", "optimizer")]
         checkpoints = (epochs or EPOCHS[plan.config.dense]) + 2
-        parts = parts_of_plan(plan.config) if self.number == 1 else []
-        kept = sum(part.kept_bytes(plan.facts, plan.config) for part in parts)
-        return checkpoints * bytes_in(lines, "host") + kept
+        parts = bytes_of_parts(plan.facts, plan.config).values() if self.number == 1 else ()
+        return checkpoints * bytes_in(lines, "host") + sum(part.saved for part in parts)
 
     def check(self, plan: Plan, options: TrainingOptions) -> None:
         """Raise UsageError if a run cannot be had in such shares."""
@@ -167,7 +166,7 @@ class RunPart:
         """What the first share has still to do without hashed models, by the parts' names."""
         if self.facts.part.number > 1:
             return ()
-        names = (part.name for part in parts_of_plan(self.plan.config) if part.ranks_alone)
+        names = (part.name for part in parts_of_plan(self.plan.config) if part.fit_first)
         return tuple(name for name in names if not (self.path / CHECKPOINTS / name).is_dir())
 
     @property

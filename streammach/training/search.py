@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from streammach.figures import HeldOutMetrics, TrialFigures, scores_text, words
 from streammach.files.writing import write_atomic
-from streammach.parts.base import Part
 from streammach.parts.registry import parts_of_plan
 from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
 from streammach.rows.block import RowBlock
@@ -72,6 +72,8 @@ class Search:
             spec, more = self._choose_label_loss(spec)
             reasons += more
         for part in parts_of_plan(self._session.plan.config):
+            if part.search is None:
+                continue
             if self.trials.over:
                 reasons.append(f"no time was left to try settings of {part.name}")
                 continue
@@ -79,8 +81,10 @@ class Search:
             reasons += more
         return spec, reasons
 
-    def without_epochs(self, part: Part) -> tuple[TrainSpec, list[str]]:
-        """Return a training of no epoch with the best transform for the weights of a part."""
+    def without_epochs(
+        self, measure: Callable[[Session, TrainSpec], HeldOutMetrics]
+    ) -> tuple[TrainSpec, list[str]]:
+        """Return a training of no epoch with the best transform for weights without one."""
         session, fixed = self._session, self._options.fixed_transform
         names, tried = [fixed] if fixed else self._transforms(), dict[Transform, HeldOutMetrics]()
         for name in names:
@@ -88,7 +92,7 @@ class Search:
                 break
             spec = self._without_epochs(name)
             session.prepare(spec)
-            tried[name] = part.measure_untrained(session, spec)
+            tried[name] = measure(session, spec)
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = scores_text(tried.items())
         both = words(session.dataset.listed).both
@@ -117,8 +121,8 @@ class Search:
             spec = self._with_label_loss(spec)
         for part in parts_of_plan(config):
             planned_part = config.part(part.name)
-            assert planned_part is not None
-            spec = part.begin(spec, planned_part)
+            if part.switch_on is not None and planned_part is not None and planned_part.fixed:
+                spec = part.switch_on(spec)
         return spec
 
     def _with_label_loss(self, spec: TrainSpec) -> TrainSpec:
@@ -287,10 +291,11 @@ def _choose_training(session: Session, pace: TimeBudget) -> ChosenTraining:
             start.continued_training(session.options), (), start.reasons(session.left)
         )
     search, epochs, rows = Search(session, session.options, pace), 0, 0
-    parts = [part for part in parts_of_plan(session.plan.config) if part.ranks_untrained]
+    parts = parts_of_plan(session.plan.config)
+    untrained = [part.measure_untrained for part in parts if part.measure_untrained]
     held_out = session.held.rows.n_rows > 0
-    if parts and (session.options.epochs == 0 or (held_out and not pace.epoch_fits())):
-        spec, reasons = search.without_epochs(parts[0])
+    if untrained and (session.options.epochs == 0 or (held_out and not pace.epoch_fits())):
+        spec, reasons = search.without_epochs(untrained[0])
     else:
         spec, reasons = search.choose()
         search.trials.correct(spec)

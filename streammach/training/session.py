@@ -39,7 +39,7 @@ from streammach.machine import advise_memory, size_text
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.findings import Findings
 from streammach.model.model import Model
-from streammach.parts.base import Ahead
+from streammach.parts.base import FirstFit
 from streammach.parts.registry import parts_of_plan
 from streammach.planning.cost import BYTE
 from streammach.planning.ledger import kernels
@@ -200,7 +200,7 @@ class FitRequest:
             if self.start is not None:
                 raise UsageError("a part starts from no other model: --part")
             _ = self.settings_of_share
-        needed = not any(part.ranks_untrained for part in parts_of_plan(config))
+        needed = not any(part.measure_untrained for part in parts_of_plan(config))
         if options.epochs == 0 and (needed or not config.batching.held_out_rows):
             raise UsageError("at least one epoch is needed: --epochs")
         return self._compiler_bytes()
@@ -242,7 +242,7 @@ class Session:
         self.saved = ""  # what an interruption leaves beside findings, in words
         self.best_trial: BestTrial | None = None  # of a search, where the time is limited
         self.trained_share = 1.0  # share of the repetitions whose epochs are trained here
-        self.ahead: dict[str, Ahead] = {}  # what parts did before the first epoch, by name
+        self.first: FirstFit | None = None  # what was fitted before the first epoch
         self.findings = Findings(request.folder, "", lasting=False)
         self.interim = False  # whether a model is made that another one follows
         self._basis: tuple[Mapped, RowMap] | None = None  # the last one that was found
@@ -311,37 +311,29 @@ class Session:
         """Note how much of the present stage is done; 0 in all where that is not known."""
         self.stages.at(done, total)
 
-    def work_ahead(self) -> None:
-        """Do what parts can do without hashed models, or find it on disk."""
-        self.read_ahead()
-        for part in parts_of_plan(self.plan.config):
-            if part.ranks_alone and part.name not in self.ahead:
-                self.ahead[part.name] = part.work_ahead(self)
-
-    def read_ahead(self) -> None:
-        """Take what was done ahead from disk; of a merge the first share did it."""
-        first, self.ahead = next(iter(self.request.shares), None), {}
+    def fit_first(self) -> None:
+        """Fit what ranks without hashed models, or read it: a merge from its first share."""
+        shares = self.request.shares
         folder, identity = self.request.folder, self.request.identity
-        if first is not None:
-            folder, identity = first.path, first.facts.request
+        if shares:
+            folder, identity = shares[0].path, shares[0].facts.request
         for part in parts_of_plan(self.plan.config):
-            if part.ranks_alone:
-                known = part.reopen(self, folder / CHECKPOINTS / part.name, identity)
-                if known is not None:
-                    self.ahead[part.name] = known
+            if part.fit_first is not None:
+                self.first = part.fit_first(self, folder / CHECKPOINTS / part.name, identity)
 
-    def keep_ahead(self) -> None:
-        """Write what was done ahead, and let go what was kept until then; or raise DiskError."""
-        for name, ahead in self.ahead.items():
-            folder = self.request.folder / CHECKPOINTS / name
-            if not folder.is_dir():
-                ahead.save(folder, self.request.identity)
-            self.findings.drop(*ahead.unfinished)
+    def save_first(self) -> None:
+        """Write what was fitted first, and let go what was kept until then; or raise DiskError."""
+        for part in parts_of_plan(self.plan.config):
+            if part.fit_first is not None and self.first is not None:
+                folder = self.request.folder / CHECKPOINTS / part.name
+                if not folder.is_dir():
+                    self.first.save(folder, self.request.identity)
+                self.findings.drop(*self.first.unfinished)
 
     def let_go(self) -> None:
-        """Give back the memory of what parts did ahead."""
-        if self.ahead:
-            self.ahead.clear()
+        """Give back the memory of what was fitted first."""
+        if self.first is not None:
+            self.first = None
             gc.collect()  # frames in which kernels were compiled hang in cycles, with arrays
 
     def expect_epochs(self, epochs: int, seconds: float) -> None:
@@ -381,7 +373,8 @@ class Session:
         self._basis = None  # there is room for one
         found: RowMap | None = None
         for part in parts_of_plan(self.plan.config):
-            found = part.basis(self, spec, found)
+            if part.map_rows is not None:
+                found = part.map_rows(self, spec, found)
         if found is not None:
             self._basis = (wanted, found)
         return found

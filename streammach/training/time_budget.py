@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from streammach.clock import Clock
 from streammach.model.checkpoint import RunPosition
-from streammach.parts.base import Ahead
-from streammach.parts.expected import RATES
-from streammach.parts.registry import parts_of_plan
+from streammach.parts.base import FirstFit
+from streammach.parts.expected import RATES, Seconds
+from streammach.parts.registry import PARTS, parts_of_plan, times_of_parts
 from streammach.planning.cost import (
     BYTE,
     JUDGES,
@@ -53,16 +53,21 @@ def timetable(
     facts: DataFacts, config: RunConfig, options: TrainingOptions, *, speed: float
 ) -> dict[str, float]:  # fmt: skip
     """Return the seconds of each stage, in their order."""
-    scale, parts = 1 / (config.placement.threads * speed), parts_of_plan(config)
+    scale, parts = 1 / (config.placement.threads * speed), times_of_parts(facts, config)
     seconds, found = _expected_cost(facts, config, options, speed), {HELD_OUT: OPENING}
-    for part in parts:
-        found |= part.stages_ahead(facts, config, scale)
+
+    def expect(stages: dict[str, Seconds]) -> None:
+        for name, (divided, fixed) in stages.items():
+            found[name] = divided * scale + fixed
+
+    for part in parts.values():
+        expect(part.stages_before)
     if not config.shape.unhashed:
         found |= {SEARCH: seconds.search, EPOCHS: seconds.epochs}
     for within in (True, False):
-        for part in parts:
-            if part.changes_weights == within:
-                found |= part.stages(facts, config, scale)
+        for name, part in parts.items():
+            if PARTS[name].changes_weights == within:
+                expect(part.stages_after)
         if within and not config.shape.unhashed:
             found[RANKING] = seconds.finish
     found[CALIBRATION] = config.batching.held_out_rows * query(facts, config) * scale
@@ -115,7 +120,7 @@ class TimeBudget:
         ends = (SMALLER, LEARNING, WRITING)
         self._hashed = sum(table[name] for name in later if name not in ends)
         self._held = plan.config.batching.held_out_rows
-        self._ahead: dict[str, int] = {}  # what was done ahead, as options
+        self._first: dict[str, int] = {}  # what was fitted first, as options
         self._measuring, self._slower = 0.0, 1.0  # measured: seconds of an epoch's; as slowness
         self._trained: float | None = None  # seconds of an epoch, measured
         self._partial = False  # whether there is time for a part of an epoch alone
@@ -150,12 +155,10 @@ class TimeBudget:
     def _whole(self) -> Clock:
         return self.end.without(self._ending)
 
-    def take(self, ahead: dict[str, Ahead]) -> None:
-        """Take note of what was done ahead, and of what it says of stages to come."""
-        self._beside = sum(sum(one.measured.values()) for one in ahead.values())
-        for one in ahead.values():
-            self._ahead |= one.named
-            self._stages.expect(one.measured)
+    def take(self, first: FirstFit) -> None:
+        """Take note of what was fitted first, and of what it says of stages to come."""
+        self._beside, self._first = sum(first.seconds.values()), first.options
+        self._stages.expect(first.seconds)
 
     def again(self, progress: RunPosition, **options: str | float) -> tuple[str, ...]:
         """Return what gives the same bytes without a limit of time, if there is one."""
@@ -163,7 +166,7 @@ class TimeBudget:
             return ()
         if progress.row or self._partial or (progress.stopped and not progress.history):
             return ("stopped within an epoch: what is trained in the same time differs a little",)
-        options |= self._ahead
+        options |= self._first
         if self.model_size != self._options.model_size:
             options["model_size"] = self.model_size
         if self.judges != MOST_ROWS:
@@ -247,7 +250,7 @@ class TimeBudget:
     def _finish(self) -> float:
         """Seconds from the last epoch to the end."""
         config, seconds = self._plan.config, self._expected.parts
-        parts = sum(seconds[part.name] for part in parts_of_plan(config) if not part.ranks_alone)
+        parts = sum(seconds[part.name] for part in parts_of_plan(config) if not part.fit_first)
         ranking = self._expected.finish * min(self.judges / max(self._held, 1), 1.0)
         if self._clock.seconds is not None:  # parts look at the clock
             parts = min(parts, PARTS_SHARE * self._clock.seconds / self._slowness)

@@ -15,7 +15,7 @@ from streammach.data.holdout import masked_rows
 from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
-from streammach.parts.base import Ahead, Decision, Part, PartSession
+from streammach.parts.base import Decision, FirstFit, Part, PartSession
 from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts import count_learner, saved
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
@@ -25,7 +25,7 @@ from streammach.parts.counts.late_fit import LATE, late_labels
 from streammach.parts.counts.neighbour_fit import neighbours
 from streammach.parts.counts.saved import SavedCounts
 from streammach.parts.counts.warm_counts import WarmCountLearner
-from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartTime
+from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.prediction.ranking import ListRanking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
@@ -35,7 +35,7 @@ from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker, Transform
 
-BESIDE = "counts beside models"  # the stage of the run
+NAME, BESIDE = "counts", "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
 FIT_ROW, FIT_POSTING = 360e-6, 2e-9  # a held-out row, and a posting of one, in a fit of weights
@@ -45,7 +45,7 @@ LABEL_ROW, LABEL_VALUE = 240e-6, 6.2e-6
 LATE_VALUE = 5e-6  # a value of a row that classifiers are learnt from at the end
 FIT = 0.3  # weights of counts for one way to group, whatever the threads
 FITS = 3.0  # two whole ones, with pair weights and without, and three ways to group on a half
-FITS_AHEAD, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
+FITS_FIRST, FITS_BESIDE = (0.9, 0.7), 1.4  # the same by stage
 ELASTIC = 0.9  # of the fits, where time is short: they see fewer rows
 # Of a query: a class beside counts, a repetition of it, and a pair of the row's features.
 QUERY_CLASS, QUERY_REPETITION, QUERY_POSTING = 0.5e-9, 0.03e-9, 0.65e-9
@@ -54,8 +54,9 @@ FITTED = Fit(  # what hashing loses beside counts
     columns=0.75, power=0.78, repetitions=8.09, buckets=10.84, error=0.77
 )
 FITTED_LISTS = Fit(columns=0.0089, power=0.95, repetitions=6.07, buckets=12.3, error=0.17)
-SHARES = {  # a half of the pairs and so on
-    2: AccuracyDrop(1.0, 0.5), 4: AccuracyDrop(1.6, 0.8), 8: AccuracyDrop(2.5, 1.2),
+SHARES = {  # all pairs, a half of them and so on
+    1: AccuracyDrop(), 2: AccuracyDrop(1.0, 0.5), 4: AccuracyDrop(1.6, 0.8),
+    8: AccuracyDrop(2.5, 1.2),
 }  # fmt: skip
 # By counts without hashed models: 1.0, 1.4 and 8.5 were measured on test rows; of lists of labels
 # 0.6, 1.5 and 2.4.
@@ -145,7 +146,7 @@ class CountsDecision(Decision):
             self._late.close()
 
 
-class CountsAhead(Ahead):
+class CountsFit(FirstFit):
     """Counts with weights of their own."""
 
     def __init__(self, counted: SavedCounts, *, listed: bool) -> None:
@@ -153,14 +154,14 @@ class CountsAhead(Ahead):
         # Fits beside hashed models: two, of more candidates; classifiers take about as long.
         seconds = 3 * counted.grouped.seconds
         late = {LATE: seconds} if listed else {}
-        self.measured = {BESIDE: seconds, **late} if seconds else {}
-        self.named = {"fit_rows": counted.fit_rows, "pair_rows": counted.pair_rows}
+        self.seconds = {BESIDE: seconds, **late} if seconds else {}
+        self.options = {"fit_rows": counted.fit_rows, "pair_rows": counted.pair_rows}
 
     def save(self, folder: Path, identity: str) -> None:
         """Write it into a folder, which appears whole, or raise DiskError."""
         saved.save(self.counted, folder, identity)
 
-    def decision(self, session: PartSession) -> Decision:
+    def decide(self, session: PartSession) -> Decision:
         counted, reasons = self.counted, tuple[str, ...]()
         if counted.learns:
             used = counted.best is counted.learnt
@@ -243,125 +244,97 @@ def _as_in_run(session: PartSession, counted: SavedCounts, transform: Transform)
     return found
 
 
-class Counts(Part):
-    """A table of (feature, class) counts."""
+def find_obstacle(facts: DataFacts, config: RunConfig) -> str | None:
+    """Return why nothing is counted, in words; None if it may be."""
+    if facts.n_classes >= MAX_CLASSES:
+        return "there are too many classes"
+    return "rows are dense" if config.dense else None
 
-    name = "counts"
-    switch = SWITCHES["counts"]
-    weighed = True
-    ranks_alone = True
 
-    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        if facts.n_classes >= MAX_CLASSES:
-            return "there are too many classes"
-        return "rows are dense" if config.dense else None
+def list_choices(facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+    """Yield room for all pairs, for a half, a quarter, an eighth, and none."""
+    room, pairs = pair_room(facts), "pairs of a feature and a class"
+    fit, alone = (FITTED_LISTS, ALONE_LISTS) if facts.listed else (FITTED, ALONE)
+    for share, loss in SHARES.items():
+        size = room // share
+        if share == 1 or size >= MIN_PAIRS:
+            of = "" if share == 1 else f" of {room:,}"
+            yield Choice(
+                plan=PartPlan(name=NAME, size=size), loss=loss, fit=fit, alone=alone,
+                why=f"room to count {size:,}{of} {pairs}",
+            )  # fmt: skip
+    if not sure:
+        yield Choice(plan=None, loss=LOST, why=f"no counts: {room:,} {pairs} do not fit")
 
-    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield room for all pairs, for a half, a quarter, an eighth, and none."""
-        room = pair_room(facts)
-        pairs = "pairs of a feature and a class"
-        yield self._choice(facts, room, AccuracyDrop(), f"room to count {room:,} {pairs}")
-        for share, loss in SHARES.items():
-            if room // share >= MIN_PAIRS:
-                why = f"room to count {room // share:,} of {room:,} {pairs}"
-                yield self._choice(facts, room // share, loss, why)
-        if not sure:
-            yield Choice(plan=None, loss=LOST, why=f"no counts: {room:,} {pairs} do not fit")
 
-    def _choice(self, facts: DataFacts, n_pairs: int, loss: AccuracyDrop, why: str) -> Choice:
-        plan = PartPlan(name=self.name, size=n_pairs)
-        fit, drop = (FITTED_LISTS, ALONE_LISTS) if facts.listed else (FITTED, ALONE)
-        return Choice(plan=plan, loss=loss, why=why, fit=fit, alone=drop)
+def project_bytes(facts: DataFacts, config: RunConfig) -> PartBytes:
+    """Return the bytes of counting and of counts.
 
-    def without(self, why: str | None) -> Choice:
-        return Choice(plan=None, why=f"no counts: {why}" if why else "no counts, as asked")
+    On disk are counts, and their model, until hashed models are trained; without these, counts and
+    what is learnt of them until the model is written. What becomes smaller are the pairs of a
+    model, beside those of a smaller one.
+    """
+    n_pairs, d = config.size_of(NAME), facts.n_features
+    near, late = bytes_of.neighbour_bytes(facts, n_pairs, 0), bytes_of.late(facts, n_pairs)
+    pairs = (bytes_of.MODEL_BYTES + PAIR_BYTES) * n_pairs
+    model = bytes_of.MODEL_BYTES * n_pairs
+    kept = saved.disk_bytes(n_pairs, d, facts.n_classes) + near + late  # in the model, too
+    kept += LEARNT_BYTES * (n_pairs + d) if config.shape.unhashed else model + facts.names_bytes
+    shrinking = 2 * (near + late) + pairs + COPIES * CountWeights.footprint(features=d)
+    return PartBytes(
+        memory=bytes_of.footprint(facts, config), judging=bytes_of.judging_bytes(facts, config),
+        shrinking=shrinking if n_pairs else 0, model=model, saved=kept,
+    )  # fmt: skip
 
-    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        return bytes_of.footprint(facts, config)
 
-    def judged_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes of counts and of those of a form."""
-        return bytes_of.judging_bytes(facts, config)
+def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
+    """Return the time of counting, fitting and learning, and of a row's scores."""
+    counting, learning, last = facts.nnz * COUNT, _learning(facts, config), _last(facts, config)
+    fits, learnt = _fits(facts, config, FITS), learning + last
+    first, second = ((_fits(facts, config, n), FIT * n) for n in FITS_FIRST)
+    beside = (_fits(facts, config, FITS_BESIDE), FIT * FITS_BESIDE)
+    return PartTime(
+        finish=counting + learnt + fits, fixed=FITS * FIT,
+        elastic=learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
+        elastic_points=LEARNT_POINTS, scoring=_scoring(facts, config),
+        stages_before={
+            count_learner.COUNTING: (counting, 0.0), count_learner.WEIGHING: first,
+            count_learner.LEARNING: (learning, 0.0), count_learner.WEIGHING_PAIRS: second,
+        },
+        stages_after=({} if config.shape.unhashed else {BESIDE: beside})
+        | ({LATE: (last, 0.0)} if facts.listed else {}),
+    )  # fmt: skip
 
-    def smaller_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes of the pairs of a model, and of those of a smaller one."""
-        n_pairs, n_features = config.size_of(self.name), facts.n_features
-        held = (bytes_of.MODEL_BYTES + PAIR_BYTES) * n_pairs
-        near = 2 * (bytes_of.neighbour_bytes(facts, n_pairs, 0) + bytes_of.late(facts, n_pairs))
-        return near + held + COPIES * CountWeights.footprint(features=n_features) if n_pairs else 0
 
-    def model_bytes(self, config: RunConfig) -> int:
-        return bytes_of.MODEL_BYTES * config.size_of(self.name)
+def describe(part: PartPlan) -> str:
+    """Return its room in a word or two, for a table of plans."""
+    n = part.size
+    return f"{n / 1e6:z.3g}M pairs" if n >= 1e6 else f"{n / 1e3:z.3g}k pairs"
 
-    def kept_bytes(self, facts: DataFacts, config: RunConfig) -> int:
-        """Return the bytes of counts, and of their model, until hashed models are trained.
 
-        Without these, of counts and of what is learnt of them, until the model is written.
-        """
-        n_pairs = config.size_of(self.name)
-        kept = saved.disk_bytes(n_pairs, facts.n_features, facts.n_classes)
-        kept += bytes_of.neighbour_bytes(facts, n_pairs, 0)  # in the model, as those
-        kept += bytes_of.late(facts, n_pairs)
-        if config.shape.unhashed:
-            return kept + LEARNT_BYTES * (n_pairs + facts.n_features)
-        return kept + self.model_bytes(config) + facts.names_bytes
+def fit_first(session: PartSession, folder: Path, identity: str) -> CountsFit:
+    """Count, fit and learn, or read what was saved of that."""
+    shape = session.plan.config.shape
+    goes_on = session.known is not None and session.known.counts is not None
+    if folder.is_dir():
+        counted = saved.load(folder, identity, shape.n_features, shape.n_classes)
+    else:
+        counted = (WarmCountLearner if goes_on else count_learner.CountLearner)(session).run()
+    return CountsFit(counted, listed=session.dataset.listed)
 
-    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        """Return the time of counting, fitting and learning, and of a row's scores."""
-        learnt = _learning(facts, config) + _last(facts, config)
-        fits = _fits(facts, config, FITS)
-        return PartTime(
-            finish=facts.nnz * COUNT + learnt + fits, fixed=FITS * FIT,
-            elastic=learnt + ELASTIC * fits, elastic_fixed=ELASTIC * FITS * FIT,
-            elastic_points=LEARNT_POINTS,
-            scoring=_scoring(facts, config),
-        )  # fmt: skip
 
-    def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        """Return the seconds of counting, weighing, learning and weighing again."""
-        first, second = (FIT * n + _fits(facts, config, n) * scale for n in FITS_AHEAD)
-        return {
-            count_learner.COUNTING: facts.nnz * COUNT * scale, count_learner.WEIGHING: first,
-            count_learner.LEARNING: _learning(facts, config) * scale,
-            count_learner.WEIGHING_PAIRS: second,
-        }  # fmt: skip
-
-    def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        """Return the seconds of the fits beside hashed models, if there are any."""
-        found = {LATE: _last(facts, config) * scale} if facts.listed else {}
-        if config.shape.unhashed:
-            return found
-        return {BESIDE: FIT * FITS_BESIDE + _fits(facts, config, FITS_BESIDE) * scale, **found}
-
-    def text(self, part: PartPlan) -> str:
-        n = part.size
-        return f"{n / 1e6:z.3g}M pairs" if n >= 1e6 else f"{n / 1e3:z.3g}k pairs"
-
-    def work_ahead(self, session: PartSession) -> Ahead:
-        """Count, fit and learn."""
-        goes_on = session.known is not None and session.known.counts is not None
-        found = (WarmCountLearner if goes_on else count_learner.CountLearner)(session).run()
-        return CountsAhead(found, listed=session.dataset.listed)
-
-    def reopen(self, session: PartSession, folder: Path, identity: str) -> Ahead | None:
-        shape = session.plan.config.shape
-        if not folder.is_dir():
-            return None
-        found = saved.load(folder, identity, shape.n_features, shape.n_classes)
-        return CountsAhead(found, listed=session.dataset.listed)
-
-    def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
-        """Fit the counts beside hashed models; say whether they pay on held-out rows."""
-        ahead = session.ahead[self.name]
-        assert isinstance(ahead, CountsAhead)
-        if session.known is not None and session.known.counts is not None:
-            return _as_in_run(session, ahead.counted, spec.transform)
-        return _beside_hashes(session, ahead.counted, spec.transform)
+def fit(session: PartSession, spec: TrainSpec) -> Decision:
+    """Fit the counts beside hashed models; say whether they pay on held-out rows."""
+    first = session.first
+    assert isinstance(first, CountsFit)
+    if session.known is not None and session.known.counts is not None:
+        return _as_in_run(session, first.counted, spec.transform)
+    return _beside_hashes(session, first.counted, spec.transform)
 
 
 def _learning(facts: DataFacts, config: RunConfig) -> float:
     if facts.listed:
-        n_rows = most_rows(facts, bytes_of.LABEL_BYTES * config.size_of("counts"))
+        n_rows = most_rows(facts, bytes_of.LABEL_BYTES * config.size_of(NAME))
         return n_rows * (LABEL_ROW + facts.nnz / facts.n_rows * LABEL_VALUE)
     row = config.shape.n_classes * LEARN_CLASS + facts.row_postings * LEARN_POSTING
     learnt = facts.nnz * LEARN_VALUE + facts.n_rows * row
@@ -379,7 +352,7 @@ def _last(facts: DataFacts, config: RunConfig) -> float:
     """Return the seconds of ranking rows with lists, and of learning what tells labels apart."""
     if not facts.listed:
         return 0.0
-    n_rows = bytes_of.late_rows(facts, config.size_of("counts"))
+    n_rows = bytes_of.late_rows(facts, config.size_of(NAME))
     return n_rows * (_scoring(facts, config) + LATE_VALUE * facts.nnz / facts.n_rows)
 
 
@@ -389,4 +362,8 @@ def _fits(facts: DataFacts, config: RunConfig, times: float) -> float:
     return fitted * (FIT_ROW + facts.row_postings * FIT_POSTING)
 
 
-PART = Counts()
+PART = Part(
+    name=NAME, switch=SWITCHES["counts"], weighed=True, absence="no counts",
+    find_obstacle=find_obstacle, list_choices=list_choices, project_bytes=project_bytes,
+    project_time=project_time, describe=describe, fit_first=fit_first, fit=fit,
+)  # fmt: skip

@@ -20,7 +20,7 @@ from streammach.figures import HeldOutMetrics, words
 from streammach.parts.base import Decision, Part, PartSession
 from streammach.parts.discriminant import class_sums
 from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
-from streammach.parts.expected import AccuracyDrop, Choice, PartTime
+from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
@@ -34,7 +34,8 @@ from streammach.spec.training import TrainSpec
 # and with another one; of a solution, a class and two features; of a held-out row and a class, a
 # feature and a share.
 ADD, SQUARE, SOLVE, PRODUCT, TRY = 12e-9, 0.012e-9, 0.13e-9, 0.03e-9, 1.5e-9
-STAGE = "closed form"  # of the run
+NAME = "closed_form"
+STAGE = "closed form"  # of the run; its name in ledgers
 UNTRAINED_POINTS = 6.0  # that the epochs bring beside it: 1.3 and more were measured
 LOST = AccuracyDrop(2.1, 2.1)  # by exact weights of dense rows without: 4.2 and 0 were measured
 PRIOR_ROWS = (0.0, 0.3, 1.0)  # rows of the mean of all that a class is given beside its own
@@ -45,60 +46,55 @@ SOLVED_SHARE = 0.5  # of the time of the sums, what each way to solve takes, abo
 SATURATED = float(-LOWEST)  # logits from which on sigmoids are 1, and rank alike
 
 
-class ClosedForm(Part):
-    """A linear discriminant that is added to exact weights of dense rows."""
+def find_obstacle(facts: DataFacts, config: RunConfig) -> str | None:
+    """Return why there is no closed form, in words; None if there may be one."""
+    if not config.dense:
+        return "rows are sparse"
+    if not {"first", "second"} <= set(config.optimizer_kind.per_weight):
+        return f"{config.optimizer} leaves no room for it"
+    if facts.n_features > MAX_FEATURES:
+        return "there are too many features"
+    return None
 
-    name = "closed_form"
-    switch = SWITCHES["discriminant"]
-    weighed = True
-    exact_only = True
-    changes_weights = True
-    ranks_untrained = True
 
-    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        if not config.dense:
-            return "rows are sparse"
-        if not {"first", "second"} <= set(config.optimizer_kind.per_weight):
-            return f"{config.optimizer} leaves no room for it"
-        if facts.n_features > MAX_FEATURES:
-            return "there are too many features"
-        return None
+def list_choices(facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+    """Yield with a closed form, and without."""
+    yield Choice(plan=PartPlan(name=NAME), why="room for a closed form beside exact weights")
+    if not sure:
+        yield Choice(plan=None, loss=LOST)
 
-    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        why = "room for a closed form beside exact weights"
-        yield Choice(plan=PartPlan(name=self.name), why=why)
-        if not sure:
-            yield Choice(plan=None, loss=LOST)
 
-    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        """Return the bytes of the covariance and of its use."""
-        return {"closed form": class_sums.footprint(config.weight_rows, facts.n_rows, facts.labels)}
+def project_bytes(facts: DataFacts, config: RunConfig) -> PartBytes:
+    """Return the bytes of the covariance and of its use."""
+    room = class_sums.footprint(config.weight_rows, facts.n_rows, facts.labels)
+    return PartBytes(memory={STAGE: room})
 
-    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        """Return the time of the sums and of the solution."""
-        d, k, held = config.weight_rows, config.shape.n_columns, config.batching.held_out_rows
-        sums = facts.n_rows * d * (ADD + d * SQUARE)
-        labels = max(facts.n_labels / facts.n_rows, 1)
-        solved = k * (d * d * SOLVE + held * (d * PRODUCT + len(SHARES) * TRY * labels))
-        return PartTime(finish=sums + len(PRIOR_ROWS) * solved, elastic_points=UNTRAINED_POINTS)
 
-    def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        return {STAGE: self.work(facts, config).finish * scale}
+def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
+    """Return the time of the sums and of the solution."""
+    d, k, held = config.weight_rows, config.shape.n_columns, config.batching.held_out_rows
+    sums = facts.n_rows * d * (ADD + d * SQUARE)
+    labels = max(facts.n_labels / facts.n_rows, 1)
+    solved = k * (d * d * SOLVE + held * (d * PRODUCT + len(SHARES) * TRY * labels))
+    finish = sums + len(PRIOR_ROWS) * solved
+    return PartTime(
+        finish=finish, elastic_points=UNTRAINED_POINTS, stages_after={STAGE: (finish, 0.0)}
+    )
 
-    def text(self, part: PartPlan) -> str:
-        return "closed form"
 
-    def measure_untrained(self, session: PartSession, spec: TrainSpec) -> HeldOutMetrics:
-        return ClosedFormFit(session, spec).share_of(untrained=True).reached
+def measure_untrained(session: PartSession, spec: TrainSpec) -> HeldOutMetrics:
+    """Return what held-out rows reach with a closed form alone."""
+    return ClosedFormFit(session, spec).share_of(untrained=True).reached
 
-    def choose(self, session: PartSession, spec: TrainSpec) -> Decision:
-        """Add the share that held-out rows want to the weights."""
-        session.begin(STAGE)
-        fitting = ClosedFormFit(session, spec)
-        share = fitting.share_of(untrained=not spec.epochs)
-        session.tell(share.reason)
-        fitting.add(share)
-        return fitting
+
+def fit(session: PartSession, spec: TrainSpec) -> ClosedFormFit:
+    """Add the share that held-out rows want to the weights."""
+    session.begin(STAGE)
+    fitting = ClosedFormFit(session, spec)
+    share = fitting.share_of(untrained=not spec.epochs)
+    session.tell(share.reason)
+    fitting.add(share)
+    return fitting
 
 
 @dataclass(frozen=True)
@@ -254,4 +250,9 @@ def _scores(
         yield both
 
 
-PART = ClosedForm()
+PART = Part(
+    name=NAME, switch=SWITCHES["discriminant"], weighed=True, exact_only=True,
+    changes_weights=True, find_obstacle=find_obstacle, list_choices=list_choices,
+    project_bytes=project_bytes, project_time=project_time, fit=fit,
+    measure_untrained=measure_untrained,
+)  # fmt: skip

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_blocks
 from streammach.parts.base import Part, PartSession, Trials
-from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartTime
+from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.rows.dense import CosineMap, RowMap, WhiteningMap, expand_rows, product
 from streammach.rows.transforms import transform_block
@@ -24,6 +24,7 @@ from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 
+NAME = "fourier"
 SIZES = {4096: 0.0, 2048: 0.5, 1024: 1.5}  # D, and the points that fewer columns lose
 LOST = AccuracyDrop(2.0, 2.0)  # without: 4.5 and 0 were measured
 MAX_FEATURES = 2048  # of rows: more directions are not made orthogonal in a moment
@@ -41,100 +42,86 @@ MEAN_COSINE = 2 / np.pi  # magnitude of a cosine, in the mean
 STREAM = 0x464F5552  # keeps these random numbers apart from others of the same seed
 
 
-class Fourier(Part):
-    """Cosines of random projections beside the features of dense rows."""
+def find_obstacle(facts: DataFacts, config: RunConfig) -> str | None:
+    """Return why there are no cosines, in words; None if they can be."""
+    if not config.dense:
+        return "rows are sparse"
+    if not config.optimizer_kind.gains_by_whitening:
+        return f"{config.optimizer} does not train them"
+    if facts.n_features > MAX_FEATURES:
+        return "there are too many features"
+    return None
 
-    name = "fourier"
-    switch = SWITCHES["fourier"]
-    weighed = True
-    when = "before"
 
-    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        if not config.dense:
-            return "rows are sparse"
-        if not config.optimizer_kind.gains_by_whitening:
-            return f"{config.optimizer} does not train them"
-        if facts.n_features > MAX_FEATURES:
-            return "there are too many features"
-        return None
+def list_choices(facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+    """Yield with most columns, with fewer, and without."""
+    enough = facts.n_rows // ROWS_A_COLUMN
+    if not sure and enough < min(SIZES):
+        yield WITHOUT
+        return
+    for size, points in SIZES.items():
+        if size > enough and not sure:
+            continue
+        plan = PartPlan(name=NAME, size=size, basis=True, fixed=sure)
+        why = f"room for {size:,} random Fourier features"
+        yield Choice(plan=plan, loss=AccuracyDrop(points, points), why=why)
+    if not sure:
+        yield Choice(plan=None, loss=LOST)
 
-    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield with most columns, with fewer, and without."""
-        enough = facts.n_rows // ROWS_A_COLUMN
-        if not sure and enough < min(SIZES):
-            yield WITHOUT
-            return
-        for size, points in SIZES.items():
-            if size > enough and not sure:
-                continue
-            plan = PartPlan(name=self.name, size=size, basis=True, fixed=sure)
-            why = f"room for {size:,} random Fourier features"
-            yield Choice(plan=plan, loss=AccuracyDrop(points, points), why=why)
-        if not sure:
-            yield Choice(plan=None, loss=LOST)
 
-    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        """Return the bytes of finding a projection, and of the one before it."""
-        d, n_more = facts.n_features, config.size_of(self.name)
-        square = 4 * 8 * d * d
-        return {"fourier": square + 6 * 8 * (d + 2) * n_more + 8 * ROWS * (ROWS + 2 * d)}
+def project_bytes(facts: DataFacts, config: RunConfig) -> PartBytes:
+    """Return the bytes of finding a projection, and of the one before it."""
+    d, n_more = facts.n_features, config.size_of(NAME)
+    room = 4 * 8 * d * d + 6 * 8 * (d + 2) * n_more + 8 * ROWS * (ROWS + 2 * d)
+    return PartBytes(memory={NAME: room}, model=4 * (config.shape.n_features + 2) * n_more)
 
-    def model_bytes(self, config: RunConfig) -> int:
-        return 4 * (config.shape.n_features + 2) * config.size_of(self.name)
 
-    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        """Return the time of the columns and of their weights."""
-        n_more = config.size_of(self.name)
-        row = n_more * (facts.n_features * PROJECT + COSINE)
-        weights = n_more * config.shape.n_columns * TABLE
-        return PartTime(own_step=row + weights, trials=RATES + len(BANDWIDTHS) - 1)
+def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
+    """Return the time of the columns and of their weights."""
+    n_more = config.size_of(NAME)
+    row = n_more * (facts.n_features * PROJECT + COSINE)
+    weights = n_more * config.shape.n_columns * TABLE
+    return PartTime(own_step=row + weights, trials=RATES + len(BANDWIDTHS) - 1)
 
-    def text(self, part: PartPlan) -> str:
-        return f"{part.size:,} cosines"
 
-    def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
-        return replace(spec, bandwidth=BANDWIDTHS[0]) if part.fixed else spec
+def switch_on(spec: TrainSpec) -> TrainSpec:
+    """Return the training with cosines, of the first bandwidth where it has none."""
+    return replace(spec, bandwidth=spec.bandwidth or BANDWIDTHS[0])
 
-    def search(
-        self, session: PartSession, trials: Trials, spec: TrainSpec
-    ) -> tuple[TrainSpec, list[str]]:
-        """Return the training with them or without, at the best of some bandwidths, and why."""
-        best, reasons = spec, list[str]()
-        if not spec.bandwidth:
-            best = replace(spec, bandwidth=BANDWIDTHS[0])
-            if trials.climbs:
-                best = replace(best, learning_rate=spec.learning_rate * RATE)
-        for bandwidth in BANDWIDTHS[1:]:
-            if session.clock.remaining_seconds <= 0:
-                break
-            other = replace(best, bandwidth=bandwidth)
-            names = (f"{best.bandwidth:g}", f"{bandwidth:g}")
-            better, reason = trials.better(best, other, "bandwidth", names)
-            best = other if better else best
-            reasons.append(reason)
-        names = ("with Fourier features", "alone")
-        if not spec.bandwidth:
-            worse, reason = trials.better(best, spec, "rows", names)
-            if worse:  # another rate would not make up for it
-                return spec, [*reasons, reason]
-        if trials.climbs:
-            best, reason = trials.choose_rate(best, "learning rate with Fourier features")
-            reasons.append(reason)
-        if spec.bandwidth:
-            return best, reasons
-        better, reason = trials.better(spec, best, "rows", names[::-1])
-        return best if better else spec, [*reasons, reason]
 
-    def in_use(self, spec: TrainSpec) -> bool:
-        return spec.bandwidth > 0
+def search(session: PartSession, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+    """Return the training with them or without, at the best of some bandwidths, and why."""
+    best, reasons = switch_on(spec), list[str]()
+    if not spec.bandwidth and trials.climbs:
+        best = replace(best, learning_rate=spec.learning_rate * RATE)
+    for bandwidth in BANDWIDTHS[1:]:
+        if session.clock.remaining_seconds <= 0:
+            break
+        other = replace(best, bandwidth=bandwidth)
+        names = (f"{best.bandwidth:g}", f"{bandwidth:g}")
+        better, reason = trials.better(best, other, "bandwidth", names)
+        best = other if better else best
+        reasons.append(reason)
+    names = ("with Fourier features", "alone")
+    if not spec.bandwidth:
+        worse, reason = trials.better(best, spec, "rows", names)
+        if worse:  # another rate would not make up for it
+            return spec, [*reasons, reason]
+    if trials.climbs:
+        best, reason = trials.choose_rate(best, "learning rate with Fourier features")
+        reasons.append(reason)
+    if spec.bandwidth:
+        return best, reasons
+    better, reason = trials.better(spec, best, "rows", names[::-1])
+    return best if better else spec, [*reasons, reason]
 
-    def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
-        """Return what gives rows more columns, beside a basis, if the training uses it."""
-        if not spec.bandwidth:
-            return before
-        n_more = session.plan.config.size_of(self.name)
-        assert before is None or isinstance(before, WhiteningMap)
-        return cosine_map(session, spec, n_more, before)
+
+def map_rows(session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+    """Return what gives rows more columns, beside a basis, if the training uses it."""
+    if not spec.bandwidth:
+        return before
+    assert before is None or isinstance(before, WhiteningMap)
+    return cosine_map(session, spec, session.plan.config.size_of(NAME), before)
 
 
 def cosine_map(
@@ -195,4 +182,9 @@ def _some_rows(session: PartSession, spec: TrainSpec) -> NDArray[np.float32]:
     return np.concatenate(found)
 
 
-PART = Fourier()
+PART = Part(
+    name=NAME, switch=SWITCHES["fourier"], weighed=True, when="before",
+    find_obstacle=find_obstacle, list_choices=list_choices, project_bytes=project_bytes,
+    project_time=project_time, describe=lambda part: f"{part.size:,} cosines",
+    switch_on=switch_on, search=search, map_rows=map_rows,
+)  # fmt: skip

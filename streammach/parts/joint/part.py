@@ -19,58 +19,43 @@ from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 
+NAME = "joint"
 ROW, MODEL = 8e-6, 0.4e-6  # seconds of a row, and of a repetition of one, that learn jointly
 
 
-class JointLoss(Part):
-    """The joint loss as an optional part."""
-
-    name = "joint"
-    switch = SWITCHES["joint"]
-    couples = True
-
-    def reason_against(self, config: RunConfig) -> str | None:
-        if config.shape.exact:
-            return "an exact model has no repetitions to join"
-        if config.placement.waves > 1:
-            return f"the repetitions are trained in {config.placement.waves} waves"
-        return None
-
-    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield it where it may pay or is wanted."""
-        pays = sure or config.dense
-        yield Choice(plan=PartPlan(name=self.name, fixed=sure)) if pays else WITHOUT
-
-    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        repetitions = config.shape.n_repetitions
-        decoded = config.shape.n_classes * repetitions
-        return PartTime(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)
-
-    def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
-        return _jointly(spec) if part.fixed else spec
-
-    def search(
-        self, session: PartSession, trials: Trials, spec: TrainSpec
-    ) -> tuple[TrainSpec, list[str]]:
-        """Return the training with the better of two losses, each at its own rate, and why."""
-        if spec.loss == "joint" or session.options.label_loss == "logistic":
-            return spec, []
-        other, reasons = _jointly(spec), list[str]()
-        if trials.climbs:
-            other, why_rate = trials.choose_rate(other, "learning rate of the joint loss")
-            reasons.append(why_rate)
-        better, reason = trials.better(spec, other, "loss", (spec.loss, "joint"))
-        return other if better else spec, [*reasons, reason]
-
-    def in_use(self, spec: TrainSpec) -> bool:
-        return spec.loss == "joint"
+def list_choices(facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+    """Yield it where it may pay or is wanted."""
+    pays = sure or config.dense
+    yield Choice(plan=PartPlan(name=NAME, fixed=sure)) if pays else WITHOUT
 
 
-def _jointly(spec: TrainSpec) -> TrainSpec:
+def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
+    """Return the time of decoding a row in each step."""
+    repetitions = config.shape.n_repetitions
+    decoded = config.shape.n_classes * repetitions
+    return PartTime(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)
+
+
+def search(session: PartSession, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+    """Return the training with the better of two losses, each at its own rate, and why."""
+    if spec.loss == "joint" or session.options.label_loss == "logistic":
+        return spec, []
+    other, reasons = switch_on(spec), list[str]()
+    if trials.climbs:
+        other, why_rate = trials.choose_rate(other, "learning rate of the joint loss")
+        reasons.append(why_rate)
+    better, reason = trials.better(spec, other, "loss", (spec.loss, "joint"))
+    return other if better else spec, [*reasons, reason]
+
+
+def switch_on(spec: TrainSpec) -> TrainSpec:
     """Return the training with the joint loss; labels share the target that sigmoids have not."""
     if not spec.logistic:
         return replace(spec, loss="joint")
     return spec.with_softmax("shared", "joint")
 
 
-PART = JointLoss()
+PART = Part(
+    name=NAME, switch=SWITCHES["joint"], couples=True, find_obstacle=lambda *_: None,
+    list_choices=list_choices, project_time=project_time, switch_on=switch_on, search=search,
+)  # fmt: skip

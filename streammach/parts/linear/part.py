@@ -11,15 +11,15 @@ from pathlib import Path
 
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, fit_bytes
 from streammach.linear.learner import LinearLearner
-from streammach.parts.base import Ahead, Decision, Part, PartSession
-from streammach.parts.expected import AccuracyDrop, Choice, PartTime
+from streammach.parts.base import Decision, FirstFit, Part, PartSession
+from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.linear.choice import LinearDecision, decide
 from streammach.parts.linear.dense_choice import PRODUCT, SEARCHED, decide_dense
 from streammach.parts.switches import SWITCHES
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 
-STAGE = "linear classifiers"
+NAME, STAGE = "linear", "linear classifiers"
 MOST_CLASSES = 128  # more are proposed by counts, and not all learnt from all rows
 MOST_WORK = 400_000_000  # values times classes that are learnt from: about a minute of two cores
 WEIGHTS = (8_000_000, 1_000_000)  # of the model, at most
@@ -32,104 +32,87 @@ LEARN, FIXED = 0.9e-6, 0.3
 MOST_FEATURES, MOST_PRODUCTS = 2048, 1.1e12
 
 
-class Linear(Part):
-    """Linear classifiers, one a class, of sparse rows."""
-
-    name = "linear"
-    switch = SWITCHES["linear"]
-    weighed = True
-    sole = True
-    ranks_alone = True
-
-    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        if facts.listed:
-            return "rows have lists of labels"
-        if not 2 <= facts.n_classes <= MOST_CLASSES:
-            return f"classes are not from 2 to {MOST_CLASSES}"
-        if config.dense:
-            size = min(facts.n_rows, MOST_CENTRES) + facts.n_features
-            few = facts.n_features <= MOST_FEATURES and facts.n_rows * size**2 <= MOST_PRODUCTS
-            return None if few else "rows are too many for kernels"
-        if facts.nnz * facts.n_classes > MOST_WORK:
-            return "rows are too many to learn each class from all"
-        return None
-
-    def reason_against(self, config: RunConfig) -> str | None:
-        return None if config.shape.unhashed else "it stands without hashed models"
-
-    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        """Yield room for all weights, then for fewer."""
-        why = f"a linear classifier for each of {facts.n_classes:,} classes, learnt to the end"
-        if config.dense:
-            m, d = min(facts.n_rows, MOST_CENTRES), facts.n_features
-            size = m * d + (m + d) * facts.n_classes
-            plan = PartPlan(name=self.name, size=size, fixed=sure)
-            yield Choice(plan=plan, why=f"{why}, of {m:,} kernels", alone=AccuracyDrop(0.0, 1.0))
-            return
-        most = facts.n_classes * facts.n_features
-        for size in sorted({min(most, n) for n in WEIGHTS}, reverse=True):
-            plan = PartPlan(name=self.name, size=size, fixed=sure)
-            yield Choice(plan=plan, why=why, alone=AccuracyDrop(0.0, 1.0))
-
-    def without(self, why: str | None) -> Choice:
-        return Choice(plan=None)
-
-    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        """Return the bytes of the rows, the scratch of threads, and the weights."""
-        n, nnz, d = facts.n_rows, facts.nnz, facts.n_features
-        if config.dense:
-            rows = 4 * d * (facts.block_rows + min(n, SAMPLE) + config.batching.held_out_rows)
-            scores = 12 * facts.n_classes * max(min(n, SAMPLE), config.batching.held_out_rows)
-            return {"linear": fit_bytes(d, n, facts.n_classes) + 2 * rows + scores}
-        learner = LinearLearner.footprint(n, nnz, d, config.placement.threads)
-        rows = ROW_BYTES * n + VALUE_BYTES * nnz
-        return {"linear": learner + rows + WEIGHT_BYTES * config.size_of(self.name) + 16 * d}
-
-    def model_bytes(self, config: RunConfig) -> int:
-        shape = config.shape
-        if config.dense:
-            return 4 * config.size_of(self.name) + 2060 * shape.n_features
-        return 8 * config.size_of(self.name) + 12 * shape.n_features + 8 * shape.n_classes
-
-    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        """Return the time of learning, and of a row's scores."""
-        learnt = facts.nnz * facts.n_classes * LEARN
-        row = facts.nnz / facts.n_rows * facts.n_classes * 1e-9
-        if config.dense:
-            size = min(facts.n_rows, MOST_CENTRES) + facts.n_features
-            learnt = (facts.n_rows + SEARCHED) * size**2 * PRODUCT
-            row = size * (facts.n_features + facts.n_classes) * PRODUCT
-        return PartTime(finish=learnt, fixed=FIXED, elastic=0.7 * learnt, scoring=row)
-
-    def stages_ahead(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        return {STAGE: self.work(facts, config).finish * scale + FIXED}
-
-    def stages(self, facts: DataFacts, config: RunConfig, scale: float) -> dict[str, float]:
-        return {}
-
-    def text(self, part: PartPlan) -> str:
-        return "linear"
-
-    def work_ahead(self, session: PartSession) -> Ahead:
-        """Choose how classifiers are learnt, and learn them."""
-        session.begin(STAGE)
-        config = session.plan.config
-        if config.dense:
-            return LinearAhead(decide_dense(session))
-        return LinearAhead(decide(session, config.size_of(self.name)))
+def find_obstacle(facts: DataFacts, config: RunConfig) -> str | None:
+    """Return why there are no linear classifiers, in words; None if there may be."""
+    if facts.listed:
+        return "rows have lists of labels"
+    if not 2 <= facts.n_classes <= MOST_CLASSES:
+        return f"classes are not from 2 to {MOST_CLASSES}"
+    if config.dense:
+        size = min(facts.n_rows, MOST_CENTRES) + facts.n_features
+        few = facts.n_features <= MOST_FEATURES and facts.n_rows * size**2 <= MOST_PRODUCTS
+        return None if few else "rows are too many for kernels"
+    if facts.nnz * facts.n_classes > MOST_WORK:
+        return "rows are too many to learn each class from all"
+    return None
 
 
-class LinearAhead(Ahead):
+def list_choices(facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+    """Yield room for all weights, then for fewer."""
+    why = f"a linear classifier for each of {facts.n_classes:,} classes, learnt to the end"
+    sizes = sorted({min(facts.n_classes * facts.n_features, n) for n in WEIGHTS}, reverse=True)
+    if config.dense:
+        m, d = min(facts.n_rows, MOST_CENTRES), facts.n_features
+        sizes, why = [m * d + (m + d) * facts.n_classes], f"{why}, of {m:,} kernels"
+    for size in sizes:
+        plan = PartPlan(name=NAME, size=size, fixed=sure)
+        yield Choice(plan=plan, why=why, alone=AccuracyDrop(0.0, 1.0))
+
+
+def project_bytes(facts: DataFacts, config: RunConfig) -> PartBytes:
+    """Return the bytes of the rows, the scratch of threads, and the weights."""
+    n, nnz, d, size = facts.n_rows, facts.nnz, facts.n_features, config.size_of(NAME)
+    if config.dense:
+        rows = 4 * d * (facts.block_rows + min(n, SAMPLE) + config.batching.held_out_rows)
+        scores = 12 * facts.n_classes * max(min(n, SAMPLE), config.batching.held_out_rows)
+        room = fit_bytes(d, n, facts.n_classes) + 2 * rows + scores
+        return PartBytes(memory={NAME: room}, model=4 * size + 2060 * d)
+    learner = LinearLearner.footprint(n, nnz, d, config.placement.threads)
+    rows = ROW_BYTES * n + VALUE_BYTES * nnz
+    return PartBytes(
+        memory={NAME: learner + rows + WEIGHT_BYTES * size + 16 * d},
+        model=8 * size + 12 * d + 8 * facts.n_classes,
+    )
+
+
+def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
+    """Return the time of learning, and of a row's scores."""
+    learnt = facts.nnz * facts.n_classes * LEARN
+    row = facts.nnz / facts.n_rows * facts.n_classes * 1e-9
+    if config.dense:
+        size = min(facts.n_rows, MOST_CENTRES) + facts.n_features
+        learnt = (facts.n_rows + SEARCHED) * size**2 * PRODUCT
+        row = size * (facts.n_features + facts.n_classes) * PRODUCT
+    return PartTime(
+        finish=learnt, fixed=FIXED, elastic=0.7 * learnt, scoring=row,
+        stages_before={STAGE: (learnt, FIXED)},
+    )  # fmt: skip
+
+
+def fit_first(session: PartSession, saved: Path, identity: str) -> LinearFit:
+    """Choose how classifiers are learnt, and learn them; none is saved before its model."""
+    session.begin(STAGE)
+    config = session.plan.config
+    if config.dense:
+        return LinearFit(decide_dense(session))
+    return LinearFit(decide(session, config.size_of(NAME)))
+
+
+class LinearFit(FirstFit):
     """Linear classifiers that were chosen."""
 
     def __init__(self, decision: LinearDecision) -> None:
-        self._decision, self.measured, self.named = decision, {}, {}
+        self._decision, self.seconds, self.options = decision, {}, {}
 
     def save(self, folder: Path, identity: str) -> None:
         """Write nothing: no stage comes between it and the model."""
 
-    def decision(self, session: PartSession) -> Decision:
+    def decide(self, session: PartSession) -> Decision:
         return self._decision
 
 
-PART = Linear()
+PART = Part(
+    name=NAME, switch=SWITCHES["linear"], weighed=True, sole=True, find_obstacle=find_obstacle,
+    list_choices=list_choices, project_bytes=project_bytes, project_time=project_time,
+    fit_first=fit_first,
+)  # fmt: skip

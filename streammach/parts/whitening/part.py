@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_blocks
 from streammach.parts.base import Part, PartSession, Trials
-from streammach.parts.expected import WITHOUT, Choice, PartTime
+from streammach.parts.expected import WITHOUT, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.rows import dense
 from streammach.rows.block import RowBlock
@@ -30,6 +30,7 @@ from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Transform
 
+NAME = "whitening"
 # Seconds of one thread of the machine of docs/planner.md.
 BASIS = 0.011e-9  # a feature and a feature of a row that is whitened
 DIRECTION = 0.3e-9  # three features: directions of a covariance
@@ -42,59 +43,59 @@ TINY = 1e-30
 FREEDOM = 8  # degrees of freedom a feature that a covariance within classes rests on
 
 
-class Whitening(Part):
-    """Whitening: dense rows are trained on in coordinates in which all directions spread alike."""
+def find_obstacle(facts: DataFacts, config: RunConfig) -> str | None:
+    """Return why rows cannot be whitened, in words; None if they can."""
+    if not config.dense:
+        return "rows are sparse"
+    if not config.optimizer_kind.gains_by_whitening:
+        return f"{config.optimizer} does not gain by it"
+    if facts.n_features > dense.MAX_FEATURES or facts.n_rows < MIN_ROWS * facts.n_features:
+        return "there are too few rows for so many features"
+    return None
 
-    name = "whitening"
-    switch = SWITCHES["whitening"]
-    when = "before"
 
-    def possible(self, facts: DataFacts, config: RunConfig) -> str | None:
-        if not config.dense:
-            return "rows are sparse"
-        if not config.optimizer_kind.gains_by_whitening:
-            return f"{config.optimizer} does not gain by it"
-        if facts.n_features > dense.MAX_FEATURES or facts.n_rows < MIN_ROWS * facts.n_features:
-            return "there are too few rows for so many features"
-        return None
+def list_choices(facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
+    """Yield with whitened rows, and without."""
+    plan = PartPlan(name=NAME, basis=True, fixed=sure)
+    yield Choice(plan=plan, why="room to whiten rows")
+    if not sure:
+        yield WITHOUT
 
-    def choices(self, facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator[Choice]:
-        plan = PartPlan(name=self.name, basis=True, fixed=sure)
-        yield Choice(plan=plan, why="room to whiten rows")
-        if not sure:
-            yield WITHOUT
 
-    def footprint(self, facts: DataFacts, config: RunConfig) -> dict[str, int]:
-        return {"whitening": footprint(facts.n_features, facts.n_rows, facts.labels)}
+def project_bytes(facts: DataFacts, config: RunConfig) -> PartBytes:
+    """Return the bytes of finding a basis."""
+    return PartBytes(memory={NAME: footprint(facts.n_features, facts.n_rows, facts.labels)})
 
-    def work(self, facts: DataFacts, config: RunConfig) -> PartTime:
-        """Return the time of finding a basis, of products with it, and of its trials."""
-        d = facts.n_features
-        return PartTime(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
 
-    def begin(self, spec: TrainSpec, part: PartPlan) -> TrainSpec:
-        return replace(spec, whitened=True) if part.fixed else spec
+def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
+    """Return the time of finding a basis, of products with it, and of its trials."""
+    d = facts.n_features
+    return PartTime(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
 
-    def search(
-        self, session: PartSession, trials: Trials, spec: TrainSpec
-    ) -> tuple[TrainSpec, list[str]]:
-        # Whitened rows are as large as plain ones, so that both are compared at the same rate.
-        if spec.whitened:
-            return spec, []
-        white = replace(spec, whitened=True)
-        better, reason = trials.better(spec, white, "rows", ("plain", "whitened"))
-        if not better:
-            return spec, [reason]
-        if not trials.climbs:
-            return white, [reason]
-        white, why_rate = trials.choose_rate(white, "learning rate of whitened rows")
-        return white, [reason, why_rate]
 
-    def in_use(self, spec: TrainSpec) -> bool:
-        return spec.whitened
+def search(session: PartSession, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+    """Return the training with whitened rows or without, as held-out rows say, and why."""
+    # Whitened rows are as large as plain ones, so that both are compared at the same rate.
+    if spec.whitened:
+        return spec, []
+    white = switch_on(spec)
+    better, reason = trials.better(spec, white, "rows", ("plain", "whitened"))
+    if not better:
+        return spec, [reason]
+    if not trials.climbs:
+        return white, [reason]
+    white, why_rate = trials.choose_rate(white, "learning rate of whitened rows")
+    return white, [reason, why_rate]
 
-    def basis(self, session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
-        return whitening_map(session, spec.transform) if spec.whitened else before
+
+def switch_on(spec: TrainSpec) -> TrainSpec:
+    """Return the training with whitened rows."""
+    return replace(spec, whitened=True)
+
+
+def map_rows(session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+    """Return the basis of whitened rows, if the training has them."""
+    return whitening_map(session, spec.transform) if spec.whitened else before
 
 
 def whitening_map(session: PartSession, transform: Transform) -> dense.WhiteningMap:
@@ -209,4 +210,8 @@ class Spread:
         )
 
 
-PART = Whitening()
+PART = Part(
+    name=NAME, switch=SWITCHES["whitening"], when="before", find_obstacle=find_obstacle,
+    list_choices=list_choices, project_bytes=project_bytes, project_time=project_time,
+    switch_on=switch_on, search=search, map_rows=map_rows,
+)  # fmt: skip

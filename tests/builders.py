@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.model.findings import Findings
+from streammach.parts.training import Training
 from streammach.planning.candidates import drop_excluded_parts
 from streammach.processes import StopSignals
 from streammach.rows.batch import BatchSlot
@@ -154,15 +154,12 @@ def _held_columns(groups):
     return np.concatenate([groups != 0, groups != 0, np.ones((len(groups), 1), bool)], axis=1)
 
 
-def session_of(data, plan, held, check=lambda: None):
-    """What a part needs of a session that has no backend."""
-    told = []
-    return SimpleNamespace(dataset=data, plan=plan, held=held, judges=held.rows, check=check,
-                           told=told, tell=told.append, backend=None, clock=Clock(), ahead={},
-                           known=None, left=None, begin=lambda stage: None,
-                           at=lambda done, total: None,
-                           findings=Findings(Path(), "", lasting=False),
-                           options=TrainingOptions())  # fmt: skip
+def training_of(data, plan, holdout, check_stop=lambda: None):
+    """A training that has no backend."""
+    training = Training(plan=plan, options=TrainingOptions(), folder=Path(), clock=Clock())
+    training.dataset, training.holdout, training.check_stop = data, holdout, check_stop
+    training.findings = Findings(Path(), "", lasting=False)
+    return training
 
 
 def changed(plan, *, sizes=(), limits=(), **changes):

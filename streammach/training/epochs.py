@@ -4,53 +4,67 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import replace
-from typing import Any
 
 import msgspec
-from numpy.typing import NDArray
 
-from streammach.data.holdout import masked_rows
-from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
+from streammach.errors import DiskError, Interrupted, MismatchError
 from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
-from streammach.model.checkpoint import RunPosition
+from streammach.model.checkpoint import Checkpoints, RunPosition
+from streammach.parts.training import Training
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
 from streammach.training.callbacks import State
-from streammach.training.loop import Feed, Step, check_loss, open_reader, train_epoch
-from streammach.training.run_part import RunPart
-from streammach.training.session import Session
-from streammach.training.trial import alike
-from streammach.training.warm_start import Start, begin_classes, begin_from
+from streammach.training.loop import (
+    Feed,
+    Step,
+    check_loss,
+    find_row_map,
+    open_reader,
+    prepare_backend,
+    train_epoch,
+)
+from streammach.training.run import CHECKPOINTS
+from streammach.training.run_part import RunPart, read_ends
+from streammach.training.trial import BestTrial, alike
+from streammach.training.warm_start import Start, begin_from_start
 
 OUT_OF_TIME = "the time is used up"
 FAILED_SAVES = 3  # in a row, before a run gives up
 
 
 class Epochs:
-    """Trains a run to its last epoch, from where its newest checkpoint is."""
+    """Trains to the last epoch, from where the newest checkpoint is.
 
-    def __init__(self, session: Session, spec: TrainSpec, rows: int = 0) -> None:
+    Of a shard every epoch's end is saved, and none is measured: held-out rows measure all
+    repetitions together. Where all `shards` are there, their epochs are read.
+    """
+
+    def __init__(
+        self, training: Training, spec: TrainSpec, *, rows: int = 0, start: Start | None = None,
+        best_trial: BestTrial | None = None, shards: tuple[RunPart, ...] = (),
+        of_shard: bool = False,
+    ) -> None:  # fmt: skip
         """Begin with the newest checkpoint; an epoch has so many of the rows, 0: all."""
-        request = session.request
-        self._session, self.spec, self._checkpoints = session, spec, request.checkpoints
-        self._backend, self._plan, self._events = session.backend, session.plan, session.events
-        self._lasting = request.lasting and not request.shares  # whether checkpoints are written
-        self._checkpoint_seconds = request.checkpoint_seconds if self._lasting else float("inf")
+        self._training, self.spec, self._backend = training, spec, training.backend
+        self._best_trial, self._shards, self._of_shard = best_trial, shards, of_shard
+        self._checkpoints = Checkpoints(
+            training.folder / CHECKPOINTS, training.identity, every_epoch=of_shard
+        )
+        self._lasting = training.lasting and not shards  # whether checkpoints are written
+        self._checkpoint_seconds = training.checkpoint_seconds if self._lasting else float("inf")
         self._failed_saves, self._saved_at = 0, time.monotonic()
-        self._asked: str | None = None  # why a callback asks for the end of the epoch
+        self._stop_reason: str | None = None  # why a callback asks for the end of the epoch
         self._best: RunPosition | None = None  # the best epoch, while no checkpoint holds it
-        session.prepare(spec, session.feature_map(spec))
-        session.forget_feature_map()
-        if request.start is not None:
-            self._begin(request.start)
+        self._prepare(spec)
+        if start is not None:
+            begin_from_start(training, start)
         self.progress = self._checkpoints.newest(self._backend.arrays()) or RunPosition()
         self._backend.restore()
-        self._reader: Feed = open_reader(session, spec, held=session.left, rows=rows or None)
+        self._reader: Feed = open_reader(training, spec, held=training.excluded, rows=rows or None)
         self._rows = spec.epochs * self._reader.n_rows  # of all epochs
         if (
             self.progress.epoch > spec.epochs
@@ -58,28 +72,23 @@ class Epochs:
             or self.progress.wave >= self._backend.n_waves
         ):
             raise MismatchError(
-                "damaged: the checkpoint is of another training", path=request.folder
+                "damaged: the checkpoint is of another training", path=training.folder
             )
 
-    def _begin(self, start: Start) -> None:
-        """Begin from the weights of another model; on a resume the checkpoint replaces them."""
-        session, arrays, model = self._session, self._backend.arrays(), start.model
-        data, n = session.dataset, model.spec.n_columns
-        raised = begin_from(arrays, model, data.features)
-        one_label = model.spec.exact and not (data.listed or model.dense)
-        if one_label and session.left is not None and start.training is not None:
-            rows = masked_rows(data, session.new & ~session.left)
-            begin_classes(arrays["weights"], raised, rows, data.label_counts, n)
+    def _prepare(self, spec: TrainSpec) -> None:
+        """Make the backend ready for a training that no other one follows."""
+        prepare_backend(self._training, spec, find_row_map(self._training, spec))
+        self._training.row_map = None
 
     def run(self) -> State:
         """Train to the end, or until a callback asks for it; return the last state."""
         state = self.state()
-        self._events.call("on_fit_start", state)
-        kept = self._session.best_trial
+        self._training.call("on_fit_start", state)
+        kept = self._best_trial
         if (
             kept is not None
             and kept.trial is not None
-            and self._session.clock.remaining_seconds <= 0
+            and self._training.clock.remaining_seconds <= 0
         ):
             self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
         while self.progress.epoch < self.spec.epochs and self.progress.stopped is None:
@@ -91,7 +100,10 @@ class Epochs:
         at = self.progress
         if at.best_epoch >= 0 and at.best_step != at.step:
             if self._best is None:
-                self._read_best()
+                if self._shards:
+                    read_ends(self._training, self._shards, at.best_epoch + 1)
+                else:
+                    self._checkpoints.read(at.best_step, self._backend.arrays())
                 self._backend.restore()
             else:
                 self._backend.return_to_best()
@@ -100,12 +112,12 @@ class Epochs:
         self._return_to_trial()
         if self._lasting:
             self._save()  # what comes now takes its time
-            self._session.saved = "the trained epochs are saved"
+            self._training.saved = "the trained epochs are saved"
         self._backend.unwhiten_weights()
 
     def _return_to_trial(self) -> None:
         """Take the weights of the best trial of a limited time where they reach more."""
-        kept, at = self._session.best_trial, self.progress
+        kept, at = self._best_trial, self.progress
         if kept is None or kept.trial is None:
             return
         own, rows = at.best_score, kept.rows
@@ -115,32 +127,58 @@ class Epochs:
         if kept.trial.score <= own:
             return
         if not alike(kept.trial.spec, self.spec):
-            self._session.prepare(kept.trial.spec, self._session.feature_map(kept.trial.spec))
-            self._session.forget_feature_map()
+            self._prepare(kept.trial.spec)
         kept.read(self._backend.arrays())
         self._backend.restore()
         self.spec = kept.trial.spec
-        self._session.tell(f"the best trial is the model: held-out {kept.trial.measured.text}")
-
-    def _read_best(self) -> None:
-        self._checkpoints.read(self.progress.best_step, self._backend.arrays())
+        self._training.report(f"the best trial is the model: held-out {kept.trial.measured.text}")
 
     def _epoch(self) -> State:
+        """Train or read an epoch; measure and keep its end, if it was come to."""
         epoch, began, before = self.progress.epoch, time.monotonic(), self.progress.seconds
-        first_row, self._asked = self._n_finished_rows(), None
-        state = self._train_rows(first_row, before)
-        if self.progress.stopped is not None:
-            return state
-        entry = self._measure_epoch((self._reader.n_rows - first_row) / (time.monotonic() - began))
-        self.progress = _after_epoch(self.progress, entry, self._seconds(before, began))
+        self._stop_reason = None
+        if self._shards:
+            speed, waited_share, seconds = self._read_shards()
+        else:
+            first_row = self._n_finished_rows()
+            state = self._train_rows(first_row, before)
+            if self.progress.stopped is not None:
+                return state
+            speed = (self._reader.n_rows - first_row) / (time.monotonic() - began)
+            waited_share, seconds = self._reader.waited_seconds * speed / self._reader.n_rows, None
+        entry = self._measure(EpochFigures(
+            epoch=epoch + 1, rows_per_second=speed, waited_share=waited_share,
+            loss=self.progress.loss_sum / (self._reader.n_rows * self._training.plan.n_repetitions),
+            peak_bytes=peak_bytes(),
+        ))  # fmt: skip
+        seconds = before + time.monotonic() - began if seconds is None else seconds
+        self.progress = _after_epoch(self.progress, entry, seconds)
         self._keep(epoch)
         state = self.state()
         state.epoch = epoch
-        self._events.log("validation", entry)
-        self._events.call("on_epoch_end", state)
-        stopped = self._asked or state.stop_reason
+        self._training.log("validation", entry)
+        self._training.call("on_epoch_end", state)
+        stopped = self._stop_reason or state.stop_reason
         self.progress = msgspec.structs.replace(self.progress, stopped=stopped)
         return state
+
+    def _read_shards(self) -> tuple[float, float, float]:
+        """Read the end of the epoch from shards; return speed, waiting, seconds of the slowest."""
+        ends = read_ends(self._training, self._shards, self.progress.epoch + 1)
+        self._backend.restore()
+        loss_sum = 0.0
+        for shard, at in zip(self._shards, ends, strict=True):
+            begin, end = shard.repetitions
+            loss_sum += at.history[-1].loss * self._reader.n_rows * (end - begin)
+        self.progress = msgspec.structs.replace(
+            self.progress, step=ends[0].step // self._shards[0].n_groups * self._backend.n_waves,
+            row=0, wave=0, wave_steps=0, loss_sum=loss_sum,
+        )  # fmt: skip
+        figures = [at.history[-1] for at in ends]
+        return (
+            min(one.rows_per_second for one in figures), max(one.waited_share for one in figures),
+            max(at.seconds for at in ends),
+        )  # fmt: skip
 
     def _train_rows(self, first_row: int, before: float) -> State:
         """Train on the rest of the epoch, after so many seconds; return the state then."""
@@ -150,24 +188,25 @@ class Epochs:
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._n_finished_rows()
-            self._session.at(self.progress.epoch * reader.n_rows + done, self._rows)
-            self._events.call("on_progress", state)
-            self._asked = self._asked or state.stop_reason
-            if self._session.clock.remaining_seconds <= 0 and done < reader.n_rows:
+            self._training.report_progress(self.progress.epoch * reader.n_rows + done, self._rows)
+            self._training.call("on_progress", state)
+            self._stop_reason = self._stop_reason or state.stop_reason
+            if self._training.clock.remaining_seconds <= 0 and done < reader.n_rows:
                 self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
                 return state
             due = time.monotonic() - self._saved_at > self._checkpoint_seconds
-            if self._session.stop.requested or due:
+            if self._training.stop.requested or due:
                 self._between_batches(state)
         return state
 
-    def _seconds(self, before: float, began: float) -> float:
-        return before + time.monotonic() - began
-
     def _keep(self, epoch: int) -> None:
         """Keep the end of an epoch that may be gone back to: in memory, or on disk."""
-        at, held_out = self.progress, self._session.held.rows.n_rows > 0
-        if at.best_epoch != epoch or at.epoch == self.spec.epochs:
+        at, held_out = self.progress, self._training.holdout.rows.n_rows > 0
+        if self._of_shard:  # which is of no use without it
+            self._checkpoints.save(at, self._backend.arrays())
+            self._training.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
+            return
+        if self._shards or at.best_epoch != epoch or at.epoch == self.spec.epochs:
             return
         if self._backend.keeps_best:
             self._backend.keep_best()
@@ -189,25 +228,16 @@ class Epochs:
         rows = self.progress.wave * self._reader.n_rows + self.progress.row
         return rows // self._backend.n_waves
 
-    def _entry(self, speed: float) -> EpochFigures:
-        reader = self._reader
-        return EpochFigures(
-            epoch=self.progress.epoch + 1,
-            loss=self.progress.loss_sum / (reader.n_rows * self._plan.n_repetitions),
-            rows_per_second=speed,
-            waited_share=reader.waited_seconds * speed / reader.n_rows,
-            peak_bytes=peak_bytes(),
-        )
-
-    def _measure_epoch(self, speed: float) -> EpochFigures:
-        entry, kept = self._entry(speed), self._session.best_trial
-        if not self._session.held.rows.n_rows:
+    def _measure(self, entry: EpochFigures) -> EpochFigures:
+        """Return the figures of an epoch with what held-out rows reach."""
+        rows = self._training.holdout.rows
+        if not rows.n_rows or self._of_shard:
             return entry
-        rows = self._session.held.rows if kept is None else kept.rows
-        found = measure_ranking(rows, by_hashes(self._backend, USUAL, self.spec.transform))
+        rows = rows if self._best_trial is None else self._best_trial.rows
+        metrics = measure_ranking(rows, by_hashes(self._backend, USUAL, self.spec.transform))
         return msgspec.structs.replace(
-            entry, accuracy=found.accuracy, top_5_accuracy=found.top_5_accuracy,
-            selection_score=found.selection_score,
+            entry, accuracy=metrics.accuracy, top_5_accuracy=metrics.top_5_accuracy,
+            selection_score=metrics.selection_score,
         )  # fmt: skip
 
     def _between_batches(self, state: State) -> None:
@@ -216,17 +246,17 @@ class Epochs:
         self.progress = at = msgspec.structs.replace(
             at, loss_sum=at.loss_sum + loss.total, loss_rows=at.loss_rows + loss.n_rows
         )
-        if self._session.stop.requested and not self._lasting:
-            self._session.check()
-        if self._session.stop.requested:
+        if self._training.stop.requested and not self._lasting:
+            self._training.check_stop()
+        if self._training.stop.requested:
             self._write()
-            self._events.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)
+            self._training.log("interrupted", step=at.step, epoch=at.epoch, row=at.row)
             raise Interrupted(
                 f"interrupted: saved step {at.step:,} (epoch {at.epoch + 1}, row {at.row:,})",
                 hint=GOES_ON,
             )
         self._save()
-        self._events.call("on_checkpoint", state)
+        self._training.call("on_checkpoint", state)
 
     def _save(self) -> None:
         """Write a checkpoint; a full disk is a warning at first, since older ones are kept."""
@@ -234,7 +264,7 @@ class Epochs:
         try:
             self._write()
             self._failed_saves = 0
-            self._events.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
+            self._training.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
         except DiskError as error:
             self._failed_saves += 1
             if self._failed_saves == FAILED_SAVES:
@@ -252,13 +282,14 @@ class Epochs:
         """Return what callbacks see."""
         at, reader, row = self.progress, self._reader, self._n_finished_rows()
         speed = (row - first_row) / seconds if seconds > 0 else 0.0
-        rows = max(at.loss_rows * self._plan.n_repetitions, 1)
+        rows = max(at.loss_rows * self._training.plan.n_repetitions, 1)
         return State(
             epoch=at.epoch, epochs=self.spec.epochs, row=row, n_rows=reader.n_rows, step=at.step,
             loss=at.loss_sum * self._backend.n_waves / rows, rows_per_second=speed,
-            seconds=at.seconds, left_seconds=self._session.stages.left_seconds or 0.0,
+            seconds=at.seconds, left_seconds=self._training.stages.left_seconds or 0.0,
             waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
-            listed=self._plan.facts.listed, history=at.history, best_epoch=at.best_epoch,
+            listed=self._training.plan.facts.listed, history=at.history,
+            best_epoch=-1 if self._of_shard else at.best_epoch,
         )  # fmt: skip
 
 
@@ -273,90 +304,3 @@ def _after_epoch(progress: RunPosition, entry: EpochFigures, seconds: float) -> 
         best_epoch=progress.epoch if better else progress.best_epoch,
         best_score=score if better else progress.best_score,
     )  # fmt: skip
-
-
-STEPS = "steps"  # an array that all repetitions share
-
-
-class ShareEpochs(Epochs):
-    """Trains all epochs of a share; held-out rows measure all repetitions together alone."""
-
-    def state(self, first_row: int = 0, seconds: float = 0.0) -> State:
-        """Return what callbacks see: no epoch is the best."""
-        return replace(super().state(first_row, seconds), best_epoch=-1)
-
-    def _measure_epoch(self, speed: float) -> EpochFigures:
-        return self._entry(speed)
-
-    def _keep(self, epoch: int) -> None:
-        """Save at the end of every epoch; without it the share is of no use."""
-        at = self.progress
-        self._checkpoints.save(at, self._backend.arrays())
-        self._events.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
-
-
-class MergedEpochs(Epochs):
-    """Goes through the epochs that shares trained."""
-
-    _read: tuple[RunPosition, ...] = ()  # where the shares were at the end of the epoch
-
-    @property
-    def _shares(self) -> tuple[RunPart, ...]:
-        return self._session.request.shares
-
-    def _train_rows(self, first_row: int, before: float) -> State:
-        """Read the end of the epoch from the shares."""
-        found, first = self._join_positions(self.progress.epoch + 1), self._shares[0]
-        self._backend.restore()
-        self._read = found
-        loss_sum = 0.0
-        for share, at in zip(self._shares, found, strict=True):
-            begin, end = share.repetitions
-            loss_sum += at.history[-1].loss * self._reader.n_rows * (end - begin)
-        self.progress = msgspec.structs.replace(
-            self.progress, step=found[0].step // first.n_groups * self._backend.n_waves,
-            row=0, wave=0, wave_steps=0, loss_sum=loss_sum,
-        )  # fmt: skip
-        return self.state()
-
-    def _join_positions(self, epochs: int) -> tuple[RunPosition, ...]:
-        arrays, found, n = self._backend.arrays(), list[RunPosition](), len(self._shares)
-        for i, share in enumerate(self._shares):
-            self._session.check()
-            step = share.checkpoints.ends()[epochs]
-            found.append(share.checkpoints.read(step, _columns(arrays, share)))
-            if step * self._shares[0].n_groups != found[0].step * share.n_groups:
-                raise ModelError(
-                    "damaged: its epochs are not those of the first part",
-                    path=share.path, hint="Train it again.",
-                )  # fmt: skip
-            self._session.at((epochs - 1) * n + i + 1, self.spec.epochs * n)
-        return tuple(found)
-
-    def _keep(self, epoch: int) -> None:
-        """Write nothing: the shares keep all epochs."""
-
-    def _read_best(self) -> None:
-        self._join_positions(self.progress.best_epoch + 1)
-
-    def _measure_epoch(self, speed: float) -> EpochFigures:
-        """Measure; what is said of time is that of the slowest share."""
-        parts = [at.history[-1] for at in self._read]
-        return msgspec.structs.replace(
-            super()._measure_epoch(speed),
-            rows_per_second=min(one.rows_per_second for one in parts),
-            waited_share=max(one.waited_share for one in parts),
-        )
-
-    def _seconds(self, before: float, began: float) -> float:
-        return max(at.seconds for at in self._read)
-
-
-def _columns(arrays: dict[str, NDArray[Any]], share: RunPart) -> dict[str, NDArray[Any]]:
-    n, (first, last) = share.plan.n_repetitions, share.repetitions
-
-    def some(array: NDArray[Any]) -> NDArray[Any]:
-        width = array.shape[-1] // n
-        return array[..., first * width : last * width]
-
-    return {name: a if name == STEPS else some(a) for name, a in arrays.items()}

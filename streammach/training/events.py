@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,45 +9,13 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.files.reading import disk_errors, read_small, regular
+from streammach.files.reading import read_small
 from streammach.model.model import Model
+from streammach.parts.training import LOG
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Amount, Share
-from streammach.stages import StageState
 
-LOG = "log.jsonl"
-LOGGER = logging.getLogger("streammach")
 MAX_LOG = 256 << 20
-
-
-class Events:
-    """The log of a run, and those who watch it."""
-
-    def __init__(self, folder: Path, callbacks: Sequence[object]) -> None:
-        self.folder, self._path, self._callbacks = folder, folder / LOG, tuple(callbacks)
-        self._began = time.monotonic()
-
-    def stage(self, state: StageState) -> None:
-        """Note how far the run is, and tell those who watch it; called by a thread of its own."""
-        self.call("on_stage", state)
-        if state.moment == "end":
-            self.log("stage", stage=state.stage, seconds=round(state.stage_seconds, 3))
-
-    def call(self, method: str, *args: object) -> None:
-        """Call a method of every callback that has it, in their order."""
-        for callback in self._callbacks:
-            function = getattr(callback, method, None)
-            if function is not None:
-                function(*args)
-
-    def log(self, event: str, figures: msgspec.Struct | None = None, /, **fields: object) -> None:
-        """Append a line to the log with the name of an event, or raise DiskError."""
-        if figures is not None:
-            fields |= msgspec.to_builtins(figures)
-        LOGGER.info("%s %s", event, fields)
-        line = {"t": round(time.monotonic() - self._began, 3), "event": event, **fields}
-        with disk_errors(self._path), open(self._path, "ab", opener=regular) as log:
-            log.write(msgspec.json.encode(line) + b"\n")
 
 
 def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,30 +11,97 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import HeldOutMetrics, gain_text, scores_text, words
+from streammach.files.folders import remove_folder
+from streammach.files.writing import write_atomic
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
-from streammach.machine import time_text
+from streammach.machine import peak_bytes, time_text
 from streammach.model.calibration import Calibration, fit_calibration
+from streammach.model.checkpoint import RunPosition
 from streammach.model.model import Model
-from streammach.parts.base import Decision
-from streammach.parts.registry import parts_of_plan
+from streammach.parts.registry import parts_of_plan, switches_of
+from streammach.parts.training import Decision, Training
 from streammach.prediction.evaluate import choose_estimator
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, by_hashes, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights
+from streammach.spec.documents import to_json
 from streammach.spec.estimators import BLEND, USUAL
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import TrainSpec
 from streammach.spec.types import Ranker
 from streammach.training import model_form
+from streammach.training.compare_former import compare_with_former
+from streammach.training.events import held_bytes
 from streammach.training.loop import open_reader, train_epoch
-from streammach.training.session import Session
-from streammach.training.time_budget import CALIBRATION, LEARNING, RANKING, SMALLER, WRITING
+from streammach.training.run import CHECKPOINTS, RESULT, Result
+from streammach.training.search import write_settings
+from streammach.training.time_budget import (
+    CALIBRATION,
+    LEARNING,
+    RANKING,
+    SMALLER,
+    WRITING,
+    TimeBudget,
+)
 
 LATE = 0.1  # of its time, from which on it is told that a training was late
+
+
+def finish(
+    training: Training, pace: TimeBudget, spec: TrainSpec | None, at: RunPosition,
+    projected_bytes: int,
+) -> None:  # fmt: skip
+    """Make the model, without hashed ones where there is no training; save what was measured."""
+    shape, folder = training.plan.model, training.folder
+    pace.finish(hashed=spec is not None)
+    training.clock = pace.end
+    stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
+    training.findings = training.findings.within(*stage, pace.judges, pace.model_size)
+    model, reasons = finalize(training, spec, pace.model_size, pace.judges)
+    linear = training.plan.config.part("linear") is not None
+    options: dict[str, Any] = {"linear": "on"} if linear else {"repetitions": 0}
+    if spec is None:
+        write_settings(training, model.training, trials=(), reasons=())
+    else:
+        options = {
+            "buckets": shape.n_buckets, "repetitions": shape.n_repetitions, "epochs": spec.epochs,
+            "transform": spec.transform, "learning_rate": spec.learning_rate,
+            **switches_of(training.plan.facts, training.plan.config, spec),
+        }  # fmt: skip
+    reasons = (
+        *gain_over_usual(training, model),
+        *reasons,
+        *lateness(training),
+        *pace.again(at, **options),
+    )
+    reasons += compare_with_former(training, model)
+    if model.estimator in model.validation:
+        training.log_metrics("finished model", model.validation[model.estimator])
+    said = warnings_of(training, model)
+    result = Result(
+        history=at.history, best_epoch=max(at.best_epoch, 0),
+        stopped=at.stopped, estimator=model.estimator, reasons=reasons,
+        validation=model.validation, seconds=training.stages.seconds,
+        stages={name: round(seconds, 3) for name, seconds in training.stages.took.items()},
+        projected_bytes=projected_bytes, peak_bytes=peak_bytes(),
+        device_projected_bytes=training.plan.device_buffer_bytes,
+        device_peak_bytes=training.backend.device_bytes()[0], warnings=said,
+    )  # fmt: skip
+    write_atomic(folder / RESULT, to_json(result))
+    remove_folder(folder / CHECKPOINTS)
+    training.stages.close()
+    for text in said:
+        training.log("warning", text=text)
+        warnings.warn(text, stacklevel=2)
+    training.log("memory", **held_bytes(training.backend.arrays(), training.holdout.rows, model))
+    training.log(
+        "end", seconds=result.seconds, peak_bytes=result.peak_bytes,
+        device_peak_bytes=result.device_peak_bytes,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +133,7 @@ class FinalDecisions:
 
 
 def finalize(
-    session: Session, spec: TrainSpec | None, size: str, judges: int
+    training: Training, spec: TrainSpec | None, size: str, judges: int
 ) -> tuple[Model, tuple[str, ...]]:
     """Save and return the finished model, and why it ranks classes as it does.
 
@@ -75,109 +143,111 @@ def finalize(
     """
     hashed = spec is not None
     if spec is None:
-        config = session.plan.config
+        config = training.plan.config
         spec = TrainSpec(
             epochs=0, batch_size=config.batching.batch_size, learning_rate=0.0, transform="binary",
             label_smoothing=0.0, optimizer=config.optimizer_kind.name, epsilon=0.0,
-            seed=session.options.seed, label_share="shared" if session.dataset.listed else None,
+            seed=training.options.seed, label_share="shared" if training.dataset.listed else None,
         )  # fmt: skip
-    model, reasons, found = _whole(session, spec, size, judges, hashed=hashed)
-    session.let_go()
-    session.begin(WRITING)
-    small, how = model_form.save(session, model, size, found)
+    model, reasons, found = _whole(training, spec, size, judges, hashed=hashed)
+    training.forget_first()
+    training.begin_stage(WRITING)
+    small, how = model_form.save(training, model, size, found)
     return small, (*reasons, *how)
 
 
 def _whole(
-    session: Session, spec: TrainSpec, size: str, judges: int, *, hashed: bool
+    training: Training, spec: TrainSpec, size: str, judges: int, *, hashed: bool
 ) -> tuple[Model, tuple[str, ...], model_form.SmallForm | None]:
     """Return the whole model, why it is so, and the smallest form; what decided is let go."""
-    held_out = session.held.rows.n_rows > 0
-    shape = session.plan.model if hashed else ModelSpec.unhashed_of(session.plan.config.shape)
+    held_out = training.holdout.rows.n_rows > 0
+    shape = training.plan.model if hashed else ModelSpec.unhashed_of(training.plan.config.shape)
     if hashed and not held_out:
         reasons = ("estimator logsum: no held-out rows to choose on",)
         decided = FinalDecisions(ranker=USUAL, reasons=reasons)
-        return _build_model(session, spec, decided, shape), reasons, None
+        return _build_model(training, spec, decided, shape), reasons, None
     with ExitStack() as closing:
-        decided = (decide if hashed else _decide_alone)(session, spec, closing, judges)
+        decided = (decide if hashed else _decide_alone)(training, spec, closing, judges)
         judge = model_form.FormComparison(
-            session=session, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
+            training=training, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
             counts=decided.counts, late=decided.late,
         )  # fmt: skip
         found = None
         sole = decided.counts is None and shape.unhashed
         if size == "auto" and judge.n_rows >= model_form.LEAST_ROWS and not sole:
-            session.begin(SMALLER)
+            training.begin_stage(SMALLER)
             found = model_form.choose(judge)
-            session.backend.apply(None)
+            training.backend.apply(None)
             if found.calibration is not None:
                 decided = replace(decided, calibration=found.calibration)
-        session.begin(LEARNING)
+        training.begin_stage(LEARNING)
         if hashed:
-            learn_held_out(session, replace(spec, epochs=session.options.last_passes))
+            learn_held_out(training, replace(spec, epochs=training.options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
-        return _build_model(session, spec, decided, shape), decided.reasons, found
+        return _build_model(training, spec, decided, shape), decided.reasons, found
 
 
 def _decide_alone(
-    session: Session, spec: TrainSpec, closing: ExitStack, judges: int
+    training: Training, spec: TrainSpec, closing: ExitStack, judges: int
 ) -> FinalDecisions:
     del spec
-    assert session.first is not None, "it ranks alone"
-    part = session.first.decide(session)
+    assert training.first is not None, "it ranks alone"
+    part = training.first.decide(training)
     closing.callback(part.close)
     assert part.ranking is not None, "it ranks alone"
-    session.begin(CALIBRATION)
+    training.begin_stage(CALIBRATION)
     calibration = Calibration()
     if part.judged is not None:
-        calibration = fit_calibration(*part.judged, session.dataset.n_classes)
-    elif session.held.rows.n_rows:
-        calibration = _calibration(session, part.ranking, judges, of=judges)
+        calibration = fit_calibration(*part.judged, training.dataset.n_classes)
+    elif training.holdout.rows.n_rows:
+        calibration = _calibration(training, part.ranking, judges, of=judges)
     return FinalDecisions(
         ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
         reasons=part.reasons,
     )  # fmt: skip
 
 
-def _calibration(session: Session, ranking: Ranking, judges: int, of: object = None) -> Calibration:
-    rows, n_classes = model_form.calibrating_rows(session, judges), session.dataset.n_classes
-    return session.findings.once(
+def _calibration(
+    training: Training, ranking: Ranking, judges: int, of: object = None
+) -> Calibration:
+    rows, n_classes = model_form.calibrating_rows(training, judges), training.dataset.n_classes
+    return training.findings.once(
         "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
     )
 
 
-def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -> FinalDecisions:
+def decide(training: Training, spec: TrainSpec, closing: ExitStack, judges: int) -> FinalDecisions:
     """Let held-out rows decide on optional parts, ranking and calibration."""
-    rows, backend = model_form.judging_rows(session, judges), session.backend
+    rows, backend = model_form.judging_rows(training, judges), training.backend
 
     def choose_all(*, change_weights: bool) -> list[Decision]:
         found = []
-        for part in parts_of_plan(session.plan.config):
+        for part in parts_of_plan(training.plan.config):
             if part.fit is not None and part.changes_weights == change_weights:
-                found.append(part.fit(session, spec))
+                found.append(part.fit(training, spec))
                 closing.callback(found[-1].close)
         return found
 
     within = choose_all(change_weights=True)
-    session.begin(RANKING)
-    estimator, hashed = session.findings.once(
+    training.begin_stage(RANKING)
+    estimator, hashed = training.findings.once(
         "ranking", tuple[str, dict[str, HeldOutMetrics]],
         lambda: choose_estimator(backend, rows, spec.transform),
     )  # fmt: skip
     beside = choose_all(change_weights=False)
     ranking: Ranking = by_hashes(backend, "logsum", spec.transform)
-    session.begin(CALIBRATION)
+    training.begin_stage(CALIBRATION)
     figures: dict[Ranker, HeldOutMetrics] = dict(hashed.items())
     for part in (*within, *beside):
         figures |= part.figures
         ranking = part.ranking or ranking
     reasons: tuple[str, ...] = ()
-    alone = session.plan.config.shape.exact and all(part.counts is None for part in beside)
-    if session.dataset.listed and alone:
-        figures[estimator], reason = _discount_bias(session, spec, rows)
+    alone = training.plan.config.shape.exact and all(part.counts is None for part in beside)
+    if training.dataset.listed and alone:
+        figures[estimator], reason = _discount_bias(training, spec, rows)
         reasons = (reason,)
-    both = words(session.dataset.listed).both
+    both = words(training.dataset.listed).both
     reasons = (
         *(reason for part in within for reason in part.reasons),
         f"estimator {estimator}: held-out {both} {scores_text(hashed.items())}",
@@ -185,46 +255,50 @@ def decide(session: Session, spec: TrainSpec, closing: ExitStack, judges: int) -
         *reasons,
     )
     return FinalDecisions(
-        ranker=estimator, calibration=_calibration(session, ranking, judges),
+        ranker=estimator, calibration=_calibration(training, ranking, judges),
         parts=(*within, *beside), figures=figures, reasons=reasons,
     )  # fmt: skip
 
 
-def warnings_of(session: Session, model: Model) -> tuple[str, ...]:
+def warnings_of(training: Training, model: Model) -> tuple[str, ...]:
     """Return what is to be said of a model that is worth nothing on held-out rows."""
-    rows, own = session.held.rows, model.validation.get(model.estimator)
+    rows, own = training.holdout.rows, model.validation.get(model.estimator)
     if own is None or not rows.n_rows:
         return ()
-    order = np.argsort(-session.dataset.label_counts, kind="stable")[:MOST]
+    order = np.argsort(-training.dataset.label_counts, kind="stable")[:MOST]
     usual = measure_ids(rows, np.tile(order, (rows.n_rows, 1))).accuracy
     if not own.accuracy <= usual < 1:
         return ()
-    more = "more --time" if session.request.clock.limited else "more rows or --epochs"
-    first = words(session.dataset.listed).first
+    more = "more --time" if training.clock.limited else "more rows or --epochs"
+    first = words(training.dataset.listed).first
     return (
         f"held-out {first} {own.accuracy:z.3f} is not above {usual:z.3f}, which the most frequent "
         f"label reaches: {more} may help, or the features do not tell the labels",
     )
 
 
-def gain_over_usual(session: Session, model: Model) -> tuple[str, ...]:
+def gain_over_usual(training: Training, model: Model) -> tuple[str, ...]:
     """Return what the most frequent label reaches by itself, and the gain of the model.
 
     Linear classifiers say it themselves.
     """
-    own, data, n = model.validation.get(model.estimator), session.dataset, session.held.rows.n_rows
+    own, data, n = (
+        model.validation.get(model.estimator),
+        training.dataset,
+        training.holdout.rows.n_rows,
+    )
     if own is None or not n or model.linear is not None:
         return ()
     usual = float(data.label_counts.max()) / data.n_rows
     return (gain_text("held-out", words(data.listed).first, own, n, usual),)
 
 
-def lateness(session: Session) -> tuple[str, ...]:
+def lateness(training: Training) -> tuple[str, ...]:
     """Return what is to be said of a training that took more than its time."""
-    clock = session.request.clock
+    clock = training.whole_clock
     if clock.seconds is None or clock.elapsed_seconds <= (1 + LATE) * clock.seconds:
         return ()
-    by_time = sorted(session.stages.took.items(), key=lambda item: -item[1])[:3]
+    by_time = sorted(training.stages.took.items(), key=lambda item: -item[1])[:3]
     stages = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in by_time)
     return (
         f"it took {time_text(clock.elapsed_seconds)}, {time_text(clock.seconds)} were allowed: "
@@ -232,37 +306,37 @@ def lateness(session: Session) -> tuple[str, ...]:
     )
 
 
-def learn_held_out(session: Session, spec: TrainSpec) -> None:
+def learn_held_out(training: Training, spec: TrainSpec) -> None:
     """Train on the rows that were held out, as a training of a few passes of its own.
 
     Adagrad's rates have fallen feature by feature, so that a few rows change little; other
     optimisers would move all weights.
     """
-    if session.held.mask is None or not spec.optimizer_kind.settles or not spec.epochs:
+    if training.holdout.mask is None or not spec.optimizer_kind.settles or not spec.epochs:
         return
-    reader, done = open_reader(session, spec, held=~session.held.mask), 0.0
+    reader, done = open_reader(training, spec, held=~training.holdout.mask), 0.0
     for epoch in range(spec.epochs):
-        for step in train_epoch(session.backend, reader, spec, epoch):
-            session.check()
-            if session.clock.remaining_seconds <= 0:
+        for step in train_epoch(training.backend, reader, spec, epoch):
+            training.check_stop()
+            if training.clock.remaining_seconds <= 0:
                 return
-            done += step.n_rows / session.backend.n_waves
-            session.at(done, spec.epochs * reader.n_rows)
+            done += step.n_rows / training.backend.n_waves
+            training.report_progress(done, spec.epochs * reader.n_rows)
 
 
 def _build_model(
-    session: Session, spec: TrainSpec, decided: FinalDecisions, model: ModelSpec
+    training: Training, spec: TrainSpec, decided: FinalDecisions, model: ModelSpec
 ) -> Model:
     arrays: dict[str, NDArray[Any]] = {
         "weights": np.zeros((model.n_features, 0), np.float32), "bias": np.zeros(0, np.float32),
     }  # fmt: skip
     if not model.unhashed:
-        arrays = session.backend.arrays()
-    counts, linear, dataset = decided.counts, decided.linear, session.dataset
+        arrays = training.backend.arrays()
+    counts, linear, dataset = decided.counts, decided.linear, training.dataset
     if linear is not None and not (isinstance(linear, LinearWeights) and not linear.valued):
         spec = replace(spec, transform="raw")
     return Model(
-        spec=model, training=spec, dense=session.plan.config.dense,
+        spec=model, training=spec, dense=training.plan.config.dense,
         estimator=decided.ranker if counts is None and linear is None else BLEND,
         calibration=decided.calibration,
         store=dataset.store_digest, majority=int(dataset.counting.labels.argmax()),
@@ -276,12 +350,14 @@ def _build_model(
     )  # fmt: skip
 
 
-def _discount_bias(session: Session, spec: TrainSpec, rows: RowBlock) -> tuple[HeldOutMetrics, str]:
+def _discount_bias(
+    training: Training, spec: TrainSpec, rows: RowBlock
+) -> tuple[HeldOutMetrics, str]:
     """Take a share of ln n_i from the bias of each class; return what is reached then, and why."""
-    backend = session.backend
+    backend = training.backend
     held = backend.arrays()["bias"]
     bias, columns = held.copy(), backend.codes[:, 0]
-    logs = np.log(np.maximum(session.dataset.counting.labels, 1)).astype(bias.dtype)
+    logs = np.log(np.maximum(training.dataset.counting.labels, 1)).astype(bias.dtype)
     ranking = by_hashes(backend, USUAL, spec.transform)
 
     def use(tilt: float) -> None:

@@ -21,21 +21,23 @@ from streammach.data.row_order import (
 )
 from streammach.errors import DivergedError
 from streammach.model.checkpoint import RunPosition
+from streammach.parts.registry import parts_of_plan
+from streammach.parts.training import Training
+from streammach.rows.dense import RowMap
 from streammach.spec.training import TrainSpec
-from streammach.training.session import Session
 
 Feed = Reader | OrderReader
 START = RunPosition()  # of an epoch
 
 
 def open_reader(
-    session: Session, spec: TrainSpec, *, rows: int | None = None,
+    training: Training, spec: TrainSpec, *, rows: int | None = None,
     held: NDArray[np.bool_] | None = None,
 ) -> Feed:  # fmt: skip
     """Return a training's reader; `held` is bool (n_rows,). What keeps rows is shown new ones."""
-    dataset, config = session.dataset, session.plan.config
+    dataset, config = training.dataset, training.plan.config
     batching, kind = config.batching, BACKENDS[config.placement.device]
-    row_cache, held = session.backend.row_cache, session.held.mask if held is None else held
+    row_cache, held = training.backend.row_cache, training.holdout.mask if held is None else held
     shared, ids = spec.label_share != "each", config.needs_ids(dataset.facts)
     n_features = config.shape.n_hashed_features
     if row_cache is not None:
@@ -61,8 +63,31 @@ def open_reader(
         by_feature=kind.by_feature(config), held=held, rows=rows,
         batch_labels=batching.batch_labels, shared=shared, threads=config.placement.threads,
         batch_threads=kind.batch_threads(config), ids=ids, n_features=n_features,
-        make=session.backend.host_room,
+        make=training.backend.host_room,
     )  # fmt: skip
+
+
+def prepare_backend(training: Training, spec: TrainSpec, row_map: RowMap | None = None) -> None:
+    """Make the backend ready to train from zero weights, in the room that the plan gives."""
+    room = training.plan.config.batching
+    training.backend.prepare(spec, room.batch_nnz, row_map, room.batch_labels)
+
+
+def find_row_map(training: Training, spec: TrainSpec) -> RowMap | None:
+    """Return the basis of a training's rows, and columns beside it, if parts want that."""
+    if not (spec.whitened or spec.bandwidth):
+        return None
+    key = (spec.transform, spec.whitened, spec.bandwidth)
+    if training.row_map is not None and training.row_map[0] == key:
+        return training.row_map[1]
+    training.row_map = None  # there is room for one
+    result: RowMap | None = None
+    for part in parts_of_plan(training.plan.config):
+        if part.map_rows is not None:
+            result = part.map_rows(training, spec, result)
+    if result is not None:
+        training.row_map = (key, result)
+    return result
 
 
 def check_loss(loss: Loss, spec: TrainSpec, *, epoch: int, row: int, n_rows: int) -> None:

@@ -31,6 +31,7 @@ from streammach.model.shrink import (
     shrink_to,
     spare_after,
 )
+from streammach.parts.training import Training
 from streammach.planning.cost import FORMS
 from streammach.prediction.quantized import QuantizedForward
 from streammach.prediction.ranking import Ranking, by_classifiers, by_counts, by_hashes
@@ -47,7 +48,6 @@ from streammach.spec.estimators import USUAL
 from streammach.spec.model_spec import ModelSpec
 from streammach.spec.training import SIZES, TrainSpec
 from streammach.spec.types import Ranker
-from streammach.training.session import Session
 from streammach.training.time_budget import MOST_ROWS
 
 LEAST_ROWS = 50  # fewer say nothing
@@ -93,18 +93,18 @@ class SmallForm:
     calibration: Calibration | None = None
 
 
-def judging_rows(session: Session, judges: int) -> RowBlock:
+def judging_rows(training: Training, judges: int) -> RowBlock:
     """Return the held-out rows that decide: all, or so many, evenly, where time is short."""
-    rows = session.held.rows
+    rows = training.holdout.rows
     return rows if judges >= MOST_ROWS else rows.take(evenly(rows.n_rows, min(rows.n_rows, judges)))
 
 
-def calibrating_rows(session: Session, judges: int) -> RowBlock:
+def calibrating_rows(training: Training, judges: int) -> RowBlock:
     """Return the rows that decide; a label that is in no training row is the class -1."""
-    rows, held = judging_rows(session, judges), session.held
+    rows, held = judging_rows(training, judges), training.holdout
     if rows.labels is not None:
         return rows
-    seen = session.dataset.label_counts
+    seen = training.dataset.label_counts
     if held.mask is not None:
         seen = seen - np.bincount(held.rows.classes, minlength=len(seen))
     return replace(rows, classes=np.where(seen[rows.classes] > 0, rows.classes, np.int32(-1)))
@@ -114,7 +114,7 @@ def calibrating_rows(session: Session, judges: int) -> RowBlock:
 class FormComparison:
     """What forms of a model reach on held-out rows that it has not learnt from."""
 
-    session: Session  # the training, its backend with the final weights
+    training: Training  # the training, its backend with the final weights
     spec: TrainSpec  # how they were trained
     model: ModelSpec  # the shape of the model, and its hashes
     ranker: Ranker  # the best estimator of the hashed models, for a model without counts
@@ -129,8 +129,8 @@ class FormComparison:
 
     def verdict(self, form: ModelForm) -> Verdict:
         """Return what a form reaches, and how much it loses against the whole one."""
-        self.session.check()
-        found = self.session.findings
+        self.training.check_stop()
+        found = self.training.findings
         return found.once("form", Verdict, lambda: self._verdict(form), of=form)
 
     def _verdict(self, form: ModelForm) -> Verdict:
@@ -144,7 +144,7 @@ class FormComparison:
 
     def _measure(self, form: ModelForm) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the best classes of rows, and what each adds to figures (m, n), ln p the last."""
-        rows, n_classes = self.calibrating, self.session.dataset.n_classes
+        rows, n_classes = self.calibrating, self.training.dataset.n_classes
         rows = rows.take(evenly(rows.n_rows, self.n_rows))
         with self.ranking(form) as ranking:
             own = ranking(rows, CANDIDATES)
@@ -164,35 +164,35 @@ class FormComparison:
 
         def fit_calibration_of_form() -> Calibration:
             with self.ranking(form, "logsum") as ranking:
-                return fit_calibration(self.calibrating, ranking, self.session.dataset.n_classes)
+                return fit_calibration(self.calibrating, ranking, self.training.dataset.n_classes)
 
-        return self.session.findings.once(
+        return self.training.findings.once(
             "calibration", Calibration, fit_calibration_of_form, of=form
         )
 
     @cached_property
     def rows(self) -> RowBlock:
         """The rows that judge; labels of lists weigh 1 / propensity."""
-        rows = self.session.held.rows
+        rows = self.training.holdout.rows
         rows = rows.take(evenly(rows.n_rows, self.n_rows))
-        return rows if rows.labels is None else weigh_labels(rows, self.session.dataset)
+        return rows if rows.labels is None else weigh_labels(rows, self.training.dataset)
 
     @property
     def calibrating(self) -> RowBlock:
         """The held-out rows that probabilities are calibrated on."""
-        return calibrating_rows(self.session, self.most_rows)
+        return calibrating_rows(self.training, self.most_rows)
 
     @property
     def n_rows(self) -> int:
         """Held-out rows that judge."""
-        return min(self.most_rows, self.session.held.rows.n_rows)
+        return min(self.most_rows, self.training.holdout.rows.n_rows)
 
     @property
     def ways(self) -> tuple[Smaller, ...]:
         """What makes forms smaller: types alone where few rows judge."""
         if self.n_rows < ENOUGH_ROWS:
             return (_types,)
-        if self.session.known is not None:  # else every day would halve repetitions and pairs
+        if self.training.known is not None:  # else every day would halve repetitions and pairs
             return _types, _features
         return _types, _repetitions, _features, _pairs
 
@@ -207,13 +207,13 @@ class FormComparison:
             )
 
     def _ranking(self, form: ModelForm, ranker: Ranker, closing: ExitStack) -> Ranking:
-        threads, transform = self.session.plan.config.placement.threads, self.spec.transform
+        threads, transform = self.training.plan.config.placement.threads, self.spec.transform
         hashed = None
         if not self.model.unhashed:
             hashed = QuantizedForward(
                 self.model.first(form.n_repetitions), self._trained_arrays, form.weights,
-                dense=self.session.plan.config.dense, threads=threads, logistic=self.spec.logistic,
-                device=self.session.backend,
+                dense=self.training.plan.config.dense, threads=threads, logistic=self.spec.logistic,
+                device=self.training.backend,
             )  # fmt: skip
             closing.callback(hashed.close)
         if self.counts is None:
@@ -230,7 +230,7 @@ class FormComparison:
 
     def features_to_keep(self, least_rows: int) -> NDArray[np.bool_]:
         """Return the features that so many rows hold which were trained on: bool (d,)."""
-        held, rows = self.session.held, self.session.dataset.feature_counts
+        held, rows = self.training.holdout, self.training.dataset.feature_counts
         if held.mask is not None:
             rows = rows - np.bincount(held.rows.features, minlength=len(rows))
         found: NDArray[np.bool_] = rows >= least_rows
@@ -246,7 +246,7 @@ class FormComparison:
 
     @cached_property
     def _trained_arrays(self) -> dict[str, NDArray[np.float32]]:
-        return self.session.backend.arrays()
+        return self.training.backend.arrays()
 
     def _counts_of(self, form: ModelForm) -> CountWeights:
         """Return the counts that a form keeps: the gains of other pairs are zero."""
@@ -270,12 +270,12 @@ def choose(judge: FormComparison) -> SmallForm:
     P@5 nor PSP@5, since pairs of rare labels add little to precision. Narrower weights come first.
     """
     form = judge.whole
-    clock, n, found = judge.session.clock, 1, judge.verdict(form)
+    clock, n, found = judge.training.clock, 1, judge.verdict(form)
     small = whole = found.reached
     took, unjudged = [0.0], False  # seconds of forms; whether there was no time for some
     for smaller in judge.ways:
         for other in smaller(judge, form):
-            judge.session.at(n, max(FORMS, n) + 1)
+            judge.training.report_progress(n, max(FORMS, n) + 1)
             if clock.remaining_seconds < max(took):
                 unjudged = True
                 break
@@ -289,14 +289,16 @@ def choose(judge: FormComparison) -> SmallForm:
     if form == judge.whole:
         return SmallForm(form=form, evidence=NO_TIME if unjudged else f"as it was trained: {LOST}")
     calibration = judge.calibrate(form)
-    both = words(judge.session.dataset.listed).both
+    both = words(judge.training.dataset.listed).both
     evidence = f"held-out {both} {small.text}, {whole.text} whole"
     return SmallForm(form=form, calibration=calibration, evidence=evidence)
 
 
 def _types(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
     few = judge.n_rows < ENOUGH_ROWS
-    for stored in DENSE[1:] if judge.session.plan.config.dense else [*LEVELS][: 1 if few else None]:
+    for stored in (
+        DENSE[1:] if judge.training.plan.config.dense else [*LEVELS][: 1 if few else None]
+    ):
         yield replace(form, weights=stored)
 
 
@@ -309,7 +311,7 @@ def _repetitions(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
 
 def _features(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
     """Yield the form without features that fewer than two rows hold, than three, and so on."""
-    if judge.session.plan.config.dense:
+    if judge.training.plan.config.dense:
         return
     left = None
     for least in RARE:
@@ -332,26 +334,26 @@ def _pairs(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
 
 
 def save(
-    session: Session, model: Model, size: str, found: SmallForm | None
+    training: Training, model: Model, size: str, found: SmallForm | None
 ) -> tuple[Model, tuple[str, ...]]:
     """Write the model that a run leaves, in its chosen form; return it, and what is to be said.
 
     A smaller one takes the place of the model's weights.
     """
-    folder, whole_bytes, most = session.request.folder / "model", model.n_bytes, None
+    folder, whole_bytes, most = training.folder / "model", model.n_bytes, None
     small, how = model, found.evidence if found else ""
-    threads = session.plan.config.placement.threads
+    threads = training.plan.config.placement.threads
     if size not in SIZES:
         most = parse_size(size)
         small = shrink_to(model, most, in_place=True)
         how = f"{kept_text(small, model)}, for --model-size {size}"
     elif found is not None and found.calibration is not None:
-        small = _apply_form(model, found.form, session.dataset.feature_counts, threads)
+        small = _apply_form(model, found.form, training.dataset.feature_counts, threads)
         all_pairs = found.form.least_gain is None
         how = f"{kept_text(small, model, all_pairs=all_pairs)}: {found.evidence}"
     elif isinstance(model.linear, LinearWeights) and size == "auto":
         small = replace(model, stored="float16")  # whose digits they have
-    elif size != session.options.model_size:
+    elif size != training.options.model_size:
         how = NO_TIME
     spare = None if small is model else spare_after(model, small)
     small.save(folder, force=True, spare=spare, threads=threads)

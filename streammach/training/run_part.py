@@ -8,14 +8,17 @@ import os
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from numpy.typing import NDArray
 
 from streammach.data.identity import name_of
-from streammach.errors import MismatchError, UsageError, clean
+from streammach.errors import MismatchError, ModelError, UsageError, clean
 from streammach.files.urls import absolute
-from streammach.model.checkpoint import Checkpoints
+from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.parts.registry import bytes_of_parts, parts_of_plan
+from streammach.parts.training import Training
 from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import bytes_in
@@ -34,6 +37,7 @@ from streammach.training.run import (
 
 PART = "part.json"
 COUNT = "part"  # what its marker says of the number
+STEPS = "steps"  # an array that all repetitions share
 ALIKE = "Parts of one run are trained with the same store, options and seed."
 
 
@@ -157,12 +161,12 @@ class RunPart:
             return "nothing is decided yet"
         epochs, ends = self.settings.training.epochs, self.checkpoints.ends()
         done = next((n for n in range(epochs) if n + 1 not in ends), epochs)
-        if self.ahead:
-            return f"no {', no '.join(self.ahead)}"
+        if self.first:
+            return f"no {', no '.join(self.first)}"
         return f"{done} of {epochs} epochs" if done < epochs else ""
 
     @property
-    def ahead(self) -> tuple[str, ...]:
+    def first(self) -> tuple[str, ...]:
         """What the first share has still to do without hashed models, by the parts' names."""
         if self.facts.part.number > 1:
             return ()
@@ -246,6 +250,33 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
             what = f"part {part.facts.part} is not finished: {part.open_work}"
             raise MismatchError(what, path=part.path, hint="Its command with --resume goes on.")
     return parts
+
+
+def read_ends(training: Training, shards: tuple[RunPart, ...], n_epochs: int) -> list[RunPosition]:
+    """Read the weights after so many epochs into a backend; return where each shard was then."""
+    arrays, ends, n = training.backend.arrays(), list[RunPosition](), len(shards)
+    for i, shard in enumerate(shards):
+        training.check_stop()
+        step = shard.checkpoints.ends()[n_epochs]
+        ends.append(shard.checkpoints.read(step, _arrays_of(shard, arrays)))
+        if step * shards[0].n_groups != ends[0].step * shard.n_groups:
+            what = "damaged: its epochs are not those of the first part"
+            raise ModelError(what, path=shard.path, hint="Train it again.")
+        assert shard.settings is not None, "it is finished"
+        total = shard.settings.training.epochs * n
+        training.report_progress((n_epochs - 1) * n + i + 1, total)
+    return ends
+
+
+def _arrays_of(shard: RunPart, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the columns of a shard's repetitions."""
+    n, (first, last) = shard.plan.n_repetitions, shard.repetitions
+
+    def columns(array: NDArray[Any]) -> NDArray[Any]:
+        width = array.shape[-1] // n
+        return array[..., first * width : last * width]
+
+    return {name: a if name == STEPS else columns(a) for name, a in arrays.items()}
 
 
 def _difference(part: RunPart, other: RunPart) -> str:

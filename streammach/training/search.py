@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from streammach.figures import HeldOutMetrics, TrialFigures, scores_text, words
+from streammach.data.holdout import held_numbers, masked_rows
+from streammach.data.store.dataset import Dataset
+from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.files.writing import write_atomic
 from streammach.parts.registry import parts_of_plan
+from streammach.parts.training import Training
 from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
+from streammach.prediction.selection_metrics import weigh_labels
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transform_block
 from streammach.spec.documents import to_json
-from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.spec.training import PROPENSITY, TrainingOptions, TrainSpec
 from streammach.spec.types import Transform
+from streammach.training.loop import prepare_backend
 from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS, RunSettings, read_settings
-from streammach.training.session import Session
+from streammach.training.run_part import RunPart
 from streammach.training.time_budget import SEARCH, TimeBudget, open_trials
 from streammach.training.trial import BestTrial, Trial
 from streammach.training.trials import TrialRunner
+from streammach.training.warm_start import Start
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
+MOST_JUDGES = 256  # training rows that judge trials where none are held out
 MAX_STEPS = 6  # rates tried in one direction
 RATE_FACTOR = 2.0
 NOISE = {False: 0.5, True: 1.0}  # standard errors of accuracy, by whether rows have lists
@@ -42,14 +49,16 @@ class Search:
     """Chooses what was left open of a training by short trainings on part of the rows."""
 
     def __init__(
-        self, session: Session, options: TrainingOptions, pace: TimeBudget | None = None
-    ) -> None:
-        self._session, self._options = session, options
-        self._n_rows, self._rows = session.dataset.n_rows, session.judges
-        self._judges = "held-out" if session.held.rows.n_rows else "training"
-        self._wanted = search_trials(session.plan.facts, session.plan.config)
-        n_open = open_trials(session.plan.facts, session.plan.config, options)
-        self.trials = TrialRunner(session, self._wanted, n_open, pace)
+        self, training: Training, options: TrainingOptions, pace: TimeBudget | None = None,
+        best_trial: BestTrial | None = None,
+    ) -> None:  # fmt: skip
+        self._training, self._options = training, options
+        self._n_rows, self._rows = training.dataset.n_rows, trial_rows(training)
+        self._has_holdout = training.holdout.rows.n_rows > 0
+        self._judges = "held-out" if self._has_holdout else "training"
+        self._wanted = search_trials(training.plan.facts, training.plan.config)
+        n_open = open_trials(training.plan.facts, training.plan.config, options)
+        self.trials = TrialRunner(training, self._rows, self._wanted, n_open, pace, best_trial)
         self.climbs = options.learning_rate is None
 
     def choose(self) -> tuple[TrainSpec, list[str]]:
@@ -59,7 +68,7 @@ class Search:
         """
         reasons, transform = list[str](), self._options.fixed_transform
         given = not self.climbs and self._options.epochs is not None
-        if transform is not None and given and self._session.clock.limited:
+        if transform is not None and given and self._training.clock.limited:
             return self._start(transform), ["nothing is searched: all is given, and a time"]
         if transform is None:
             transform, reason = self._choose_transform()
@@ -68,36 +77,38 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
-        if spec.logistic and self._session.held.rows.n_rows:  # lists, where no loss is asked for
+        if (
+            spec.logistic and self._training.holdout.rows.n_rows
+        ):  # lists, where no loss is asked for
             spec, more = self._choose_label_loss(spec)
             reasons += more
-        for part in parts_of_plan(self._session.plan.config):
+        for part in parts_of_plan(self._training.plan.config):
             if part.search is None:
                 continue
             if self.trials.over:
                 reasons.append(f"no time was left to try settings of {part.name}")
                 continue
-            spec, more = part.search(self._session, self, spec)
+            spec, more = part.search(self._training, self, spec)
             reasons += more
         return spec, reasons
 
     def without_epochs(
-        self, measure: Callable[[Session, TrainSpec], HeldOutMetrics]
+        self, measure: Callable[[Training, TrainSpec], HeldOutMetrics]
     ) -> tuple[TrainSpec, list[str]]:
         """Return a training of no epoch with the best transform for weights without one."""
-        session, fixed = self._session, self._options.fixed_transform
+        training, fixed = self._training, self._options.fixed_transform
         names, tried = [fixed] if fixed else self._transforms(), dict[Transform, HeldOutMetrics]()
         for name in names:
             if tried and self.trials.over:
                 break
             spec = self._without_epochs(name)
-            session.prepare(spec)
-            tried[name] = measure(session, spec)
+            prepare_backend(training, spec)
+            tried[name] = measure(training, spec)
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = scores_text(tried.items())
-        both = words(session.dataset.listed).both
+        both = words(training.dataset.listed).both
         reason = f"no epochs, transform {best}: held-out {both} {figures}"
-        session.tell(reason)
+        training.report(reason)
         return self._without_epochs(best), [reason]
 
     def _without_epochs(self, transform: Transform) -> TrainSpec:
@@ -105,7 +116,7 @@ class Search:
         return spec.with_softmax("shared") if spec.logistic else spec
 
     def _start(self, transform: Transform) -> TrainSpec:
-        config, options, rows = self._session.plan.config, self._options, self._rows
+        config, options, rows = self._training.plan.config, self._options, self._rows
         kind, smoothing = config.optimizer_kind, options.label_smoothing
         value = max(typical_value(rows, transform), 1e-6)
         mean_nnz = max(rows.nnz / max(rows.n_rows, 1), 1.0)
@@ -117,7 +128,7 @@ class Search:
             transform=transform, optimizer=kind.name, seed=options.seed,
             epsilon=options.epsilon or kind.epsilon(value),
         )  # fmt: skip
-        if self._session.dataset.listed:
+        if self._training.dataset.listed:
             spec = self._with_label_loss(spec)
         for part in parts_of_plan(config):
             planned_part = config.part(part.name)
@@ -131,7 +142,7 @@ class Search:
             return spec.with_softmax("shared")
         if self._options.label_loss == "each":
             return spec.with_softmax("each")
-        facts, config = self._session.dataset.facts, self._session.plan.config
+        facts, config = self._training.dataset.facts, self._training.plan.config
         labels = facts.n_labels / max(facts.n_rows * config.shape.n_buckets, 1)
         return replace(spec, loss="logistic", label_share="each", bucket_share=min(labels, 1.0))
 
@@ -159,7 +170,7 @@ class Search:
         names: list[Transform] = list(TRANSFORMS)
         if len(np.unique(self._rows.values)) == 1:  # scaled copies of one another
             names = ["binary", "l2"]
-        if self._session.plan.facts.density > WHOLE:
+        if self._training.plan.facts.density > WHOLE:
             names.remove("binary")
         return names
 
@@ -225,7 +236,7 @@ class Search:
         self, spec: TrainSpec, other: TrainSpec, what: str, names: tuple[str, str]
     ) -> tuple[bool, str]:
         """Return whether another training, a longer one, is better by more than noise; why."""
-        if not self._session.held.rows.n_rows:
+        if not self._has_holdout:
             return False, f"{what} {names[False]}: no rows are held out"
         tried = [self._rehearse(spec), self._rehearse(other)]
         better = tried[1].score > tried[0].score + self._noise(tried[0])
@@ -249,52 +260,58 @@ class Search:
 
     def _noise(self, trial: Trial) -> float:
         """Return how far scores may lie apart by chance."""
-        return NOISE[self._session.dataset.listed] * trial.measured.error(self.trials.rows.n_alike)
+        return NOISE[self._training.dataset.listed] * trial.measured.error(self.trials.rows.n_alike)
 
 
-def decide(session: Session, pace: TimeBudget) -> RunSettings:
-    """Return what was decided before the first epoch, here or by shares, or decide it now."""
-    path, request = session.request.folder / SETTINGS, session.request
-    if request.shares:
-        known = request.shares[0].settings
+def trial_rows(training: Training) -> RowBlock:
+    """Return rows that judge trials: held-out ones, or training rows where none are held out."""
+    if training.holdout.rows.n_rows:
+        return training.holdout.rows
+    data = training.dataset
+    most = min(training.plan.config.batching.batch_size, MOST_JUDGES)  # the store is shuffled
+    first = next(masked_rows(data, np.arange(data.n_rows) < most))
+    return weigh_rows(first, data, training.options)
+
+
+def weigh_rows(rows: RowBlock, dataset: Dataset, options: TrainingOptions) -> RowBlock:
+    """Return rows whose labels weigh 1 / propensity if choices go by it, else alike."""
+    if rows.labels is None:
+        return rows
+    if options.optimise == PROPENSITY:
+        return weigh_labels(rows, dataset)
+    return rows.with_labels(replace(rows.labels, weights=None))
+
+
+def decide_settings(
+    training: Training, pace: TimeBudget, start: Start | None = None,
+    shards: tuple[RunPart, ...] = (),
+) -> tuple[RunSettings, BestTrial | None]:  # fmt: skip
+    """Return what was decided before the first epoch, here or by shards, or decide it now.
+
+    Within a limited time the best trial is kept, too.
+    """
+    if shards:
+        known = shards[0].settings
         assert known is not None, "it is finished"
-        settings = msgspec.structs.replace(known, request=request.identity)
-        write_atomic(path, to_json(settings))
-        return settings
-    session.clock = pace.search
-    session.begin(SEARCH)
-    if (before := read_settings(request.folder)) is not None:
-        return before
-    if session.clock.limited:
-        kept = request.folder / CHECKPOINTS / KEPT
-        session.best_trial = BestTrial(kept, request.identity, session.judges)
-    spec, trials, reasons, rows = _choose_training(session, pace)
-    settings = session.settings(spec, trials=trials, reasons=reasons, epoch_rows=rows)
-    write_atomic(path, to_json(settings))
-    return settings
-
-
-class ChosenTraining(NamedTuple):
-    """What a search found, or what goes on."""
-
-    spec: TrainSpec
-    trials: tuple[TrialFigures, ...]  # what was tried
-    reasons: tuple[str, ...]
-    epoch_rows: int = 0  # rows of an epoch, where there is time for a part of one
-
-
-def _choose_training(session: Session, pace: TimeBudget) -> ChosenTraining:
-    """Return the training that goes on, or that the search found; what was tried, and why."""
-    start = session.request.start
+        settings = msgspec.structs.replace(known, request=training.identity)
+        write_atomic(training.folder / SETTINGS, to_json(settings))
+        return settings, None
+    training.clock = pace.search
+    training.begin_stage(SEARCH)
+    if (before := read_settings(training.folder)) is not None:
+        return before, None
+    best_trial = None
+    if training.clock.limited:
+        kept = training.folder / CHECKPOINTS / KEPT
+        best_trial = BestTrial(kept, training.identity, trial_rows(training))
     if start is not None and start.training is not None:
-        return ChosenTraining(
-            start.continued_training(session.options), (), start.reasons(session.left)
-        )
-    search, epochs, rows = Search(session, session.options, pace), 0, 0
-    parts = parts_of_plan(session.plan.config)
+        spec = start.continued_training(training.options)
+        return write_settings(training, spec, reasons=start.reasons(training.excluded)), best_trial
+    search, epochs, rows = Search(training, training.options, pace, best_trial), 0, 0
+    parts = parts_of_plan(training.plan.config)
     untrained = [part.measure_untrained for part in parts if part.measure_untrained]
-    held_out = session.held.rows.n_rows > 0
-    if untrained and (session.options.epochs == 0 or (held_out and not pace.epoch_fits())):
+    held_out = training.holdout.rows.n_rows > 0
+    if untrained and (training.options.epochs == 0 or (held_out and not pace.epoch_fits())):
         spec, reasons = search.without_epochs(untrained[0])
     else:
         spec, reasons = search.choose()
@@ -303,4 +320,18 @@ def _choose_training(session: Session, pace: TimeBudget) -> ChosenTraining:
         if rows:
             reasons.append(f"there is time for about {rows:,} rows of an epoch")
     trials = tuple(one.figures for one in search.trials.all)
-    return ChosenTraining(replace(spec, epochs=epochs), trials, tuple(reasons), rows)
+    settings = write_settings(
+        training, replace(spec, epochs=epochs), trials=trials, reasons=tuple(reasons),
+        epoch_rows=rows,
+    )  # fmt: skip
+    return settings, best_trial
+
+
+def write_settings(training: Training, spec: TrainSpec, **why: Any) -> RunSettings:
+    """Write what is decided of a training, and on which rows; return it."""
+    settings = RunSettings(
+        training=spec, held_out=training.holdout.origin, request=training.identity,
+        held_out_rows=held_numbers(training.dataset, training.holdout), **why,
+    )  # fmt: skip
+    write_atomic(training.folder / SETTINGS, to_json(settings))
+    return settings

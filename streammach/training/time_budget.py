@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from streammach.clock import Clock
 from streammach.model.checkpoint import RunPosition
-from streammach.parts.base import FirstFit
 from streammach.parts.expected import RATES, Seconds
 from streammach.parts.registry import PARTS, parts_of_plan, times_of_parts
+from streammach.parts.training import FirstFit
 from streammach.planning.cost import (
     BYTE,
     JUDGES,
@@ -27,6 +27,7 @@ from streammach.spec.facts import DataFacts
 from streammach.spec.plan import Plan
 from streammach.spec.training import TrainingOptions
 from streammach.stages import Stages
+from streammach.training.run_part import PartNumber, RunPart
 
 HELD_OUT, ALONE = "held-out rows", "model of counts"
 SEARCH, EPOCHS, RANKING, CALIBRATION = "search", "epochs", "ranking", "calibration"
@@ -74,6 +75,23 @@ def timetable(
     if options.model_size == "auto":
         found[SMALLER] = seconds.smaller
     return found | {LEARNING: 0.0, WRITING: CLOSING}
+
+
+def expect_stages(
+    plan: Plan, options: TrainingOptions, shard: PartNumber | None, shards: tuple[RunPart, ...]
+) -> dict[str, float]:
+    """Return the seconds of each stage in their order, of those too that may not come."""
+    seconds = timetable(plan.facts, plan.config, options, speed=known_speed())
+    if shard is not None:
+        first, last = shard.repetitions(plan.n_repetitions)
+        seconds = dict(list(seconds.items())[: list(seconds).index(EPOCHS) + 1])
+        seconds[EPOCHS] *= (last - first) / plan.n_repetitions
+    elif shards:  # they are read
+        settings = shards[0].settings
+        assert settings is not None, "it is finished"
+        table = 4 * plan.config.weight_rows * plan.config.shape.n_columns
+        seconds[EPOCHS] = settings.training.epochs * BYTE * table
+    return seconds
 
 
 def _expected_cost(
@@ -175,7 +193,7 @@ class TimeBudget:
         return (f"the same without a limit of time: {said}",)
 
     @property
-    def ahead(self) -> Clock:
+    def first(self) -> Clock:
         """The time for what comes before hashed models: what they leave, but a half at least.
 
         All of it where the other half is too short to begin them.

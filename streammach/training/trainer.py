@@ -24,6 +24,7 @@ from streammach.errors import BudgetError, UsageError, type_name
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import locate
 from streammach.machine import memory_limit, parse_size, training_budget
+from streammach.parts.training import Training
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
@@ -35,10 +36,9 @@ from streammach.spec.plan import Plan
 from streammach.spec.recipe import Recipe
 from streammach.spec.training import TrainingOptions
 from streammach.training.callbacks import EarlyStopping, Progress
-from streammach.training.fit import fit
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, in_order
-from streammach.training.session import FitRequest
+from streammach.training.train import train_in_folder
 from streammach.training.warm_start import Start
 
 CHECKPOINT_MINUTES = 10.0
@@ -115,13 +115,14 @@ class Trainer:
         """
         check_options(Trainer.fit.__annotations__, locals())
         if out is not None:
-            fit(self._request(out, resume=resume), data)
+            train_in_folder(self._training(out, resume=resume), data, start=self._start)
             return Run.open(out)
         if resume:
             raise UsageError("a run in a temporary folder cannot be gone on with: out, resume")
         with ExitStack() as lease:
             folder = lease.enter_context(temporary_folder())
-            fit(replace(self._request(folder), lasting=False), data)
+            training = replace(self._training(folder), lasting=False)
+            train_in_folder(training, data, start=self._start)
             return replace(Run.open(folder), kept=FolderLease(lease.pop_all()))
 
     def fit_part(
@@ -155,18 +156,17 @@ class Trainer:
             As for :meth:`fit`.
         """
         check_options(Trainer.fit_part.__annotations__, locals())
-        asked = self._request(out, resume=resume)
-        fit(replace(asked, share=PartNumber(*part), settings=settings), data)
+        train_in_folder(
+            self._training(out, resume=resume), data, start=self._start, shard=PartNumber(*part),
+            settings=settings,
+        )  # fmt: skip
         return RunPart.open(out)
 
-    def _request(
-        self, folder: str | os.PathLike[str], *, resume: bool = False,
-        shares: tuple[RunPart, ...] = (),
-    ) -> FitRequest:  # fmt: skip
-        return FitRequest(
+    def _training(self, folder: str | os.PathLike[str], *, resume: bool = False) -> Training:
+        return Training(
             plan=self.plan, options=self.options, folder=Path(folder), resume=resume,
             callbacks=self._callbacks, checkpoint_seconds=self._checkpoint_seconds,
-            clock=self._clock or Clock(), stop=self._stop, start=self._start, shares=shares,
+            clock=self._clock or Clock(), stop=self._stop or StopSignals(),
         )  # fmt: skip
 
 
@@ -210,14 +210,14 @@ def merge(
         As for a training.
     """
     check_options(merge.__annotations__, locals())
-    shares = in_order(list(parts))
-    first = shares[0]
+    shards = in_order(list(parts))
+    first = shards[0]
     options = first.facts.options
     if validation is not None:
         options = replace(options, validation=os.fspath(validation))
     trainer = Trainer(first.plan, options, callbacks=callbacks)
     store = locate(first.facts.store) if data is None else data
-    fit(trainer._request(run, resume=resume, shares=tuple(shares)), store)
+    train_in_folder(trainer._training(run, resume=resume), store, shards=tuple(shards))
     return Run.open(run)
 
 

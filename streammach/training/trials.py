@@ -11,16 +11,17 @@ from functools import partial
 
 from streammach.errors import DivergedError
 from streammach.figures import HeldOutMetrics
+from streammach.parts.training import Training
+from streammach.planning.cost import BYTE
 from streammach.planning.cost import trial as planned_trial
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
-from streammach.rows.block import evenly
+from streammach.rows.block import RowBlock, evenly
 from streammach.spec.estimators import USUAL
 from streammach.spec.training import TrainSpec
-from streammach.training.loop import open_reader, train_epoch
-from streammach.training.session import Session
-from streammach.training.time_budget import TimeBudget
-from streammach.training.trial import Trial, alike
+from streammach.training.loop import find_row_map, open_reader, prepare_backend, train_epoch
+from streammach.training.time_budget import EPOCHS, TimeBudget
+from streammach.training.trial import BestTrial, Trial, alike
 
 MOST_SHARE = 0.95  # of a search that is longer than most
 # Of a limited time: steps that are timed, behind one that compiles, and for how long; rows that are
@@ -34,14 +35,15 @@ class TrialRunner:
     """Runs trials, each once, in the time of the search."""
 
     def __init__(
-        self, session: Session, wanted: float, n_open: float, pace: TimeBudget | None
-    ) -> None:
-        self._session, self._wanted, self._open, self._pace = session, wanted, n_open, pace
-        self.rows = session.judges  # held-out rows, or training rows where none are held out
+        self, training: Training, rows: RowBlock, wanted: float, n_open: float,
+        pace: TimeBudget | None, kept: BestTrial | None,
+    ) -> None:  # fmt: skip
+        self._training, self._wanted, self._open, self._pace = training, wanted, n_open, pace
+        self.rows, self._kept = rows, kept  # held-out rows, or training rows where there are none
         self._known: dict[tuple[TrainSpec, int], Trial] = {}
         self._passes = float("inf")  # rows that a trial passes at most
         self._done = 0.0  # of the trials that are expected
-        self._timed = pace is None or not session.clock.limited
+        self._timed = pace is None or not training.clock.limited
         self.best: Trial | None = None
 
     @property
@@ -52,7 +54,7 @@ class TrialRunner:
     @property
     def over(self) -> bool:
         """Whether the time of the search is over."""
-        return self._session.clock.remaining_seconds <= 0
+        return self._training.clock.remaining_seconds <= 0
 
     def most(self, spec: TrainSpec) -> float:
         """Return how many rows a trial may pass, so that those to come fit the time."""
@@ -63,7 +65,7 @@ class TrialRunner:
 
     def correct(self, spec: TrainSpec) -> None:
         """Let the pace reckon with the seconds of an epoch of this training, if it is known."""
-        if self._pace is None or not self._session.clock.limited:
+        if self._pace is None or not self._training.clock.limited:
             return
         self.most(spec)
         known = [one for one in self.all if one.rows_per_second and alike(one.spec, spec)]
@@ -76,48 +78,56 @@ class TrialRunner:
         key = (short, rows)
         if key in self._known:
             return self._known[key]
-        session = self._session
+        training = self._training
         if self.over and self.best is not None:
             return Trial(spec=short, rows=rows, measured=HeldOutMetrics(0.0, 0.0), whole=False)
-        found = session.findings.once(
+        found = training.findings.once(
             "trial", Trial, partial(self._train_trial, spec, short, rows), of=[short, rows]
         )
         self._known[key] = found
         if not found.whole:
             return found
         if found.rows_per_second:
-            session.expect_epochs(spec.epochs, self._seconds(found)[0])
-        session.events.log("search", found.figures)
-        session.events.call("on_search", found)
+            self._expect_epochs(spec.epochs, self._seconds(found)[0])
+        training.log("search", found.figures)
+        training.call("on_search", found)
         self._keep_best(found)
         return found
 
+    def _expect_epochs(self, epochs: int, seconds: float) -> None:
+        """Note what so many epochs should take, of so many seconds each, and being kept."""
+        training, config = self._training, self._training.plan.config
+        tables = 1 + len(config.optimizer_kind.per_weight)
+        saved = 4 * BYTE * tables * config.weight_rows * config.shape.n_columns
+        saved *= not training.backend.keeps_best  # else the best epoch stays in memory
+        training.stages.expect({EPOCHS: epochs * (seconds + saved) * training.trained_share})
+
     def _seconds(self, trial: Trial) -> tuple[float, float]:
         """Return the seconds of an epoch, by those of a trial, and how many measuring takes."""
-        training = self._session.dataset.n_rows / trial.rows_per_second
-        return training + trial.measuring_seconds, trial.measuring_seconds
+        epoch = self._training.dataset.n_rows / trial.rows_per_second
+        return epoch + trial.measuring_seconds, trial.measuring_seconds
 
     def _train_trial(self, spec: TrainSpec, short: TrainSpec, rows: int) -> Trial:
-        session, clock = self._session, self._session.clock
-        session.prepare(short, session.feature_map(spec))
-        reader, began = open_reader(session, short, rows=rows), clock.elapsed_seconds
-        usual, passes = planned_trial(session.dataset.n_rows, spec.epochs, self._wanted)
-        each = 1 / (session.backend.n_waves * max(min(usual * passes, self._passes), 1))
+        training, clock = self._training, self._training.clock
+        prepare_backend(training, short, find_row_map(training, spec))
+        reader, began = open_reader(training, short, rows=rows), clock.elapsed_seconds
+        usual, passes = planned_trial(training.dataset.n_rows, spec.epochs, self._wanted)
+        each = 1 / (training.backend.n_waves * max(min(usual * passes, self._passes), 1))
         speed, measuring, whole, n_rows = 0.0, 0.0, True, 0
         measured = HeldOutMetrics(0.0, 0.0)
         try:
             for epoch in range(short.epochs):
-                for step in train_epoch(session.backend, reader, short, epoch):
-                    session.check()
+                for step in train_epoch(training.backend, reader, short, epoch):
+                    training.check_stop()
                     n_rows += step.n_rows
                     self._done += each * step.n_rows
-                    session.at(self._done, max(self._open, self._done / MOST_SHARE))
+                    training.report_progress(self._done, max(self._open, self._done / MOST_SHARE))
                     if self.over:
                         break
-                if self.over and n_rows < short.epochs * reader.n_rows * session.backend.n_waves:
+                if self.over and n_rows < short.epochs * reader.n_rows * training.backend.n_waves:
                     whole = self.best is None  # else what is there is better than a piece
                     break
-            passed, seconds = n_rows / session.backend.n_waves, clock.elapsed_seconds - began
+            passed, seconds = n_rows / training.backend.n_waves, clock.elapsed_seconds - began
             speed = passed / seconds if seconds > 0 else 0.0
             if whole:
                 measured = measure_ranking(self.rows, self._ranking(spec))
@@ -126,43 +136,43 @@ class TrialRunner:
             speed = 0.0
         return Trial(
             spec=short, rows=min(reader.n_rows, max(n_rows, 1)), measured=measured,
-            rows_per_second=speed, measuring_seconds=measuring, listed=session.dataset.listed,
+            rows_per_second=speed, measuring_seconds=measuring, listed=training.dataset.listed,
             whole=whole,
         )  # fmt: skip
 
     def _ranking(self, spec: TrainSpec) -> Ranking:
-        return by_hashes(self._session.backend, USUAL, spec.transform)
+        return by_hashes(self._training.backend, USUAL, spec.transform)
 
     def _fit_time(self, spec: TrainSpec) -> None:
         """Let trials pass as many rows, and be judged by as many, as there is time for."""
-        session, pace = self._session, self._pace
+        training, pace = self._training, self._pace
         assert pace is not None, "the time is limited"
         try:
             row, judged = self._timed_row(spec)
         except DivergedError:
             return
-        training, measuring = session.dataset.n_rows * row, self.rows.n_rows * judged
-        pace.correct(training + measuring, measuring, self.rows.n_rows)
-        session.clock = pace.search
-        each = max(session.clock.remaining_seconds, 0.0) / max(self._open, 1.0)
+        epoch, measuring = training.dataset.n_rows * row, self.rows.n_rows * judged
+        pace.correct(epoch + measuring, measuring, self.rows.n_rows)
+        training.clock = pace.search
+        each = max(training.clock.remaining_seconds, 0.0) / max(self._open, 1.0)
         n = self.rows.n_rows
         if judged * n > JUDGING_SHARE * each:
             n = max(int(JUDGING_SHARE * each / judged), min(LEAST_JUDGES, n))
             self.rows = self.rows.take(evenly(self.rows.n_rows, n))
-            pace.correct(training + n * judged, n * judged, n)
-        session.expect_epochs(spec.epochs, training + n * judged)
-        if session.best_trial is not None:
-            session.best_trial.rows = self.rows
+            pace.correct(epoch + n * judged, n * judged, n)
+        self._expect_epochs(spec.epochs, epoch + n * judged)
+        if self._kept is not None:
+            self._kept.rows = self.rows
         self._passes = max((each - judged * n) / row, LEAST_STEPS * spec.batch_size)
 
     def _timed_row(self, spec: TrainSpec) -> tuple[float, float]:
         """Return the seconds of a row in an epoch, and of one that is ranked."""
-        session, clock, backend = self._session, self._session.clock, self._session.backend
-        session.prepare(spec, session.feature_map(spec))
-        reader = open_reader(session, spec, rows=(1 + TIMED_STEPS) * spec.batch_size)
+        training, clock, backend = self._training, self._training.clock, self._training.backend
+        prepare_backend(training, spec, find_row_map(training, spec))
+        reader = open_reader(training, spec, rows=(1 + TIMED_STEPS) * spec.batch_size)
         began, n_rows, first = clock.elapsed_seconds, 0, 0
         for step in train_epoch(backend, reader, spec, 0):
-            session.check()
+            training.check_stop()
             if not n_rows:
                 began, first = clock.elapsed_seconds, step.n_rows
             n_rows += step.n_rows
@@ -180,9 +190,9 @@ class TrialRunner:
         """Keep the weights of the best trial where less than an epoch may fit behind the search."""
         if self.best is not None and trial.score <= self.best.score:
             return
-        self.best, kept = trial, self._session.best_trial
+        self.best, kept = trial, self._kept
         if kept is None or self._pace is None or not trial.rows_per_second:
             return
         self._pace.correct(*self._seconds(trial), self.rows.n_rows)
         if not self._pace.epoch_is_sure():
-            kept.keep(trial, self._session.backend.arrays())
+            kept.keep(trial, self._training.backend.arrays())

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.holdout import masked_rows
 from streammach.data.store.dataset import Dataset
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
 from streammach.files.reading import sha256
@@ -24,6 +25,7 @@ from streammach.machine import NAMED, USUAL, advise_memory, size_text
 from streammach.model.model import Model
 from streammach.model.shrink import plain
 from streammach.parts.switches import SWITCHES
+from streammach.parts.training import Training
 from streammach.planning.choose import plan as choose
 from streammach.planning.constraints import Constraints
 from streammach.rows.block import RowBlock
@@ -215,6 +217,16 @@ def _new_rows(data: Dataset, model: Model) -> tuple[NDArray[np.bool_], NDArray[n
             judges[some] = new[some]
             judges[start + lists.rows[lists.classes >= model.spec.n_classes]] = False
     return new, judges
+
+
+def begin_from_start(training: Training, start: Start) -> None:
+    """Let a backend begin from the weights of another model."""
+    arrays, model, data = training.backend.arrays(), start.model, training.dataset
+    raised = begin_from(arrays, model, data.features)
+    one_label = model.spec.exact and not (data.listed or model.dense)
+    if one_label and training.excluded is not None and start.training is not None:
+        rows = masked_rows(data, training.new & ~training.excluded)
+        begin_classes(arrays["weights"], raised, rows, data.label_counts, model.spec.n_columns)
 
 
 def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> NDArray[Any]:

@@ -156,15 +156,16 @@ def test_rows_are_taken_while_there_is_time_and_read_later(
 ):  # fmt: skip
     monkeypatch.setattr(labels, "LEAST_SECONDS", 0.0)
     clock, added = itertools.chain(left, itertools.repeat(9.0)), []
-    session = SimpleNamespace(
-        options=SimpleNamespace(pair_rows=pair_rows), tell=lambda text: None, check=lambda: None,
+    training = SimpleNamespace(
+        options=SimpleNamespace(pair_rows=pair_rows), report=lambda text: None,
+        check_stop=lambda: None,
         findings=Findings(Path(tmp_path), "one", lasting=True),
         clock=type("C", (), {"remaining_seconds": property(lambda self: next(clock))})(),
     )  # fmt: skip
     learner = Learner()
-    assert learn_from(session, learner, lambda: [10] * 20, added.append, 2.0) == n_rows
+    assert learn_from(training, learner, lambda: [10] * 20, added.append, 2.0) == n_rows
     assert sum(added) == n_rows
     again = Learner()
-    assert learn_from(session, again, lambda: [], added.append, 2.0) == n_rows
+    assert learn_from(training, again, lambda: [], added.append, 2.0) == n_rows
     assert (again.theta == n_rows).all()
     assert sum(added) == n_rows

@@ -30,12 +30,12 @@ def judged_by(rng, back, *, listed=True, known=None, n_rows=N_ROWS, weights=Fals
         ids = np.argsort(-scores, axis=1)[:, :k]
         return ids, np.take_along_axis(scores, ids, axis=1)
 
-    session = SimpleNamespace(
+    training = SimpleNamespace(
         dataset=SimpleNamespace(listed=listed), known=known,
-        held=SimpleNamespace(rows=rows),
+        holdout=SimpleNamespace(rows=rows),
         findings=SimpleNamespace(once=lambda name, kind, find: find()),
     )  # fmt: skip
-    return fit_label_prior(session, ranking, log_rows)
+    return fit_label_prior(training, ranking, log_rows)
 
 
 @pytest.mark.parametrize("lacks", [0.1, 0.3])

@@ -223,7 +223,7 @@ def test_rows_with_a_label_that_no_other_row_has_do_not_calibrate(rng):
     rows = replace(block_of(rng, 5, 9, 4), classes=np.array([0, 1, 2, 3, 1], np.int32))
     dataset = SimpleNamespace(label_counts=np.array([3, 2, 1, 9]))
     held = SimpleNamespace(rows=rows, mask=np.ones(15, bool))
-    session = SimpleNamespace(dataset=dataset, held=held)
-    assert calibrating_rows(session, 10_000).classes.tolist() == [0, -1, -1, 3, -1]
+    training = SimpleNamespace(dataset=dataset, holdout=held)
+    assert calibrating_rows(training, 10_000).classes.tolist() == [0, -1, -1, 3, -1]
     held.mask = None  # rows of another store: all of these labels were seen
-    assert calibrating_rows(session, 10_000).classes.tolist() == [0, 1, 2, 3, 1]
+    assert calibrating_rows(training, 10_000).classes.tolist() == [0, 1, 2, 3, 1]

@@ -13,6 +13,7 @@ import streammach as sm
 from streammach.figures import EpochFigures
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
+from streammach.parts.training import LOG
 from streammach.prediction.diagnose import QueryTime, query_time
 from streammach.prediction.metrics import RowGroup
 from streammach.reports import html
@@ -25,7 +26,7 @@ from streammach.reports.row_plots import (
     tenths_plot,
 )
 from streammach.reports.run_plots import epochs_plot, stages_plot
-from streammach.training.events import LOG, RunLog, read_log
+from streammach.training.events import RunLog, read_log
 from tests.reports.reading import Reader
 
 

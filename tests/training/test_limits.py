@@ -10,9 +10,10 @@ import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.clock import Clock, TimeOver
 from streammach.data.holdout import hold_out
+from streammach.parts.training import Training
 from streammach.planning.cost import trial
-from streammach.training import fit, trials
 from streammach.training import trial as trial_module
+from streammach.training import trials
 from streammach.training.time_budget import FEWEST_ROWS, TimeBudget
 from streammach.training.trainer import Trainer
 
@@ -89,7 +90,7 @@ def test_the_best_trial_is_the_model_where_epochs_reach_less(trained, monkeypatc
 
     monkeypatch.setattr(trial_module.BestTrial, "keep", keep)
     said = []
-    monkeypatch.setattr(fit.Session, "tell", lambda self, text: said.append(text))
+    monkeypatch.setattr(Training, "report", lambda self, text: said.append(text))
     run, _, _ = trained(60, 0.4, learning_rate=0.5, model_size="full", last_passes=0)
     best, weights = max(kept, key=lambda one: one[0].score)
     assert np.array_equal(run.model.weights, weights)

@@ -14,7 +14,7 @@ from streammach.spec.training import TrainingOptions
 from streammach.training.search import Search
 from streammach.training.trial import Trial
 from streammach.training.trials import TrialRunner
-from tests.builders import changed, fit, session_of
+from tests.builders import changed, fit, training_of
 
 CLASSES, FEATURES = 60, 16
 
@@ -77,7 +77,7 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
 
     monkeypatch.setattr(TrialRunner, "run", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})
-    search = Search(session_of(data, plan, held), TrainingOptions(transform="raw"))
+    search = Search(training_of(data, plan, held), TrainingOptions(transform="raw"))
     assert search.choose()[0].loss == "independent"
     reached["joint"] = 0.6
     assert search.choose()[0].loss == "joint"

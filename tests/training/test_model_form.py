@@ -46,9 +46,9 @@ class Table:
         self.lossy, self.n_rows, self.asked = dict(lossy), n_rows, []
         self.whole, self.counts = ModelForm(weights="float32", n_repetitions=8), None
         dataset = SimpleNamespace(n_classes=9, listed=False)
-        self.session = SimpleNamespace(
+        self.training = SimpleNamespace(
             plan=SimpleNamespace(config=SimpleNamespace(dense=dense)), dataset=dataset,
-            at=lambda done, total: None, known=known, clock=Clock(),
+            report_progress=lambda done, total: None, known=known, clock=Clock(),
         )  # fmt: skip
 
     ways = FormComparison.ways
@@ -86,9 +86,9 @@ class Known(FormComparison):
 
     def __init__(self, rows, found, n_classes):
         self.__dict__.update(
-            session=SimpleNamespace(
-                check=lambda: None, findings=Findings(Path(), "", lasting=False),
-                held=SimpleNamespace(rows=rows, mask=None),
+            training=SimpleNamespace(
+                check_stop=lambda: None, findings=Findings(Path(), "", lasting=False),
+                holdout=SimpleNamespace(rows=rows, mask=None),
                 dataset=SimpleNamespace(
                     n_classes=n_classes, listed=rows.labels is not None, n_rows=10_000,
                     label_counts=np.arange(1, n_classes + 1),

@@ -41,14 +41,14 @@ class Seconds:
 def learn(rng, losses, most_rows=None, clock=NEVER):
     """Learn from passes of 100 rows; return how many rows it were, and what was told."""
     seen, told, left = [], [], iter(losses)
-    session = SimpleNamespace(
+    training = SimpleNamespace(
         dataset=SimpleNamespace(n_rows=100), options=SimpleNamespace(pair_rows=most_rows),
-        clock=clock, findings=Findings(Path(), "one", lasting=False), tell=told.append,
+        clock=clock, findings=Findings(Path(), "one", lasting=False), report=told.append,
     )  # fmt: skip
     learner = SimpleNamespace(
         learn=lambda rows: seen.append(rows.n_rows), state=dict, begin=lambda: None
     )
-    n_rows = learn_while_it_pays(session, learner, lessons_of(rng), lambda: next(left), 1.0)
+    n_rows = learn_while_it_pays(training, learner, lessons_of(rng), lambda: next(left), 1.0)
     assert n_rows == sum(seen)
     return n_rows, told
 

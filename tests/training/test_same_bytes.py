@@ -236,7 +236,8 @@ def test_checkpoints_that_a_kill_left_of_a_finished_training_go(made, tmp_path, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("streammach.training.fit.remove_folder", dies)
+        end = "finalize" if part is None else "train"
+        patch.setattr(f"streammach.training.{end}.remove_folder", dies)
         with pytest.raises(KeyboardInterrupt):
             train()
     kept = tmp_path / "run" / "checkpoints"

@@ -74,7 +74,7 @@ def test_counts_leave_the_time_for_hashed_models_and_for_the_fits_beside_them(pa
     plan = pace._plan
     table = timetable(plan.facts, plan.config, sm.TrainingOptions(), speed=known_speed())
     needed = sum(table[name] for name in (SEARCH, EPOCHS, RANKING, BESIDE, CALIBRATION))
-    assert 60 - pace.ahead.seconds >= needed + 8
+    assert 60 - pace.first.seconds >= needed + 8
 
 
 def test_counts_have_all_the_time_where_hashed_models_would_not_begin(paced):
@@ -82,7 +82,7 @@ def test_counts_have_all_the_time_where_hashed_models_would_not_begin(paced):
     whole = pace._whole.seconds
     for hashed, share in ((10, 1 - 10 / whole), (0.9 * whole, 0.5), (whole, 1)):
         pace._hashed = hashed
-        assert pace.ahead.seconds == pytest.approx(share * whole)
+        assert pace.first.seconds == pytest.approx(share * whole)
 
 
 def test_what_follows_is_reckoned_as_slow_as_what_was(paced):
@@ -143,7 +143,7 @@ def test_a_training_compiles_first_where_the_compiler_has_no_room_beside_it(
     store = tiny.store("train.zarr", n_rows=300, n_classes=12)
     least = sm.plan(store, **SHAPE, memory="2GB").projected_bytes
     tight, options = sm.plan(store, **SHAPE, memory=least), TrainingOptions(epochs=1)
-    monkeypatch.setattr("streammach.training.session.compile_first", lambda *_, most: False)
+    monkeypatch.setattr("streammach.training.opening.compile_first", lambda *_, most: False)
     with pytest.raises(BudgetError, match="no compiled kernels can be kept") as refused:
         Trainer(tight, options).fit(store, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -159,7 +159,7 @@ def test_a_training_compiles_first_where_the_compiler_has_no_room_beside_it(
         asked.append((function, options.transform, most))
         return True
 
-    monkeypatch.setattr("streammach.training.session.compile_first", compiled)
+    monkeypatch.setattr("streammach.training.opening.compile_first", compiled)
     other = fit(store, tmp_path / "other", tight, epochs=1, transform="l2")  # a kind of its own
     assert other.result.projected_bytes == least
     assert asked == [("streammach.training.small_training:train_few", "l2", least)]

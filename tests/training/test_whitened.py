@@ -9,7 +9,7 @@ from streammach.parts.whitening import part
 from streammach.parts.whitening.part import Spread, whitening_map
 from streammach.spec.training import TrainingOptions
 from streammach.training.search import Search
-from tests.builders import fit, held_out, session_of
+from tests.builders import fit, held_out, training_of
 
 D, CLASSES = 12, 30
 SHORT = {"epochs": 2, "learning_rate": 0.01, "transform": "raw"}
@@ -80,7 +80,7 @@ def test_held_out_rows_are_not_looked_at(stores, monkeypatch):
     monkeypatch.setattr(Spread, "add", lambda self, rows: seen.append(rows.n_rows))
     monkeypatch.setattr(Spread, "basis", lambda self: None)
     monkeypatch.setattr(Spread, "n_rows", property(lambda self: sum(seen)))
-    whitening_map(session_of(data, planned(data), held), "raw")
+    whitening_map(training_of(data, planned(data), held), "raw")
     assert sum(seen) == data.n_rows - held.mask.sum()
 
 
@@ -90,7 +90,7 @@ def test_a_part_of_many_rows_is_enough(stores, monkeypatch):
     monkeypatch.setattr(Spread, "enough", property(lambda self: True))
     held = held_out(data, planned(data))
     checks = []
-    whitening_map(session_of(data, planned(data), held, lambda: checks.append(1)), "raw")
+    whitening_map(training_of(data, planned(data), held, lambda: checks.append(1)), "raw")
     assert len(checks) == 1
 
 

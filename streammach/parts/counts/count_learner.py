@@ -23,7 +23,6 @@ from streammach.data.holdout import masked_blocks
 from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
 from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.model.findings import LEAST_SECONDS
-from streammach.parts.base import PartSession
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting
@@ -37,6 +36,7 @@ from streammach.parts.counts.group_fit import (
 )
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import SavedCounts
+from streammach.parts.training import Training
 from streammach.prediction.metrics import propensities
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
@@ -69,25 +69,25 @@ SAVE_SECONDS = 60.0  # between two states of the learning that are kept
 class StageRows:
     """What is done of a stage, in rows."""
 
-    def __init__(self, session: PartSession, total: int) -> None:
-        self._session, self._done, self._total = session, 0, total
+    def __init__(self, training: Training, total: int) -> None:
+        self._training, self._done, self._total = training, 0, total
 
     def add(self, n_rows: int) -> None:
         """Note that rows are done."""
         self._done += n_rows
-        self._session.at(self._done, max(self._total, int(self._done / MOST_SHARE)))
+        self._training.report_progress(self._done, max(self._total, int(self._done / MOST_SHARE)))
 
 
 class CountLearner:
     """Counts the pairs of a store, fits their weights and learns feature and pair weights."""
 
-    def __init__(self, session: PartSession) -> None:
-        self._session = session
-        self._dataset, self._held = session.dataset, session.held
-        self._mask = session.held.mask  # rows that are neither counted nor learnt from
-        self._clock, self._options = session.clock, session.options
-        self._said = words(session.dataset.listed)
-        config = session.plan.config
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._dataset, self._held = training.dataset, training.holdout
+        self._mask = training.holdout.mask  # rows that are neither counted nor learnt from
+        self._clock, self._options = training.clock, training.options
+        self._said = words(training.dataset.listed)
+        config = training.plan.config
         self._max_pairs = config.size_of("counts")
         self._threads = config.placement.threads
         rows = self._held.rows.with_known_class
@@ -98,7 +98,7 @@ class CountLearner:
 
     def run(self) -> SavedCounts:
         """Return counts with the best weights that there is time for."""
-        self._session.begin(COUNTING)
+        self._training.begin_stage(COUNTING)
         table = self._count_rows()
         started = start_weights(np.zeros(table.n_features, np.int32))
         if self._fitting.n_fit < MIN_FIT_ROWS:
@@ -108,19 +108,19 @@ class CountLearner:
             return SavedCounts(
                 table=table, start=started, grouped=usual, learnt=usual, reasons=(why,)
             )
-        self._session.begin(WEIGHING)
+        self._training.begin_stage(WEIGHING)
         self._limit_fits(table, started)
         start, grouped, why = self._choose_grouping(table)
-        self._session.note_metrics(STAGE, grouped.reached)
+        self._training.log_metrics(STAGE, grouped.reached)
         spare, learnt, n_rows = SPARE * grouped.seconds, grouped, 0
         if self._clock.remaining_seconds > spare:
-            self._session.begin(LEARNING)
+            self._training.begin_stage(LEARNING)
             start, n_rows = self._learn_weights(table, grouped.weights(start), spare)
         if n_rows or (self._clock.remaining_seconds > spare and not self._clock.limited):
-            self._session.begin(WEIGHING_PAIRS)
-            learnt = self._fitting.once(self._session, "pairs", table, start)
-            self._session.note_metrics(STAGE, learnt.reached)
-            self._session.tell(
+            self._training.begin_stage(WEIGHING_PAIRS)
+            learnt = self._fitting.once(self._training, "pairs", table, start)
+            self._training.log_metrics(STAGE, learnt.reached)
+            self._training.report(
                 f"counts with feature and pair weights: held-out {self._said.both} "
                 f"{learnt.reached.text}"
             )
@@ -153,7 +153,7 @@ class CountLearner:
         """Yield the first rows of the store, and which are held out; note what share is done."""
         with closing(ahead(self._masked_rows(self._mask), "counted", patience=None)) as blocks:
             for block, held in blocks:
-                self._session.check()
+                self._training.check_stop()
                 some = min(n_rows, block.n_rows)
                 yield block.part(0, some), held[:some]
                 n_rows -= some
@@ -180,15 +180,15 @@ class CountLearner:
             return usual_gains(facts.n_features)
         n_rows = max(1, facts.n_rows * room // facts.nnz)
         some = self._count(None, n_rows)
-        self._session.begin(WEIGHING)
+        self._training.begin_stage(WEIGHING)
         start, grouped, _ = self._choose_grouping(some)
         found = grouped.weights(start)
-        self._session.begin(COUNTING)
+        self._training.begin_stage(COUNTING)
         slope = np.maximum(found.slope, MIN_SLOPE)
         return PairGainModel(slope[found.group], found.match[found.group])
 
     def _count_rows(self) -> CountTable:
-        facts, findings = self._dataset.facts, self._session.findings
+        facts, findings = self._dataset.facts, self._training.findings
         place, identity = findings.folder / TABLE, findings.identity
         if findings.lasting and place.is_dir():
             with suppress(ModelError, MismatchError, DiskError):
@@ -211,7 +211,7 @@ class CountLearner:
             each = 1 if model is None else 2
             marks = MARK_BYTES * (1 + facts.weighted) * facts.nnz
             passes = 2 + each * -(-marks // max(mark_bytes, 1))  # the last: sorts
-            done = StageRows(self._session, passes * first)
+            done = StageRows(self._training, passes * first)
             return count_pairs(
                 lambda: self._rows_by_label(first, done), facts.n_features, facts.n_classes,
                 max_pairs=self._max_pairs, mark_bytes=mark_bytes,
@@ -221,12 +221,12 @@ class CountLearner:
         try:
             table = count_for_model(gain_model)
         except OverflowError:  # six standard errors above the store's estimate, or a false one
-            self._session.tell("the store holds more pairs than it says")
+            self._training.report("the store holds more pairs than it says")
             gain_model = usual_gains(facts.n_features)
             table = count_for_model(gain_model)
         of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
         kept = "" if gain_model is None else ", those that add most"
-        self._session.tell(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
+        self._training.report(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")
         return table
 
     def _choose_grouping(self, table: CountTable) -> tuple[GroupWeights, Fitted, str]:
@@ -234,19 +234,19 @@ class CountLearner:
         ways = groupings(self._dataset, table)
         tried: dict[str, HeldOutMetrics] = {}
         for i, (name, group) in enumerate(ways.items()):
-            self._session.check()
-            self._session.at(i, len(ways) + WHOLE_FIT)
-            tried[name] = self._session.findings.once(
+            self._training.check_stop()
+            self._training.report_progress(i, len(ways) + WHOLE_FIT)
+            tried[name] = self._training.findings.once(
                 "screened", HeldOutMetrics,
                 partial(self._fitting.screen, table, start_weights(group)),
                 of=[name, table.n_pairs, self._fitting.n_fit],
             )  # fmt: skip
-            self._session.tell(f"by {name}: held-out {self._said.both} {tried[name].text}")
+            self._training.report(f"by {name}: held-out {self._said.both} {tried[name].text}")
         best = max(tried, key=lambda name: tried[name].selection_score)
         figures = scores_text(tried.items())
-        self._session.at(len(ways), len(ways) + WHOLE_FIT)
+        self._training.report_progress(len(ways), len(ways) + WHOLE_FIT)
         start = start_weights(ways[best])
-        fitted = self._fitting.once(self._session, f"counts-{table.n_pairs}", table, start)
+        fitted = self._fitting.once(self._training, f"counts-{table.n_pairs}", table, start)
         return start, fitted, f"{best}: held-out {self._said.both} {figures}"
 
     def _learn_weights(
@@ -257,7 +257,7 @@ class CountLearner:
         Rows with lists have classifiers of their labels. Where time is short, the learning ends
         when only `spare` seconds and those of the hashed models are left.
         """
-        data, fitting, session = self._dataset, self._fitting, self._session
+        data, fitting, training = self._dataset, self._fitting, self._training
         n_rows = data.n_rows - (0 if self._held.mask is None else int(self._held.mask.sum()))
         if data.listed:
             with LabelLearner(
@@ -265,11 +265,11 @@ class CountLearner:
                 gains=1 / propensities(data.label_counts, data.n_rows), threads=self._threads,
             ) as labels:  # fmt: skip
                 n_rows = min(self._options.pair_rows or n_rows, n_rows, labels.most)
-                self._learnt = StageRows(session, 2 * n_rows)  # they are taken, and learnt from
-                n_rows = learn_from(session, labels, self._pair_updates, self._learnt.add, spare)
+                self._learnt = StageRows(training, 2 * n_rows)  # they are taken, and learnt from
+                n_rows = learn_from(training, labels, self._pair_updates, self._learnt.add, spare)
             return labels.weights(), n_rows
         usual = min(int(USUAL_PASSES * n_rows), MOST_LESSONS)
-        self._learnt = StageRows(session, self._options.pair_rows or usual)
+        self._learnt = StageRows(training, self._options.pair_rows or usual)
         scorer = CountScorer(weigh(table, alone, fitting.workers), self._threads)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
@@ -284,7 +284,7 @@ class CountLearner:
         del found
         with PairLearner(table, alone, threads=self._threads) as learner:
             n_rows = learn_while_it_pays(
-                session, learner, self._pair_updates, lambda: loss(learner.weights()), spare
+                training, learner, self._pair_updates, lambda: loss(learner.weights()), spare
             )
         scorer.close()
         return learner.weights(), n_rows
@@ -300,7 +300,7 @@ class CountLearner:
 
         with closing(ahead(take_rows(), "lessons", patience=None)) as lessons:
             for rows in lessons:
-                self._session.check()
+                self._training.check_stop()
                 yield rows
                 self._learnt.add(rows.n_rows)
 
@@ -350,7 +350,7 @@ class PairUpdateState:
 
 
 def learn_while_it_pays(
-    session: PartSession, learner: PairLearner, lessons: Callable[[], Iterable[RowBlock]],
+    training: Training, learner: PairLearner, lessons: Callable[[], Iterable[RowBlock]],
     loss: Callable[[], float], spare: float,
 ) -> int:  # fmt: skip
     """Learn from rows, pass after pass, while held-out rows gain by it; return how many it were.
@@ -358,9 +358,9 @@ def learn_while_it_pays(
     From the middle of the first pass on their loss is computed after every quarter of a pass. What
     was learnt before an interruption is gone on with. It ends when `spare` seconds are left.
     """
-    n_rows, most = session.dataset.n_rows, session.options.pair_rows
+    n_rows, most = training.dataset.n_rows, training.options.pair_rows
     enough, began = MOST_LESSONS if most is None else most, time.monotonic()
-    at = session.findings.load(LEARNT, PairUpdateState, learner.state())
+    at = training.findings.load(LEARNT, PairUpdateState, learner.state())
     if at is None:
         learner.begin()
         at = PairUpdateState(seen=0, loss=None, due=n_rows // 2)
@@ -373,21 +373,21 @@ def learn_while_it_pays(
                 continue
             learner.learn(rows)
             at = replace(at, seen=passed)
-            if at.seen >= enough or session.clock.remaining_seconds < spare:
+            if at.seen >= enough or training.clock.remaining_seconds < spare:
                 break
             if most is None and at.seen >= at.due:
                 before, now = at.loss, loss()
                 at = replace(at, loss=now, due=at.due + max(n_rows // QUARTERS, 1))
-                session.tell(f"learnt pairs from {at.seen:,} rows: held-out loss {now:z.3f}")
+                training.report(f"learnt pairs from {at.seen:,} rows: held-out loss {now:z.3f}")
                 if before is not None and before - now < PASS_GAIN / QUARTERS:
                     break
                 if time.monotonic() - last_saved >= SAVE_SECONDS:
-                    session.findings.save(LEARNT, at, learner.state())
+                    training.findings.save(LEARNT, at, learner.state())
                     last_saved = time.monotonic()
     except Interrupted:
         if at.seen:
-            session.findings.save(LEARNT, at, learner.state())
+            training.findings.save(LEARNT, at, learner.state())
         raise
     if time.monotonic() - began >= LEAST_SECONDS:
-        session.findings.save(LEARNT, replace(at, done=True), learner.state())
+        training.findings.save(LEARNT, replace(at, done=True), learner.state())
     return at.seen

@@ -18,7 +18,6 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.errors import ModelError
 from streammach.figures import HeldOutMetrics
-from streammach.parts.base import PartSession
 from streammach.parts.counts.count_bytes import (
     FIT_BYTES,
     FIT_CANDIDATES,
@@ -26,6 +25,7 @@ from streammach.parts.counts.count_bytes import (
     evidence_bytes,
 )
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
+from streammach.parts.training import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_discount
 from streammach.prediction.selection_metrics import measure_hits, measure_ids, score_rows
@@ -135,9 +135,7 @@ class Fitting:
         hits = top_k_hits(found.part(half, self.n_fit), weights, self.workers)
         return measure_hits(self.rows.part(self._first + half, self._first + self.n_fit), hits)
 
-    def once(
-        self, session: PartSession, name: str, table: CountTable, start: GroupWeights
-    ) -> Fitted:
+    def once(self, training: Training, name: str, table: CountTable, start: GroupWeights) -> Fitted:
         """Return a fit by its name; one that was done before is read."""
 
         def fit() -> Fitted:
@@ -145,7 +143,7 @@ class Fitting:
             found = self.fit(table, start)
             return msgspec.structs.replace(found, seconds=time.monotonic() - began)
 
-        return session.findings.once(name, Fitted, fit, of=self.n_fit)
+        return training.findings.once(name, Fitted, fit, of=self.n_fit)
 
     def fit(self, table: CountTable, start: GroupWeights) -> Fitted:
         """Fit the weights on candidates by `start` and by the hashed models.

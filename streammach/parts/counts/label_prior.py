@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.figures import HeldOutMetrics
-from streammach.parts.base import PartSession
 from streammach.parts.counts.neighbour_fit import CANDIDATES, judges
+from streammach.parts.training import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
@@ -30,7 +30,7 @@ class LabelPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fit_label_prior(
-    session: PartSession, ranking: Ranking, log_rows: NDArray[np.float32]
+    training: Training, ranking: Ranking, log_rows: NDArray[np.float32]
 ) -> LabelPrior | None:
     """Return how much of a fit's tilt held-out rows give back, None if nothing.
 
@@ -38,7 +38,7 @@ def fit_label_prior(
     the weights that all want, and with similar training rows, frequent labels may come first more
     often. `log_rows` are ln n_i of the K classes, float32.
     """
-    rows = None if session.known is not None else judges(session)
+    rows = None if training.known is not None else judges(training)
     if rows is None:
         return None
 
@@ -56,5 +56,5 @@ def fit_label_prior(
         score_discount(0.0)
         return LabelPrior(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
 
-    found = session.findings.once("tilt", LabelPrior, fit_discount)
+    found = training.findings.once("tilt", LabelPrior, fit_discount)
     return found if found.back else None

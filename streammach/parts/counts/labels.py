@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from streammach.counts.label_learning import LabelLearner
 from streammach.model.findings import LEAST_SECONDS
-from streammach.parts.base import PartSession
+from streammach.parts.training import Training
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
 
@@ -16,7 +16,7 @@ SOLVING = 2.0  # times as long as to take the rows it takes at most to learn fro
 
 
 def learn_from(
-    session: PartSession, learner: LabelLearner, lessons: Callable[[], Iterable[RowBlock]],
+    training: Training, learner: LabelLearner, lessons: Callable[[], Iterable[RowBlock]],
     add: Callable[[int], None], spare: float,
 ) -> int:  # fmt: skip
     """Take rows and learn from them; return how many they are.
@@ -25,25 +25,25 @@ def learn_from(
     seconds are left in the end; what is not learnt by then is of no use. What was learnt before an
     interruption is read.
     """
-    most, began = session.options.pair_rows, time.monotonic()
+    most, began = training.options.pair_rows, time.monotonic()
     enough = learner.most if most is None else most
-    n_rows: int | None = session.findings.load(LEARNT, Count, learner.state())
+    n_rows: int | None = training.findings.load(LEARNT, Count, learner.state())
     if n_rows is not None:
         return n_rows
     for rows in lessons() if enough else ():
         learner.take(rows)
         later = SOLVING * (time.monotonic() - began) + spare
-        if learner.full or learner.n_rows >= enough or session.clock.remaining_seconds < later:
+        if learner.full or learner.n_rows >= enough or training.clock.remaining_seconds < later:
             break
     done = 0
     for share in learner.learn():
-        session.check()
-        if session.clock.remaining_seconds < spare and share < 1:
-            session.tell("no time was left to learn labels")
+        training.check_stop()
+        if training.clock.remaining_seconds < spare and share < 1:
+            training.report("no time was left to learn labels")
             return 0
         add(int(share * learner.n_rows) - done)
         done = int(share * learner.n_rows)
-    session.tell(f"learnt labels from {learner.n_rows:,} rows")
+    training.report(f"learnt labels from {learner.n_rows:,} rows")
     if time.monotonic() - began >= LEAST_SECONDS:
-        session.findings.save(LEARNT, learner.n_rows, learner.state())
+        training.findings.save(LEARNT, learner.n_rows, learner.state())
     return learner.n_rows

@@ -19,9 +19,9 @@ from streammach.figures import HeldOutMetrics
 from streammach.linear.late import BEST, NEGATIVES, LateLabels, examples_of, rank_again
 from streammach.linear.learner import LinearLearner, LinearOptions
 from streammach.linear.weights import LinearScorer
-from streammach.parts.base import PartSession
 from streammach.parts.counts.count_bytes import late_rows
 from streammach.parts.counts.neighbour_fit import judges
+from streammach.parts.training import Training
 from streammach.prediction.metrics import MOST, propensities
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows
@@ -48,46 +48,46 @@ class LateFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: HeldOutMetrics
 
 
-def late_labels(session: PartSession, ranking: Ranking) -> tuple[LateLabels, LateFit] | None:
+def late_labels(training: Training, ranking: Ranking) -> tuple[LateLabels, LateFit] | None:
     """Return the classifiers with the weight that held-out rows want, None without any."""
-    rows = None if session.interim else judges(session)
+    rows = None if training.interim else judges(training)
     if rows is None:
         return None
     made: list[LateLabels] = []
 
     def fit_late() -> LateFit:
-        session.begin(LATE)
-        made.append(_learn_classifiers(session, ranking))
-        return _fit(made[0], rows, ranking, session.plan.config.placement.threads)
+        training.begin_stage(LATE)
+        made.append(_learn_classifiers(training, ranking))
+        return _fit(made[0], rows, ranking, training.plan.config.placement.threads)
 
     try:
-        fit = session.findings.once("late", LateFit, fit_late)
+        fit = training.findings.once("late", LateFit, fit_late)
         if not fit.weight:
             return None
-        late = made.pop() if made else _learn_classifiers(session, ranking)
+        late = made.pop() if made else _learn_classifiers(training, ranking)
     except TimeOver:
-        session.tell("no time was left to learn classifiers of labels")
+        training.report("no time was left to learn classifiers of labels")
         return None
     return LateLabels(classifiers=late.classifiers, weight=fit.weight), fit
 
 
-def _learn_classifiers(session: PartSession, ranking: Ranking) -> LateLabels:
+def _learn_classifiers(training: Training, ranking: Ranking) -> LateLabels:
     """Return classifiers learnt from rows that are not held out; TimeOver without the time."""
-    data, threads = session.dataset, session.plan.config.placement.threads
-    taken = [*_take_rows(session, ranking)]
+    data, threads = training.dataset, training.plan.config.placement.threads
+    taken = [*_take_rows(training, ranking)]
     rows = RowBlock.concat([part for part, _ in taken])
     best = np.concatenate([own for _, own in taken])
     taken.clear()
     examples, most = examples_of(rows.lists, best, data.n_classes)
     scale = (np.bincount(rows.features, minlength=data.n_features) > 0).astype(np.float32)
     # All that PSP@5 asks for, or a root of it: then P@1 and PSP@5 both gain.
-    power = -1.0 if session.options.optimise == PROPENSITY else -0.25
+    power = -1.0 if training.options.optimise == PROPENSITY else -0.25
     gains = propensities(data.label_counts, data.n_rows) ** power
 
     def tell(done: int) -> None:
-        session.check()
-        session.clock.check()
-        session.at(1 + done / data.n_classes, 2)
+        training.check_stop()
+        training.clock.check()
+        training.report_progress(1 + done / data.n_classes, 2)
 
     learner = LinearLearner(rows, scale, OPTIONS, threads)
     found = learner.learn(data.n_classes, examples, most, gains=gains.astype(np.float32), tell=tell)
@@ -95,23 +95,23 @@ def _learn_classifiers(session: PartSession, ranking: Ranking) -> LateLabels:
 
 
 def _take_rows(
-    session: PartSession, ranking: Ranking
+    training: Training, ranking: Ranking
 ) -> Iterator[tuple[RowBlock, NDArray[np.int32]]]:
     """Yield rows to learn from, and what they are taken for, while there is room and time."""
-    data, began = session.dataset, time.monotonic()
-    most, n = late_rows(data.facts, session.plan.config.size_of("counts")), 0
-    for block, held in masked_blocks(data, session.held.mask):
+    data, began = training.dataset, time.monotonic()
+    most, n = late_rows(data.facts, training.plan.config.size_of("counts")), 0
+    for block, held in masked_blocks(data, training.holdout.mask):
         chosen = np.flatnonzero(~held & (block.weights > 0))
         for start in range(0, len(chosen), STEP):
-            session.check()
+            training.check_stop()
             some = block.take(chosen[start : min(start + STEP, start + most - n)])
             if not some.n_rows:
                 return
             best = ranking(some, NEGATIVES)[0].astype(np.int32)
             n += some.n_rows
-            session.at(n / most, 2)
+            training.report_progress(n / most, 2)
             yield some.beyond(data.n_common_features), best
-            if session.clock.remaining_seconds < SOLVING * (time.monotonic() - began):
+            if training.clock.remaining_seconds < SOLVING * (time.monotonic() - began):
                 return
 
 

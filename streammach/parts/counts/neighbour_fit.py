@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.data.holdout import masked_blocks
 from streammach.figures import HeldOutMetrics
-from streammach.parts.base import PartSession
 from streammach.parts.counts.count_bytes import near_room
+from streammach.parts.training import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows
@@ -37,16 +37,16 @@ class NeighbourFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: HeldOutMetrics
 
 
-def judges(session: PartSession) -> RowBlock | None:
+def judges(training: Training) -> RowBlock | None:
     """Return held-out rows with lists of labels that decide, None if there are too few."""
-    rows = session.held.rows.with_known_class
-    if not session.dataset.listed or rows.n_rows < LEAST:
+    rows = training.holdout.rows.with_known_class
+    if not training.dataset.listed or rows.n_rows < LEAST:
         return None
     return rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
 
 
 def neighbours(
-    session: PartSession, ranking: Ranking, each: Each
+    training: Training, ranking: Ranking, each: Each
 ) -> tuple[Neighbours, NDArray[np.float32], NeighbourFit] | None:
     """Return the training rows with the weight that held-out rows want, None if that is 0.
 
@@ -54,43 +54,43 @@ def neighbours(
     rows at the end. `each` calls work with ranges of rows, on all threads. A training that goes on
     has the weight of its run.
     """
-    known = session.known
+    known = training.known
     before = None if known is None or known.near is None else known.near.weight
-    rows = None if known is not None and before is None else judges(session)
+    rows = None if known is not None and before is None else judges(training)
     if rows is None:
         return None
     made: list[tuple[Neighbours, NDArray[np.float32]]] = []
 
     def fit_neighbours() -> NeighbourFit:
-        made.append(_gather_rows(session))
+        made.append(_gather_rows(training))
         weights = WEIGHTS if before is None else (0.0, before)
-        return _fit(session, made[0][0], rows, ranking, weights, each)
+        return _fit(training, made[0][0], rows, ranking, weights, each)
 
-    fit = session.findings.once("neighbours", NeighbourFit, fit_neighbours)
+    fit = training.findings.once("neighbours", NeighbourFit, fit_neighbours)
     weight = fit.weight if before is None else before
     if not weight:
         return None
-    found, norms = made.pop() if made else _gather_rows(session)
+    found, norms = made.pop() if made else _gather_rows(training)
     return replace(found, weight=weight), norms, fit
 
 
-def _gather_rows(session: PartSession) -> tuple[Neighbours, NDArray[np.float32]]:
-    data, mask = session.dataset, session.held.mask
+def _gather_rows(training: Training) -> tuple[Neighbours, NDArray[np.float32]]:
+    data, mask = training.dataset, training.holdout.mask
 
     def blocks() -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
         for block, held in masked_blocks(data, mask):
-            session.check()
+            training.check_stop()
             yield block.beyond(data.n_common_features), held
 
-    n_bytes = near_room(session.plan.config.size_of("counts"))
+    n_bytes = near_room(training.plan.config.size_of("counts"))
     return gather_rows(blocks, data.n_features, n_bytes)
 
 
 def _fit(
-    session: PartSession, found: Neighbours, rows: RowBlock, ranking: Ranking,
+    training: Training, found: Neighbours, rows: RowBlock, ranking: Ranking,
     weights: tuple[float, ...], each: Each,
 ) -> NeighbourFit:  # fmt: skip
-    search = NeighbourSearch(replace(found, weight=1.0), session.dataset.n_classes)
+    search = NeighbourSearch(replace(found, weight=1.0), training.dataset.n_classes)
     ids, scores = ranking(rows, CANDIDATES)
     gained = np.empty(ids.shape, np.float32)
     for start in range(0, rows.n_rows, search.most_rows):

@@ -15,7 +15,7 @@ from streammach.data.holdout import masked_rows
 from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
-from streammach.parts.base import Decision, FirstFit, Part, PartSession
+from streammach.parts.base import Part
 from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts import count_learner, saved
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
@@ -27,6 +27,7 @@ from streammach.parts.counts.saved import SavedCounts
 from streammach.parts.counts.warm_counts import WarmCountLearner
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.parts.training import Decision, FirstFit, Training
 from streammach.prediction.ranking import ListRanking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
@@ -73,15 +74,15 @@ class CountsDecision(Decision):
     counts: CountWeights
 
     def __init__(
-        self, session: PartSession, counted: SavedCounts, best: GroupWeights,
+        self, training: Training, counted: SavedCounts, best: GroupWeights,
         reasons: tuple[str, ...], figures: dict[Ranker, HeldOutMetrics],
         transform: Transform | None = None,
     ) -> None:  # fmt: skip
         super().__init__(reasons=(*counted.reasons, *reasons), figures=figures)
-        self._session, self._table, self._weights = session, counted.table, best
+        self._training, self._table, self._weights = training, counted.table, best
         self._transform, self._norms = transform, np.zeros(0, np.float32)
         ranking = self._ranked_by(weigh(self._table, self._weights))
-        near = neighbours(session, ranking, self._scorer.each)
+        near = neighbours(training, ranking, self._scorer.each)
         if near is not None:
             rows, self._norms, fit = near
             self._scorer.close()
@@ -89,11 +90,11 @@ class CountsDecision(Decision):
             self.figures["blend"] = fit.with_them
             self.reasons += (
                 f"labels of similar training rows weigh {rows.weight:g}: held-out "
-                f"{words(session.dataset.listed).both} {fit.with_them.text} with, "
+                f"{words(training.dataset.listed).both} {fit.with_them.text} with, "
                 f"{fit.without.text} without",
             )
-            session.note_metrics("neighbours", fit.with_them)
-        tilt = fit_label_prior(session, ranking, class_logarithms(self._table)[0])
+            training.log_metrics("neighbours", fit.with_them)
+        tilt = fit_label_prior(training, ranking, class_logarithms(self._table)[0])
         if tilt is not None:
             self._weights = replace(best, prior=best.prior + tilt.back)
             self._scorer.close()
@@ -102,38 +103,38 @@ class CountsDecision(Decision):
             self.figures["blend"] = tilt.with_it
             self.reasons += (
                 f"labels weigh {tilt.back:g} ln n more, by their n rows: held-out "
-                f"{words(session.dataset.listed).both} {tilt.with_it.text} with, "
+                f"{words(training.dataset.listed).both} {tilt.with_it.text} with, "
                 f"{tilt.without.text} without",
             )
         self._late: LinearScorer | None = None
-        late = late_labels(session, ranking)
+        late = late_labels(training, ranking)
         if late is not None:
             self.late, own = late
-            threads = session.plan.config.placement.threads
+            threads = training.plan.config.placement.threads
             self._late = LinearScorer(self.late.classifiers, threads)
             ranking = by_classifiers(ranking, self.late, self._late)
             self.figures["blend"] = own.with_them
             self.reasons += (
                 f"classifiers of labels, learnt last, weigh {self.late.weight:g}: held-out "
-                f"{words(session.dataset.listed).both} {own.with_them.text} with, "
+                f"{words(training.dataset.listed).both} {own.with_them.text} with, "
                 f"{own.without.text} without",
             )
-            session.note_metrics(LATE, own.with_them)
+            training.log_metrics(LATE, own.with_them)
         self.ranking = ranking
 
     def _ranked_by(self, counts: CountWeights) -> ListRanking:
-        session, self.counts = self._session, counts
-        self._scorer = CountScorer(counts, session.plan.config.placement.threads)
+        training, self.counts = self._training, counts
+        self._scorer = CountScorer(counts, training.plan.config.placement.threads)
         if self._transform is None:
             return by_counts(None, self._scorer)
-        return by_counts(session.backend, self._scorer, self._transform)
+        return by_counts(training.backend, self._scorer, self._transform)
 
     def learn_held_out(self) -> None:
         """Count the held-out rows, too; no pair is learnt or weighed any more."""
-        session, near = self._session, self.counts.near
+        training, near = self._training, self.counts.near
         self._table.forget_places()
-        for rows in masked_rows(session.dataset, session.held.mask):
-            session.check()
+        for rows in masked_rows(training.dataset, training.holdout.mask):
+            training.check_stop()
             for repeated, _ in rows.rows_by_label():
                 self._table.add(repeated)
         if near is not None:
@@ -161,84 +162,84 @@ class CountsFit(FirstFit):
         """Write it into a folder, which appears whole, or raise DiskError."""
         saved.save(self.counted, folder, identity)
 
-    def decide(self, session: PartSession) -> Decision:
+    def decide(self, training: Training) -> Decision:
         counted, reasons = self.counted, tuple[str, ...]()
         if counted.learns:
             used = counted.best is counted.learnt
-            reasons = (_of_pairs(session, counted.grouped, counted.learnt, used=used),)
+            reasons = (_of_pairs(training, counted.grouped, counted.learnt, used=used),)
         figures: dict[Ranker, HeldOutMetrics] = {"blend": counted.best.reached}
         best = counted.weights(counted.best)
-        return CountsDecision(session, counted, best, reasons, figures)
+        return CountsDecision(training, counted, best, reasons, figures)
 
 
-def _of_pairs(session: PartSession, grouped: Fitted, learnt: Fitted, *, used: bool) -> str:
+def _of_pairs(training: Training, grouped: Fitted, learnt: Fitted, *, used: bool) -> str:
     return (
         f"feature and pair weights {'kept' if used else 'left out'}: "
-        f"held-out {words(session.dataset.listed).both} {learnt.reached.text} with, "
+        f"held-out {words(training.dataset.listed).both} {learnt.reached.text} with, "
         f"{grouped.reached.text} without"
     )
 
 
-def _beside_hashes(session: PartSession, counted: SavedCounts, transform: Transform) -> Decision:
+def _beside_hashes(training: Training, counted: SavedCounts, transform: Transform) -> Decision:
     """Fit the weights of counts beside trained hashed models, and say whether they pay."""
-    backend, both = session.backend, words(session.dataset.listed).both
-    rows = session.held.rows.with_known_class
+    backend, both = training.backend, words(training.dataset.listed).both
+    rows = training.holdout.rows.with_known_class
     if counted.fit_rows < count_learner.MIN_FIT_ROWS:
         reason = f"no counts: {rows.n_rows:,} held-out rows are too few to weigh them"
         return Decision(reasons=(reason,))
     fitting = Fitting(
-        rows, counted.fit_rows, threads=session.plan.config.placement.threads,
+        rows, counted.fit_rows, threads=training.plan.config.placement.threads,
         hashed=HashedModels(backend, transform),
     )  # fmt: skip
-    session.begin(BESIDE)
-    hashed = session.findings.once(
+    training.begin_stage(BESIDE)
+    hashed = training.findings.once(
         "hashed",
         HeldOutMetrics,
         lambda: measure_ranking(rows, by_hashes(backend, "logsum", transform)),
     )
     start = counted.weights(counted.grouped)
-    grouped = learnt = best = fitting.once(session, "beside", counted.table, start)
+    grouped = learnt = best = fitting.once(training, "beside", counted.table, start)
     used = False
     if counted.learns:
-        session.check()
-        session.at(1, 2)
+        training.check_stop()
+        training.report_progress(1, 2)
         with_pairs = counted.weights(counted.learnt)
-        learnt = fitting.once(session, "beside-pairs", counted.table, with_pairs)
-        used = uses_learnt(grouped, learnt, fitting.n_fit, listed=session.dataset.listed)
+        learnt = fitting.once(training, "beside-pairs", counted.table, with_pairs)
+        used = uses_learnt(grouped, learnt, fitting.n_fit, listed=training.dataset.listed)
         if used:
             best, start = learnt, with_pairs
-    session.tell(
+    training.report(
         f"beside hashed models: held-out {both} {grouped.reached.text}, "
         f"with feature and pair weights {learnt.reached.text}"
     )
-    session.note_metrics("hashed models and counts", best.reached)
+    training.log_metrics("hashed models and counts", best.reached)
     better = best.score > hashed.selection_score
     reasons = (
-        _of_pairs(session, grouped, learnt, used=used),
+        _of_pairs(training, grouped, learnt, used=used),
         f"counts {'kept' if better else 'left out'}: held-out {both} "
         f"{best.reached.text} with, {hashed.text} without",
     )
     figures: dict[Ranker, HeldOutMetrics] = {"logsum": hashed, "blend": best.reached}
     if not better:
         return Decision(reasons=(*counted.reasons, *reasons), figures=figures)
-    return CountsDecision(session, counted, best.weights(start), reasons, figures, transform)
+    return CountsDecision(training, counted, best.weights(start), reasons, figures, transform)
 
 
-def _as_in_run(session: PartSession, counted: SavedCounts, transform: Transform) -> Decision:
+def _as_in_run(training: Training, counted: SavedCounts, transform: Transform) -> Decision:
     """Let counts and hashed models weigh as in the run that the training goes on from."""
-    assert session.known is not None, "it goes on"
-    rows, hashed = session.held.rows, by_hashes(session.backend, "logsum", transform)
-    session.begin(BESIDE)
+    assert training.known is not None, "it goes on"
+    rows, hashed = training.holdout.rows, by_hashes(training.backend, "logsum", transform)
+    training.begin_stage(BESIDE)
     weights = counted.weights(counted.learnt)
-    found = CountsDecision(session, counted, weights, (), {}, transform)
+    found = CountsDecision(training, counted, weights, (), {}, transform)
     assert found.ranking is not None, "it ranks"
     figures: dict[Ranker, HeldOutMetrics] = {
         "logsum": measure_ranking(rows, hashed), "blend": measure_ranking(rows, found.ranking)
     }  # fmt: skip
-    session.note_metrics("hashed models and counts", figures["blend"])
+    training.log_metrics("hashed models and counts", figures["blend"])
     reason = (
         f"hashed models weigh {weights.hashed:z.3g} beside counts, as in the run: held-out "
-        f"{words(session.dataset.listed).both} {scores_text(figures.items())}"
+        f"{words(training.dataset.listed).both} {scores_text(figures.items())}"
     )
     found.figures, found.reasons = figures, (*found.reasons, reason)
     return found
@@ -312,24 +313,24 @@ def describe(part: PartPlan) -> str:
     return f"{n / 1e6:z.3g}M pairs" if n >= 1e6 else f"{n / 1e3:z.3g}k pairs"
 
 
-def fit_first(session: PartSession, folder: Path, identity: str) -> CountsFit:
+def fit_first(training: Training, folder: Path, identity: str) -> CountsFit:
     """Count, fit and learn, or read what was saved of that."""
-    shape = session.plan.config.shape
-    goes_on = session.known is not None and session.known.counts is not None
+    shape = training.plan.config.shape
+    goes_on = training.known is not None and training.known.counts is not None
     if folder.is_dir():
         counted = saved.load(folder, identity, shape.n_features, shape.n_classes)
     else:
-        counted = (WarmCountLearner if goes_on else count_learner.CountLearner)(session).run()
-    return CountsFit(counted, listed=session.dataset.listed)
+        counted = (WarmCountLearner if goes_on else count_learner.CountLearner)(training).run()
+    return CountsFit(counted, listed=training.dataset.listed)
 
 
-def fit(session: PartSession, spec: TrainSpec) -> Decision:
+def fit(training: Training, spec: TrainSpec) -> Decision:
     """Fit the counts beside hashed models; say whether they pay on held-out rows."""
-    first = session.first
+    first = training.first
     assert isinstance(first, CountsFit)
-    if session.known is not None and session.known.counts is not None:
-        return _as_in_run(session, first.counted, spec.transform)
-    return _beside_hashes(session, first.counted, spec.transform)
+    if training.known is not None and training.known.counts is not None:
+        return _as_in_run(training, first.counted, spec.transform)
+    return _beside_hashes(training, first.counted, spec.transform)
 
 
 def _learning(facts: DataFacts, config: RunConfig) -> float:

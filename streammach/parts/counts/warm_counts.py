@@ -60,30 +60,35 @@ class WarmCountLearner(CountLearner):
 
     def run(self) -> SavedCounts:
         """Return counts with weights of the model that have learnt from new rows and some old."""
-        session, data, held, model = self._session, self._dataset, self._mask, self._session.known
+        training, data, held, model = (
+            self._training,
+            self._dataset,
+            self._mask,
+            self._training.known,
+        )
         assert model is not None, "it goes on"
-        session.begin(COUNTING)
+        training.begin_stage(COUNTING)
         mask = np.zeros(data.n_rows, np.bool_) if held is None else held
         fits = self._max_pairs >= pair_room(data.facts)
-        self._mask = mask | session.new if fits else mask
+        self._mask = mask | training.new if fits else mask
         table = self._count(None if fits else usual_gains(data.n_features))
         weights = as_before(table, model, data.features)
-        for rows in masked_rows(data, session.new & ~mask) if fits else ():
-            session.check()
+        for rows in masked_rows(data, training.new & ~mask) if fits else ():
+            training.check_stop()
             for repeated, _ in rows.rows_by_label():
                 table.add(repeated)
         table.forget_places()
         n_rows = 0
         if data.listed:
             raise_totals(table, model.spec.n_classes)
-            if session.plan.model.unhashed:
+            if training.plan.model.unhashed:
                 weights = self._with_less(table, weights, model.spec.n_classes)
         else:
-            session.begin(LEARNING)
-            self._mask = left = left_out(session.new, mask, OLD_SHARE)
+            training.begin_stage(LEARNING)
+            self._mask = left = left_out(training.new, mask, OLD_SHARE)
             weights, n_rows = self._learnt_more(table, weights, int(np.count_nonzero(~left)))
         fitted = Fitted.of(weights, self._fitting.measure(table, weights, self._fitting.rows))
-        session.note_metrics(STAGE, fitted.reached)
+        training.log_metrics(STAGE, fitted.reached)
         return SavedCounts(
             table=table, start=weights, grouped=fitted, learnt=fitted,
             reasons=(f"counts of {table.n_pairs:,} pairs, weighed as in the run",),
@@ -96,7 +101,7 @@ class WarmCountLearner(CountLearner):
         """Return the weights after a pass over so many rows, and how many there was time for."""
         most, n = self._options.pair_rows, 0
         most = MOST_LESSONS if most is None else most
-        self._learnt = StageRows(self._session, min(most, n_rows))
+        self._learnt = StageRows(self._training, min(most, n_rows))
         with PairLearner(table, weights, threads=self._threads) as learner:
             for rows in self._pair_updates() if most else ():
                 learner.learn(rows)
@@ -124,7 +129,7 @@ class WarmCountLearner(CountLearner):
             return score_rows(rows, np.take_along_axis(ids, first, axis=1))
 
         less, _ = largest_discount(scores, best_alone=True, tilts=LESS)
-        self._session.tell(f"pairs that the run does not have add {less:g} nats less")
+        self._training.report(f"pairs that the run does not have add {less:g} nats less")
         return with_less(less)
 
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from streammach.backends.rowmath import LOWEST
 from streammach.data.holdout import masked_blocks, masked_rows
 from streammach.figures import HeldOutMetrics, words
-from streammach.parts.base import Decision, Part, PartSession
+from streammach.parts.base import Part
 from streammach.parts.discriminant import class_sums
 from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
 from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.parts.training import Decision, Training
 from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import MAX_FEATURES, CosineMap, laid_out, parts, product
@@ -82,17 +83,17 @@ def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
     )
 
 
-def measure_untrained(session: PartSession, spec: TrainSpec) -> HeldOutMetrics:
+def measure_untrained(training: Training, spec: TrainSpec) -> HeldOutMetrics:
     """Return what held-out rows reach with a closed form alone."""
-    return ClosedFormFit(session, spec).share_of(untrained=True).reached
+    return ClosedFormFit(training, spec).share_of(untrained=True).reached
 
 
-def fit(session: PartSession, spec: TrainSpec) -> ClosedFormFit:
+def fit(training: Training, spec: TrainSpec) -> ClosedFormFit:
     """Add the share that held-out rows want to the weights."""
-    session.begin(STAGE)
-    fitting = ClosedFormFit(session, spec)
+    training.begin_stage(STAGE)
+    fitting = ClosedFormFit(training, spec)
     share = fitting.share_of(untrained=not spec.epochs)
-    session.tell(share.reason)
+    training.report(share.reason)
     fitting.add(share)
     return fitting
 
@@ -113,14 +114,12 @@ class ClosedFormFit(Decision):
     Adam's two tables are used as room, and hold no state afterwards.
     """
 
-    def __init__(self, session: PartSession, spec: TrainSpec) -> None:
+    def __init__(self, training: Training, spec: TrainSpec) -> None:
         super().__init__()
-        self._dataset, self._held, self._transform = session.dataset, session.held, spec.transform
-        self._logistic = spec.logistic
-        self._threads, self._check = session.plan.config.placement.threads, session.check
-        self._at, self._kept, self._clock = session.at, session.findings, session.clock
+        self._training, self._transform, self._logistic = training, spec.transform, spec.logistic
+        self._threads, self._clock = training.plan.config.placement.threads, training.clock
         self._solving = 0.0  # seconds of the last solution
-        self._backend, arrays = session.backend, session.backend.arrays()
+        self._backend, arrays = training.backend, training.backend.arrays()
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
         projection = arrays.get("projection")
@@ -131,36 +130,37 @@ class ClosedFormFit(Decision):
 
     def share_of(self, *, untrained: bool = False) -> ClosedFormShare:
         """Return the share that held-out rows want, from sums that do not hold them."""
-        priors, done = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS, 0
-        total, n_rows = 1 + SOLVED_SHARE * len(priors), self._dataset.n_rows
+        training, done = self._training, 0
+        priors = (USUAL_PRIOR_ROWS,) if untrained else PRIOR_ROWS
+        total, n_rows = 1 + SOLVED_SHARE * len(priors), training.dataset.n_rows
         began = self._clock.elapsed_seconds
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            for block, held in masked_blocks(self._dataset, self._held.mask):
-                self._check()
-                self._at(done, total * n_rows)
+            for block, held in masked_blocks(training.dataset, training.holdout.mask):
+                training.check_stop()
+                training.report_progress(done, total * n_rows)
                 self._add_rows(block.take(np.flatnonzero(~held)))
                 done += block.n_rows
                 later = (total - 1) * n_rows / done * (self._clock.elapsed_seconds - began)
                 if self._clock.remaining_seconds < later:  # the first rows stand for all
                     break
-        return self._kept.once(
+        return training.findings.once(
             "closed-form", ClosedFormShare, lambda: self._best(priors, untrained=untrained),
             of=[self._transform, untrained],
         )  # fmt: skip
 
     def _best(self, priors: tuple[float, ...], *, untrained: bool) -> ClosedFormShare:
-        shares = (1.0,) if untrained else SHARES
-        rows = self._held.rows
+        training, shares = self._training, (1.0,) if untrained else SHARES
+        rows = training.holdout.rows
         if rows.labels is None:
             rows = rows.take(np.flatnonzero(rows.classes >= 0))
         rows, most = transform_block(rows, self._transform), SATURATED if self._logistic else None
         found: dict[tuple[float, float], HeldOutMetrics] = {}
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             for i, prior_rows in enumerate(priors):
-                self._check()
+                training.check_stop()
                 if found and self._clock.remaining_seconds < self._solving:
                     break
-                self._at(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(priors))
+                training.report_progress(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(priors))
                 closed = (self._out, self._solve(prior_rows))
                 trained = (self._weights, self._bias)
                 for share, reached in _measure_shares(
@@ -169,7 +169,7 @@ class ClosedFormFit(Decision):
                     found[share, prior_rows if share else 0.0] = reached
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found.get((0.0, 0.0))
-        both = words(self._dataset.listed).both
+        both = words(training.dataset.listed).both
         reason = (
             f"closed form {'added' if share else 'left out'}: share {share:g}, means with "
             f"{prior_rows:g} rows of all: held-out {both} {best.text}"
@@ -192,8 +192,8 @@ class ClosedFormFit(Decision):
         self._weights -= self._out
         self._bias -= self._added
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            for rows in masked_rows(self._dataset, self._held.mask):
-                self._check()
+            for rows in masked_rows(self._training.dataset, self._training.holdout.mask):
+                self._training.check_stop()
                 self._add_rows(rows)
         self._put(chosen)
 

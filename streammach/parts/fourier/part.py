@@ -15,9 +15,10 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_blocks
-from streammach.parts.base import Part, PartSession, Trials
+from streammach.parts.base import Part
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.parts.training import Training, Trials
 from streammach.rows.dense import CosineMap, RowMap, WhiteningMap, expand_rows, product
 from streammach.rows.transforms import transform_block
 from streammach.spec.config import PartPlan, RunConfig
@@ -89,13 +90,13 @@ def switch_on(spec: TrainSpec) -> TrainSpec:
     return replace(spec, bandwidth=spec.bandwidth or BANDWIDTHS[0])
 
 
-def search(session: PartSession, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+def search(training: Training, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
     """Return the training with them or without, at the best of some bandwidths, and why."""
     best, reasons = switch_on(spec), list[str]()
     if not spec.bandwidth and trials.climbs:
         best = replace(best, learning_rate=spec.learning_rate * RATE)
     for bandwidth in BANDWIDTHS[1:]:
-        if session.clock.remaining_seconds <= 0:
+        if training.clock.remaining_seconds <= 0:
             break
         other = replace(best, bandwidth=bandwidth)
         names = (f"{best.bandwidth:g}", f"{bandwidth:g}")
@@ -116,21 +117,21 @@ def search(session: PartSession, trials: Trials, spec: TrainSpec) -> tuple[Train
     return best if better else spec, [*reasons, reason]
 
 
-def map_rows(session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+def map_rows(training: Training, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
     """Return what gives rows more columns, beside a basis, if the training uses it."""
     if not spec.bandwidth:
         return before
     assert before is None or isinstance(before, WhiteningMap)
-    return cosine_map(session, spec, session.plan.config.size_of(NAME), before)
+    return cosine_map(training, spec, training.plan.config.size_of(NAME), before)
 
 
 def cosine_map(
-    session: PartSession, spec: TrainSpec, n_more: int, basis: WhiteningMap | None
+    training: Training, spec: TrainSpec, n_more: int, basis: WhiteningMap | None
 ) -> CosineMap:
     """Return what gives the rows of a training more columns."""
-    d, threads = session.dataset.n_features, session.plan.config.placement.threads
+    d, threads = training.dataset.n_features, training.plan.config.placement.threads
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
-        x = _some_rows(session, spec)
+        x = _some_rows(training, spec)
         if basis is not None:
             plain, x = x, np.empty_like(x)
             basis.apply(plain, x)
@@ -169,13 +170,15 @@ def usual_distance(x: NDArray[np.float32]) -> float:
     return float(np.sqrt(np.median(apart))) if len(apart) else 1.0
 
 
-def _some_rows(session: PartSession, spec: TrainSpec) -> NDArray[np.float32]:
+def _some_rows(training: Training, spec: TrainSpec) -> NDArray[np.float32]:
     """Return the first rows of the store that are not held out, after their transform."""
-    found, n = [], 0
-    for block, out in masked_blocks(session.dataset, session.held.mask):
-        session.check()
+    found, n, data = [], 0, training.dataset
+    for block, out in masked_blocks(data, training.holdout.mask):
+        training.check_stop()
         rows = block.take(np.flatnonzero(~out)[: ROWS - n])
-        found.append(expand_rows(transform_block(rows, spec.transform), session.dataset.n_features))
+        found.append(
+            expand_rows(transform_block(rows, spec.transform), training.dataset.n_features)
+        )
         n += rows.n_rows
         if n >= ROWS:
             break

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streammach.parts.base import Part, PartSession, Trials
+from streammach.parts.base import Part
 from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.parts.training import Training, Trials
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec
@@ -36,9 +37,9 @@ def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
     return PartTime(own_step=ROW + repetitions * MODEL + SCORE * decoded, trials=RATES)
 
 
-def search(session: PartSession, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+def search(training: Training, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
     """Return the training with the better of two losses, each at its own rate, and why."""
-    if spec.loss == "joint" or session.options.label_loss == "logistic":
+    if spec.loss == "joint" or training.options.label_loss == "logistic":
         return spec, []
     other, reasons = switch_on(spec), list[str]()
     if trials.climbs:

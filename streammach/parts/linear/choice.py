@@ -19,7 +19,7 @@ from streammach.figures import HeldOutMetrics, gain_text, scores_text
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row, scale_features
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
-from streammach.parts.base import Decision, PartSession
+from streammach.parts.training import Decision, Training
 from streammach.prediction.metrics import MOST, f1_of_labels
 from streammach.prediction.ranking import Ranking, Top
 from streammach.prediction.selection_metrics import measure_ids
@@ -89,9 +89,9 @@ class ScoredRows:
         return measure_ids(self.rows, self.ranking(self.rows, MOST)[0])
 
 
-def decide(session: PartSession, most_weights: int) -> LinearDecision:
+def decide(training: Training, most_weights: int) -> LinearDecision:
     """Choose by rows that decide; the classifiers of all rows are learnt at the end."""
-    fitting = _Fitting(session, most_weights)
+    fitting = _Fitting(training, most_weights)
     tried: dict[LinearOptions, ScoredRows] = {}
 
     def best() -> LinearOptions:
@@ -103,19 +103,19 @@ def decide(session: PartSession, most_weights: int) -> LinearDecision:
         changes = [FIRST, WITHOUT_IDF, {"cost": MANY_ROWS_COST}]
     changes += [WITH_VALUES] * fitting.has_values
     for i, change in enumerate(changes):
-        each = session.clock.elapsed_seconds / (1 + len(tried))
-        if tried and session.clock.remaining_seconds < 2 * each:
+        each = training.clock.elapsed_seconds / (1 + len(tried))
+        if tried and training.clock.remaining_seconds < 2 * each:
             break
         if change.get("cost") == MANY_ROWS_COST and not _idf_is_wrong(list(tried.values())):
             continue
-        session.at(i, 1 + len(changes))
+        training.report_progress(i, 1 + len(changes))
         options = replace(best(), **change) if tried else LinearOptions(**change)
         tried[options] = fitting.judge(options)
     chosen = best()
     figures = scores_text((_options_text(options), one.metrics) for options, one in tried.items())
     reasons = (
         f"linear classifiers, {_options_text(chosen)}: {fitting.how} accuracy / top-5 {figures}",
-        report_figure(session, fitting.how, tried[chosen].metrics, fitting.n_judges),
+        report_figure(training, fitting.how, tried[chosen].metrics, fitting.n_judges),
     )
     return LinearDecision(lambda: fitting.learn(chosen, fitting.all_rows), tried[chosen], reasons)
 
@@ -126,12 +126,12 @@ def _idf_is_wrong(tried: list[ScoredRows]) -> bool:
     return second.accuracy > first.accuracy + first.error(tried[0].rows.n_rows) / 2
 
 
-def report_figure(session: PartSession, how: str, own: HeldOutMetrics, n: int) -> str:
+def report_figure(training: Training, how: str, own: HeldOutMetrics, n: int) -> str:
     """Report what n rows reached that were not learnt from, with its standard error."""
-    session.note_metrics("linear classifiers", own)
+    training.log_metrics("linear classifiers", own)
     if how != HELD_OUT:
-        session.held = replace(session.held, origin=f"{n:,} rows, {how}")
-    data = session.dataset
+        training.holdout = replace(training.holdout, origin=f"{n:,} rows, {how}")
+    data = training.dataset
     return gain_text(how, "accuracy", own, n, data.label_counts.max() / data.n_rows)
 
 
@@ -143,9 +143,9 @@ def _options_text(options: LinearOptions) -> str:
 class _Fitting:
     """The rows of a training, and how classifiers are learnt from some of them."""
 
-    def __init__(self, session: PartSession, most_weights: int) -> None:
-        self._session, self._most = session, most_weights
-        data, held = session.dataset, session.held
+    def __init__(self, training: Training, most_weights: int) -> None:
+        self._training, self._most = training, most_weights
+        data, held = training.dataset, training.holdout
         self._d, self._k = data.n_features, data.n_classes
         every = np.ones(data.n_rows, np.bool_)
         self.all_rows = RowBlock.concat(list(masked_rows(data, every)))
@@ -154,7 +154,7 @@ class _Fitting:
         n = FEW_FOLDS if data.n_rows < FEW_ROWS else FOLDS
         self._folds = None
         if folded and data.n_rows >= n:
-            self._folds, _ = row_folds(data, n, session.options.seed, session.options.hold_out_by)
+            self._folds, _ = row_folds(data, n, training.options.seed, training.options.hold_out_by)
             self.how, self.n_judges = f"{n}-fold cross-validated", data.n_rows
         else:
             self.how, self.n_judges = HELD_OUT, held.rows.n_rows
@@ -167,14 +167,14 @@ class _Fitting:
 
     def judge(self, options: LinearOptions) -> ScoredRows:
         """Return the scores of rows by classifiers that did not learn from them."""
-        rows, held = self.all_rows, self._session.held
+        rows, held = self.all_rows, self._training.holdout
         if self._folds is None:
             mask = np.ones(rows.n_rows, np.bool_) if held.mask is None else ~held.mask
             weights = self.learn(options, rows.take(np.flatnonzero(mask)))
             return ScoredRows(held.rows, self._scores(weights, held.rows))
         scores = np.empty((rows.n_rows, self._k), np.float32)
         for fold in np.unique(self._folds):
-            self._session.check()
+            self._training.check_stop()
             out = np.flatnonzero(self._folds == fold)
             weights = self.learn(options, rows.take(np.flatnonzero(self._folds != fold)))
             known = rows.take(out)
@@ -184,18 +184,18 @@ class _Fitting:
 
     def learn(self, options: LinearOptions, rows: RowBlock) -> LinearWeights:
         """Return the classifiers of rows."""
-        threads = self._session.plan.config.placement.threads
+        threads = self._training.plan.config.placement.threads
         scale = scale_features(rows, self._d, idf=options.idf)
         learner = LinearLearner(rows, scale, options, threads)
         most_each = max(self._most // self._k, 1)
         found = learner.learn(
             self._k, every_row(rows.classes), rows.n_rows, most_each=most_each,
-            tell=lambda _: self._session.check(),
+            tell=lambda _: self._training.check_stop(),
         )  # fmt: skip
         return replace(found, empty=self._empty(rows))
 
     def _scores(self, weights: LinearWeights, rows: RowBlock) -> NDArray[np.float32]:
-        scorer = LinearScorer(weights, self._session.plan.config.placement.threads)
+        scorer = LinearScorer(weights, self._training.plan.config.placement.threads)
         try:
             return scorer.scores(rows)
         finally:

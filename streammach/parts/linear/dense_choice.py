@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from streammach.data.holdout import masked_rows
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, KernelFit, Rows, fit_kernel
 from streammach.linear.kernel_map import find_flags
-from streammach.parts.base import PartSession
 from streammach.parts.linear.choice import HELD_OUT, LinearDecision, ScoredRows, report_figure
+from streammach.parts.training import Training
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expand_rows
 
@@ -22,24 +22,24 @@ LEAST_CENTRES = 128  # however short the time is
 SEARCH_SHARE = 0.5  # of the time, behind which no bandwidth is tried any more
 
 
-def decide_dense(session: PartSession) -> LinearDecision:
+def decide_dense(training: Training) -> LinearDecision:
     """Return classifiers that were fitted, bandwidth and ridge by rows that are not in them."""
-    data, held = session.dataset, session.held
+    data, held = training.dataset, training.holdout
     few = data.n_rows <= SAMPLE and held.mask is not None
-    judges = RowBlock.concat(list(_rows(session, None))) if few else held.rows.with_known_class
-    clock, most = session.clock, MOST_CENTRES
+    judges = RowBlock.concat(list(_rows(training, None))) if few else held.rows.with_known_class
+    clock, most = training.clock, MOST_CENTRES
     while (
         clock.limited
         and most > LEAST_CENTRES
-        and _seconds(session, most) > clock.remaining_seconds / 2
+        and _seconds(training, most) > clock.remaining_seconds / 2
     ):
         most //= 2
     enough = SEARCH_SHARE * clock.remaining_seconds if clock.limited else 0.0
     found: KernelFit = fit_kernel(
-        _Blocks(session, None if few else held.mask), data.n_classes,
+        _Blocks(training, None if few else held.mask), data.n_classes,
         held=None if few else _as_dense(judges, data.n_features),
         learn_held=held.mask is not None, missing=find_flags(data.features),
-        seed=session.options.seed, check=session.check, most_centres=most,
+        seed=training.options.seed, check=training.check_stop, most_centres=most,
         is_over=lambda: clock.limited and clock.remaining_seconds < enough,
     )  # fmt: skip
     assert found.scores is not None, "rows judge it"
@@ -49,14 +49,14 @@ def decide_dense(session: PartSession) -> LinearDecision:
     plain = "a linear discriminant, which is wrong less often than kernels"
     reasons = (
         f"{kernels}, ridge {found.ridge:g}" if len(own.centres) else plain,
-        report_figure(session, how, judged.metrics, judges.n_rows),
+        report_figure(training, how, judged.metrics, judges.n_rows),
     )
     return LinearDecision(lambda: found.weights, judged, reasons)
 
 
-def _seconds(session: PartSession, n_centres: int) -> float:
+def _seconds(training: Training, n_centres: int) -> float:
     """Return about how long kernels of so many centres take, on a core that others want, too."""
-    data = session.dataset
+    data = training.dataset
     size = min(data.n_rows, n_centres) + data.n_features
     return SLOW * (data.n_rows + SEARCHED) * size**2 * PRODUCT
 
@@ -64,17 +64,17 @@ def _seconds(session: PartSession, n_centres: int) -> float:
 class _Blocks:
     """The rows of a training that are not held out, as matrices, again and again."""
 
-    def __init__(self, session: PartSession, mask: NDArray[np.bool_] | None) -> None:
-        self._session, self._mask = session, mask
+    def __init__(self, training: Training, mask: NDArray[np.bool_] | None) -> None:
+        self._training, self._mask = training, mask
 
     def __iter__(self) -> Iterator[Rows]:
-        for rows in _rows(self._session, self._mask):
-            yield _as_dense(rows, self._session.dataset.n_features)
+        for rows in _rows(self._training, self._mask):
+            yield _as_dense(rows, self._training.dataset.n_features)
 
 
-def _rows(session: PartSession, mask: NDArray[np.bool_] | None) -> Iterator[RowBlock]:
-    every = np.ones(session.dataset.n_rows, np.bool_) if mask is None else ~mask
-    return masked_rows(session.dataset, every)
+def _rows(training: Training, mask: NDArray[np.bool_] | None) -> Iterator[RowBlock]:
+    every = np.ones(training.dataset.n_rows, np.bool_) if mask is None else ~mask
+    return masked_rows(training.dataset, every)
 
 
 def _as_dense(rows: RowBlock, n_features: int) -> Rows:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, fit_bytes
 from streammach.linear.learner import LinearLearner
-from streammach.parts.base import Decision, FirstFit, Part, PartSession
+from streammach.parts.base import Part
 from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.linear.choice import LinearDecision, decide
 from streammach.parts.linear.dense_choice import PRODUCT, SEARCHED, decide_dense
 from streammach.parts.switches import SWITCHES
+from streammach.parts.training import Decision, FirstFit, Training
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 
@@ -89,13 +90,13 @@ def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
     )  # fmt: skip
 
 
-def fit_first(session: PartSession, saved: Path, identity: str) -> LinearFit:
+def fit_first(training: Training, saved: Path, identity: str) -> LinearFit:
     """Choose how classifiers are learnt, and learn them; none is saved before its model."""
-    session.begin(STAGE)
-    config = session.plan.config
+    training.begin_stage(STAGE)
+    config = training.plan.config
     if config.dense:
-        return LinearFit(decide_dense(session))
-    return LinearFit(decide(session, config.size_of(NAME)))
+        return LinearFit(decide_dense(training))
+    return LinearFit(decide(training, config.size_of(NAME)))
 
 
 class LinearFit(FirstFit):
@@ -107,7 +108,7 @@ class LinearFit(FirstFit):
     def save(self, folder: Path, identity: str) -> None:
         """Write nothing: no stage comes between it and the model."""
 
-    def decide(self, session: PartSession) -> Decision:
+    def decide(self, training: Training) -> Decision:
         return self._decision
 
 

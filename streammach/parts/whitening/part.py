@@ -17,9 +17,10 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.data.holdout import masked_blocks
-from streammach.parts.base import Part, PartSession, Trials
+from streammach.parts.base import Part
 from streammach.parts.expected import WITHOUT, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
+from streammach.parts.training import Training, Trials
 from streammach.rows import dense
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import PIECE_BYTES, RowMap
@@ -73,7 +74,7 @@ def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
     return PartTime(step=d**2 * BASIS, search=d**3 * DIRECTION, trials=RATES)
 
 
-def search(session: PartSession, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
+def search(training: Training, trials: Trials, spec: TrainSpec) -> tuple[TrainSpec, list[str]]:
     """Return the training with whitened rows or without, as held-out rows say, and why."""
     # Whitened rows are as large as plain ones, so that both are compared at the same rate.
     if spec.whitened:
@@ -93,22 +94,22 @@ def switch_on(spec: TrainSpec) -> TrainSpec:
     return replace(spec, whitened=True)
 
 
-def map_rows(session: PartSession, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
+def map_rows(training: Training, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
     """Return the basis of whitened rows, if the training has them."""
-    return whitening_map(session, spec.transform) if spec.whitened else before
+    return whitening_map(training, spec.transform) if spec.whitened else before
 
 
-def whitening_map(session: PartSession, transform: Transform) -> dense.WhiteningMap:
+def whitening_map(training: Training, transform: Transform) -> dense.WhiteningMap:
     """Return the basis from the first rows of a store that are not held out.
 
     Rows of a store are shuffled, so that the first ones stand for all.
     """
-    dataset, threads = session.dataset, session.plan.config.placement.threads
+    dataset, threads = training.dataset, training.plan.config.placement.threads
     d = dataset.n_features
     spread = Spread(d)
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
-        for block, out in masked_blocks(dataset, session.held.mask):
-            session.check()
+        for block, out in masked_blocks(dataset, training.holdout.mask):
+            training.check_stop()
             spread.add(transform_block(block.take(np.flatnonzero(~out)), transform))
             if spread.n_rows >= ROWS and (spread.enough or spread.n_rows >= ROWS_A_FEATURE * d):
                 break

@@ -1,0 +1,153 @@
+"""What is checked, and made in a folder, before a training begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from streammach.backends.registry import BACKENDS
+from streammach.data.holdout import check_held_out
+from streammach.data.store.dataset import Dataset
+from streammach.errors import BudgetError, MismatchError, StreammachError, UsageError, clean
+from streammach.files.folders import check_ours, lock_file, make_folder
+from streammach.files.reading import check_free, sha256
+from streammach.files.workplaces import LOCK
+from streammach.files.writing import remove_temporaries, write_atomic
+from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
+from streammach.machine import advise_memory, size_text
+from streammach.parts.registry import parts_of_plan
+from streammach.parts.training import Training
+from streammach.planning.ledger import kernels
+from streammach.rehearsals import compile_first
+from streammach.spec.byte_lines import bytes_in
+from streammach.spec.documents import encode_json, to_json
+from streammach.spec.training import PROPENSITY
+from streammach.training.run import (
+    CHECKPOINT_FILES,
+    CHECKPOINTS,
+    NEXT,
+    PART_OF_RUN,
+    PLAN,
+    RESULT,
+    check_not_begun,
+    check_request,
+    workplace,
+)
+from streammach.training.run_part import COUNT, PartNumber, RunPart
+from streammach.training.warm_start import Start
+
+SMALL = "streammach.training.small_training:train_few"  # which trains, as this does
+LISTS_ALONE = "It is for lists of labels."
+
+
+def check_training(training: Training, start: Start | None, shard: PartNumber | None) -> None:
+    """Raise UsageError for options that do not go with the rows, the plan or one another."""
+    options, config, facts = training.options, training.plan.config, training.dataset.facts
+    check_held_out(options)
+    if options.label_loss != "auto" and not facts.listed:
+        raise UsageError("each row has one label: --label-loss", hint=LISTS_ALONE)
+    if options.optimise == PROPENSITY and not facts.listed:
+        raise UsageError("each row has one label: --optimise propensity", hint=LISTS_ALONE)
+    if config.part("linear") is not None and options.of_epochs is not None:
+        what = f"linear classifiers are learnt to the end, not in epochs: {options.of_epochs}"
+        raise UsageError(what, hint="Plan with --linear off.")
+    joint = config.part("joint")
+    if options.label_loss == "logistic" and joint is not None and joint.fixed:
+        raise UsageError("the joint loss has no sigmoids: --label-loss logistic, --loss joint")
+    if shard is not None:
+        shard.check(training.plan, options)
+        if training.clock.limited:
+            raise UsageError("what a time allows differs from part to part: --time with --part")
+        if start is not None:
+            raise UsageError("a part starts from no other model: --part")
+    needed = not any(part.measure_untrained for part in parts_of_plan(config))
+    if options.epochs == 0 and (needed or not config.batching.held_out_rows):
+        raise UsageError("at least one epoch is needed: --epochs")
+
+
+def find_kernels(
+    training: Training, shard: PartNumber | None, shards: tuple[RunPart, ...]
+) -> tuple[object, ...]:
+    """Return what decides which kernels are compiled for a training."""
+    options, plan = training.options, training.plan
+    return (
+        *kernels(plan.facts, plan.config), shard is None, len(shards) > 0, options.transform,
+        options.hold_out_by, options.validation is None,
+    )  # fmt: skip
+
+
+def compile_kernels(training: Training, needed_kernels: tuple[object, ...]) -> int:
+    """Return the bytes that compiling takes beside the plan; 0 where it could be done before."""
+    plan, limits = training.plan, training.plan.limits
+    if not BACKENDS[plan.config.placement.device].keeps_kernels:
+        return 0
+    more = compiler_bytes(*needed_kernels, n_bytes=TRAINING_COMPILER_BYTES)
+    needed = plan.projected_bytes + more
+    if not more or needed <= limits.host:
+        return more
+    if not compile_first(SMALL, needed_kernels, plan, training.options, most=limits.host):
+        raise BudgetError(
+            f"no compiled kernels can be kept, and compiling them takes {size_text(more)}: "
+            f"it needs {size_text(needed)}",
+            path=f"{size_text(limits.host)} ({limits.host_source})",
+            hint=f"Nothing was allocated; use --memory {advise_memory(needed)} or more.",
+        )
+    return 0
+
+
+def identify(training: Training, start: Start | None) -> str:
+    """Return the digest of all that decides the result: the store, the plan, the options."""
+    plan, options = training.plan, msgspec.to_builtins(training.options)
+    if (path := training.options.validation) is not None:
+        with Dataset.open(path) as held_out:
+            options["validation"] = held_out.digest
+    decisive = [plan.facts.digest, plan.model, plan.config.decisive, options]
+    if start is not None:
+        decisive.append(start.identity)
+    return sha256([encode_json(decisive)])
+
+
+def is_finished(training: Training, shard: PartNumber | None) -> bool:
+    """Return whether all is done in the folder already, and gone on with."""
+    if not training.resume or shard is None:
+        return training.resume and (training.folder / RESULT).exists()
+    try:
+        return not RunPart.open(training.folder).open_work
+    except StreammachError:
+        return False
+
+
+@contextmanager
+def open_folder(training: Training, shard: PartNumber | None) -> Iterator[None]:
+    """Make and lock the folder, and listen for signals; refuse one that holds something else."""
+    folder, kind = training.folder, "run" if shard is None else PART_OF_RUN
+    check_not_begun(folder, resume=training.resume, kind=kind)
+    if shard is not None:
+        known = (workplace(folder, kind).facts() or {}).get(COUNT, str(shard))
+        if known != str(shard):
+            what = f"it is part {clean(known, 20)} of a run, not {shard}"
+            raise MismatchError(what, path=folder)
+    check_request(folder, training.identity, kind)
+    make_folder(folder)
+    with lock_file(folder / LOCK, clean(folder)), training.stop:
+        check_request(folder, training.identity, kind)  # another process may have been here
+        check_ours(folder / CHECKPOINTS, CHECKPOINT_FILES)
+        yield
+
+
+def begin_folder(training: Training, shard: PartNumber | None, shards: tuple[RunPart, ...]) -> None:
+    """Write what a folder holds from its beginning on, if the disk has room for the rest."""
+    folder, plan = training.folder, training.plan
+    kind, number = "run", {}
+    lines = [x for x in plan.ledger if not shards or x.name == "model"]  # no checkpoints of a merge
+    n_bytes = bytes_in(lines, "disk")
+    if shard is not None:
+        kind, number = PART_OF_RUN, {COUNT: str(shard)}
+        n_bytes = shard.disk_bytes(plan, training.options.epochs)
+    beside = " beside the former one, which stays until it is whole"
+    check_free(folder, n_bytes, f"the {kind}{beside * (folder.name == NEXT)}")
+    workplace(folder, kind).open(request=training.identity, **number)
+    remove_temporaries(folder)
+    write_atomic(folder / PLAN, to_json(plan))

@@ -1,0 +1,254 @@
+"""One training, read from top to bottom: its stages in their order, from a store to a model.
+
+A shard (``--part``) trains the epochs of its repetitions alone; a merge reads those of all shards.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+import msgspec
+
+from streammach.backends.registry import BACKENDS
+from streammach.data.holdout import hold_out, left_out
+from streammach.data.identity import name_of
+from streammach.data.store.dataset import Dataset
+from streammach.errors import Interrupted, MismatchError, ModelError
+from streammach.files.folders import remove_folder
+from streammach.files.urls import absolute
+from streammach.files.workplaces import GOES_ON
+from streammach.files.writing import write_atomic
+from streammach.jit import remember_compiled_work
+from streammach.model.checkpoint import RunPosition
+from streammach.model.findings import Findings
+from streammach.parts.registry import parts_of_plan
+from streammach.parts.training import Training
+from streammach.spec.documents import to_json
+from streammach.spec.plan import Plan
+from streammach.stages import Stages
+from streammach.training.epochs import Epochs
+from streammach.training.finalize import finalize, finish
+from streammach.training.opening import (
+    begin_folder,
+    check_training,
+    compile_kernels,
+    find_kernels,
+    identify,
+    is_finished,
+    open_folder,
+)
+from streammach.training.run import CHECKPOINTS, KEPT, PLAN, SETTINGS, RunSettings
+from streammach.training.run_part import (
+    PART,
+    PartFacts,
+    PartNumber,
+    RunPart,
+    settings_of,
+    with_text_options,
+)
+from streammach.training.search import decide_settings, weigh_rows
+from streammach.training.time_budget import (
+    ALONE,
+    EPOCHS,
+    FEW_ROWS,
+    HELD_OUT,
+    LOOKING_SHARE,
+    TimeBudget,
+    expect_stages,
+)
+from streammach.training.warm_start import OLD_SHARE, Start
+
+
+def train_in_folder(
+    training: Training, data: Dataset | str | os.PathLike[str], *, start: Start | None = None,
+    shard: PartNumber | None = None, settings: str | os.PathLike[str] | None = None,
+    shards: tuple[RunPart, ...] = (),
+) -> None:  # fmt: skip
+    """Train in a folder, unless that is done there already.
+
+    From a `start`, if there is one; or a `shard`, perhaps by the `settings` of another one; or all
+    `shards` are merged.
+    """
+    plan = training.plan
+    with ExitStack() as opened:
+        data = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
+        training.dataset = data
+        if data.digest != plan.facts.digest:
+            what = "the plan was made for another store, or for other weights of classes"
+            raise MismatchError(what, path=data.path)
+        finished, compiling, other = is_finished(training, shard), 0, None
+        kernels = find_kernels(training, shard, shards)
+        if not finished:
+            check_training(training, start, shard)
+            other = None if settings is None else settings_of(settings, plan, training.options)
+            compiling = compile_kernels(training, kernels)
+        training.identity = identify(training, start)
+        opened.enter_context(open_folder(training, shard))
+        if finished:  # perhaps killed before these were gone
+            remove_folder(training.folder / CHECKPOINTS / ("" if shard is None else KEPT))
+            return
+        begin_folder(training, shard, shards)
+        training.began = time.monotonic()
+        training.log("start", plan=PLAN)
+        expected = expect_stages(plan, training.options, shard, shards)
+        stages = Stages(training.report_stage, expected, clock=training.clock)
+        training.stages = opened.enter_context(stages)
+        if shard is None:
+            _train_run(training, start, shards, plan.projected_bytes + compiling)
+        else:
+            _train_shard(training, shard, other)
+        if not training.resume and not training.clock.limited:  # all stages were gone through
+            remember_compiled_work(*kernels)
+
+
+def _train_run(
+    training: Training, start: Start | None, shards: tuple[RunPart, ...], projected_bytes: int
+) -> None:
+    """Go through the stages of a run, or of a merge, one after another while there is time."""
+    unhashed = training.plan.model.unhashed
+    with _rows_and_backend(training, training.plan, start):
+        budget = TimeBudget(training.plan, training.options, training.clock, training.stages)
+        if training.lasting and not training.clock.limited:  # else time decides what is found
+            _keep_findings(training)
+        # What ranks without hashed models. It is let go below: no name may stay for it.
+        training.clock = budget.first
+        if training.known is None or unhashed:
+            _fit_first(training, shards)
+        if training.first is not None:
+            budget.take(training.first)
+        if unhashed or (training.first and not budget.hashed_fits()):
+            finish(training, budget, None, RunPosition(), projected_bytes)
+            return
+        if training.first is not None and not shards:
+            _save_first_model(training)
+        training.forget_first()
+        # The search for what was left open.
+        settings, best_trial = decide_settings(training, budget, start, shards)
+        # The epochs, and back to the best one. What reads the rows takes no memory behind it.
+        training.clock = budget.epochs
+        training.begin_stage(EPOCHS)
+        epochs = Epochs(
+            training, settings.training, rows=settings.epoch_rows, start=start,
+            best_trial=best_trial, shards=shards,
+        )  # fmt: skip
+        state = epochs.run()
+        epochs.return_to_best()
+        spec, position = epochs.spec, epochs.progress
+        del epochs
+        # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What goes
+        # on from a model counts now, since that takes little.
+        _fit_first(training, shards)
+        if training.first is not None and not position.history:
+            finish(training, budget, None, RunPosition(), projected_bytes)
+        else:
+            finish(training, budget, spec, position, projected_bytes)
+        training.call("on_fit_end", state)
+
+
+def _train_shard(training: Training, number: PartNumber, other: RunSettings | None) -> None:
+    """Decide what is not decided yet, by `other` settings if they are known; train all epochs."""
+    folder, plan = training.folder, training.plan
+    facts = PartFacts(
+        part=number, options=with_text_options(training.options), request=training.identity,
+        store=name_of(absolute(training.dataset.path)),
+    )  # fmt: skip
+    write_atomic(folder / PART, to_json(facts))
+    if other is not None and not (folder / SETTINGS).exists():
+        other = msgspec.structs.replace(other, request=training.identity)
+        write_atomic(folder / SETTINGS, to_json(other))
+    shard = RunPart.open(folder)
+    settings = shard.settings
+    if settings is None or shard.first:
+        with _rows_and_backend(training, plan):
+            _keep_findings(training)
+            first, last = shard.repetitions
+            training.trained_share = (last - first) / plan.n_repetitions
+            budget = TimeBudget(plan, training.options, training.clock, training.stages)
+            settings, _ = decide_settings(training, budget)  # other shards may wait for it
+            if shard.first:
+                _fit_first(training)
+                with training.stages.one(ALONE):
+                    _save_first(training)
+            training.forget_first()
+    with _rows_and_backend(training, number.plan(plan)):
+        training.begin_stage(EPOCHS)
+        epochs = Epochs(training, settings.training, of_shard=True)
+        state = epochs.run()
+        if epochs.progress.epoch < settings.training.epochs:
+            why = f"{epochs.progress.epoch} ({epochs.progress.stopped})"
+            raise Interrupted(f"ended after epoch {why}", hint=GOES_ON)
+        remove_folder(folder / CHECKPOINTS / KEPT)
+        training.stages.close()
+        training.call("on_fit_end", state)
+    if left := RunPart.open(folder).open_work:
+        what = f"damaged: checkpoints of epochs are missing ({left})"
+        raise ModelError(what, path=folder, hint="Train it again in another folder.")
+
+
+@contextmanager
+def _rows_and_backend(training: Training, plan: Plan, start: Start | None = None) -> Iterator[None]:
+    """Hold rows out and open a backend for a plan; give back what it has in the end."""
+    training.plan, training.clock, stages = plan, training.whole_clock, training.stages
+    data, options, place = training.dataset, training.options, plan.config.placement
+    training.begin_stage(HELD_OUT)
+    training.findings = Findings(training.folder, "", lasting=False)
+    goes_on = start is not None and start.training is not None
+    looking = training.clock.share(LOOKING_SHARE)
+    among = start.judges if start is not None and goes_on else None
+    holdout = hold_out(data, plan.config.batching, options, among, looking)
+    training.excluded = holdout.mask
+    if start is not None and goes_on:
+        training.known, training.new = start.model, start.new
+        training.excluded = left_out(start.new, holdout.mask, OLD_SHARE)
+    training.holdout = replace(holdout, rows=weigh_rows(holdout.rows, data, options))
+    training.backend = BACKENDS[place.device].open(
+        plan.model, plan.config, facts=plan.facts, device_bytes=plan.limits.device
+    )
+    with closing(training.backend):
+        if holdout.looked:
+            training.report(f"held out {holdout.origin}")
+        # How long rows were looked at says nothing of other stages.
+        stages.expect({HELD_OUT: 1 + stages.took[HELD_OUT]})
+        yield
+
+
+def _keep_findings(training: Training) -> None:
+    """Keep what stages find from now on, for a run that goes on behind them."""
+    folder = training.folder / CHECKPOINTS / KEPT
+    training.findings = Findings(folder, training.identity, lasting=True)
+
+
+def _fit_first(training: Training, shards: tuple[RunPart, ...] = ()) -> None:
+    """Fit what ranks without hashed models, or read it: a merge from its first shard."""
+    folder, identity = training.folder, training.identity
+    if shards:
+        folder, identity = shards[0].path, shards[0].facts.request
+    for part in parts_of_plan(training.plan.config):
+        if part.fit_first is not None:
+            place = folder / CHECKPOINTS / part.name
+            training.first = part.fit_first(training, place, identity)
+
+
+def _save_first(training: Training) -> None:
+    """Write what was fitted first, and let go what was kept until then; or raise DiskError."""
+    for part in parts_of_plan(training.plan.config):
+        if part.fit_first is not None and training.first is not None:
+            folder = training.folder / CHECKPOINTS / part.name
+            if not folder.is_dir():
+                training.first.save(folder, training.identity)
+            training.findings.drop(*training.first.unfinished)
+
+
+def _save_first_model(training: Training) -> None:
+    """Write what was fitted first, and a model of it, which stands until the run's own does."""
+    with training.stages.one(ALONE):
+        _save_first(training)
+        if not (training.folder / "model").exists():
+            training.interim = True
+            finalize(training, None, "full", FEW_ROWS)
+            training.interim = False
+    training.saved = "a model without hashed ones is saved"
